@@ -1,0 +1,47 @@
+# Everything here sets itself up: Linux or macOS, Python 3.10+, Java 17+, make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := $(VENV)/.installed
+DIR ?= demo
+
+.PHONY: demo test setup lint types capabilities bench docs lock clean
+
+setup: $(DONE)
+
+$(DONE): pyproject.toml constraints.txt
+	@sh scripts/preflight.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m headrace.run.cds
+	@touch $(DONE)
+
+demo: setup
+	@$(BIN)/headrace demo $(DIR)
+
+test: setup lint types
+	$(BIN)/python scripts/tiers.py
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: setup
+	$(BIN)/mypy
+
+capabilities: setup
+	$(BIN)/python scripts/capabilities.py
+
+docs: setup
+	$(BIN)/python scripts/reference.py
+
+bench: setup
+	$(BIN)/python -m benchmarks $(NAME)
+
+lock:
+	uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url \
+	  --constraint scripts/pins.txt --extra dev pyproject.toml --output-file constraints.txt
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,217 @@
+"""What a source and a sink must offer, and the facts that they declare of themselves.
+
+A connector is a frozen, keyword-only dataclass with a class-level `facts` and the methods of one protocol below.
+Checks and guarantees are computed from the facts alone; the conformance suite (`headrace.testing.conformance`) proves
+each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+OutputMode: TypeAlias = Literal["append", "update", "complete"]
+OUTPUT_MODES: tuple[OutputMode, ...] = ("append", "update", "complete")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A fault of a connector's options; the caller adds where it was declared and whose it is."""
+
+    code: str
+    what: str
+    fix: str = ""
+    severity: Literal["error", "warning", "note"] = "error"
+
+
+# ------------------------------------------------------------------------------------------------ sources
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFacts:
+    """What a source promises.
+
+    replayable: the same offsets always give the same rows, also in a new process.
+    readable_as_batch: `read` works, so that `verify` can ask for a committed prefix.
+    rate_limited: a batch's size can be bounded by an option of the source.
+    quarantines: rows that do not fit the schema can be set aside (`bad_rows`), counted in each batch's progress under
+        the observed metric that `bad_rows_metric` names.
+    """
+
+    replayable: bool
+    readable_as_batch: bool
+    rate_limited: bool = False
+    quarantines: bool = False
+
+
+def bad_rows_metric(source: str) -> str:
+    """The name of the observed metric under which a quarantining source counts its bad rows, as column `rows`."""
+    return f"headrace_bad_rows_{source}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceBatch:
+    """One batch's share of a source: the JSON offsets between which its rows lie.
+
+    `start` is None where the source had given nothing yet; `start == end` where the batch has no data of it.
+    """
+
+    batch: int
+    start: str | None
+    end: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePrefix:
+    """A committed prefix of one source, as Spark's checkpoint tells it.
+
+    batches: in order of their ids, without gaps as far as the checkpoint and its archive reach.
+    log: the source's own metadata log (`<checkpoint>/sources/<name>/<id>`), id to lines, version line left out;
+        compacted files are already unfolded (file source: one JSON line for each file, with path, timestamp, batchId).
+    """
+
+    batches: tuple[SourceBatch, ...]
+    log: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backlog:
+    """What a source still holds that no batch has taken yet. `unit` is the field's word: files, rows, records."""
+
+    count: int
+    unit: str
+    bytes: int | None = None
+
+
+@runtime_checkable
+class Source(Protocol):
+    """An unbounded input.
+
+    `problems` is called without a JVM, before start. `stream` is called once for each start of each query that uses
+    the source; it must not read data. `read` is called by verify only, in a session of its own.
+    """
+
+    facts: ClassVar[SourceFacts]
+
+    def problems(self) -> Iterator[Problem]:
+        """Faults of the options that can be seen without Spark."""
+        ...
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        """A streaming DataFrame of the source, named `name` for Spark's source evolution."""
+        ...
+
+    def read(
+        self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None
+    ) -> DataFrame:
+        """A batch DataFrame of exactly the rows of `prefix.batches`, with the schema of `stream`.
+
+        With `batch_column`, one more column (LONG) of that name, last, tells the batch each row came in.
+        Raises SourceFault when rows of the prefix are no longer there.
+        """
+        ...
+
+    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+        """What lies after `prefix`, without a JVM; None where it cannot be told cheaply."""
+        ...
+
+
+@runtime_checkable
+class QuarantiningSource(Source, Protocol):
+    """A source whose facts say `quarantines`."""
+
+    def bad_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
+        """The rows of `prefix` that were set aside: (file STRING, record STRING, batch LONG); None: policy is fail."""
+        ...
+
+
+# -------------------------------------------------------------------------------------------------- sinks
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkFacts:
+    """What a sink promises.
+
+    modes: the output modes that it takes.
+    transactional: a batch and its ledger row appear together or not at all, and a batch comes in once.
+    idempotent: a batch written twice leaves what writing it once leaves.
+    readable_back: `snapshot` works, so that `verify` can compare.
+    durable: what was written outlives the process.
+    """
+
+    modes: frozenset[OutputMode]
+    transactional: bool
+    idempotent: bool
+    readable_back: bool
+    durable: bool = True
+
+
+Boundary: TypeAlias = Literal["before-transaction", "inside-transaction", "after-transaction"]
+
+
+def _no_boundary(boundary: Boundary, batch: int) -> None:
+    """Pass every boundary without a halt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkRun:
+    """The life of a query that a sink writes for.
+
+    query, generation: whose batches these are.
+    mode: the query's output mode.
+    checkpoint: the checkpoint directory; its `metadata` file holds the id that the ledger remembers.
+    fingerprint: of the query as it runs now, kept in the ledger.
+    reached: called at each boundary of a batch; the crash tests halt or kill there.
+    """
+
+    query: str
+    generation: int
+    mode: OutputMode
+    checkpoint: Path
+    fingerprint: str = ""
+    reached: Callable[[Boundary, int], None] = _no_boundary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What a sink holds at one instant: the rows, the last batch among them (None: unknown), the key's columns."""
+
+    rows: DataFrame
+    batch: int | None
+    key: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Where a query's result goes.
+
+    `problems` is called without a JVM. `prepare` is called once before each start, with the schema of the result: it
+    creates or compares the table, takes the next epoch (fencing off older drivers) and raises SinkFault or
+    CheckpointFault when the batches to come would not fit what is there. `write` attaches the sink to Spark's writer.
+    After a crash at any point, starting again must leave the result as if there had been none (if `transactional` or
+    `idempotent` is claimed).
+    """
+
+    facts: ClassVar[SinkFacts]
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        """Faults of the options, given the query's output mode, that can be seen without Spark."""
+        ...
+
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        """Make ready to take the batches of `frame`, a streaming DataFrame; `frame.schema` is the result's schema."""
+        ...
+
+    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+        """Set format, options or foreachBatch on Spark's writer; mode, trigger and checkpoint are already set."""
+        ...
+
+    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+        """The sink's content as whole batches, read in one transaction where there are transactions."""
+        ...

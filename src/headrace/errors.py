@@ -1,0 +1,118 @@
+"""The errors and findings of Headrace: where, code, what, fix.
+
+HeadraceError                  anything foreseeable; printed as its findings, never as a stack trace
+├── ProjectError               the project's files or declarations are wrong (exit code 1)
+├── EnvironmentFault           Java, an extra, a directory or a permission is missing (exit code 2)
+├── CheckFailed                a check found an error before start (exit code 1)
+├── QueryFailed                a query stopped with an error (exit code 1)
+│   ├── Fenced                 a newer driver runs the same query
+│   ├── SinkFault              the sink refused or could not take a batch
+│   └── SourceFault            the source could not be read
+└── CheckpointFault            the checkpoint cannot be read or does not fit (exit code 1)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Where:
+    """The file and line that something was declared at; either may be unknown."""
+
+    file: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.file is None:
+            return "headrace"
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+NOWHERE = Where()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that a check found, in the four parts that every message has."""
+
+    code: str
+    what: str
+    fix: str = ""
+    where: Where = NOWHERE
+    severity: Severity = "error"
+
+    def __str__(self) -> str:
+        mark = "" if self.severity == "error" else f" ({self.severity})"
+        head = f"{self.where} {self.code}{mark}: {self.what}"
+        return f"{head}\n  fix: {self.fix}" if self.fix else head
+
+    def as_dict(self) -> dict[str, Any]:
+        """The finding as plain data, for `--json`."""
+        return asdict(self)
+
+
+class HeadraceError(Exception):
+    """A foreseeable fault, carrying one finding or more."""
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, findings: Finding | Sequence[Finding]) -> None:
+        self.findings: tuple[Finding, ...] = (findings,) if isinstance(findings, Finding) else tuple(findings)
+        super().__init__("\n".join(str(finding) for finding in self.findings))
+
+
+class ProjectError(HeadraceError):
+    """The project's files or declarations are wrong; every fault found is reported at once."""
+
+    exit_code = 1
+
+
+class EnvironmentFault(HeadraceError):
+    """The machine lacks something: Java, an extra, a writable directory."""
+
+
+class CheckFailed(HeadraceError):
+    """A check found an error before anything was started."""
+
+    exit_code = 1
+
+
+class QueryFailed(HeadraceError):
+    """A query stopped with an error."""
+
+    exit_code = 1
+
+
+class Fenced(QueryFailed):
+    """A newer driver has taken over the same query; this one may write nothing more."""
+
+
+class SinkFault(QueryFailed):
+    """The sink refused a batch or could not take it; nothing of the batch was written."""
+
+
+class SourceFault(QueryFailed):
+    """A source could not be read; the batch was not committed and is read again at the next start."""
+
+
+class CheckpointFault(HeadraceError):
+    """A checkpoint cannot be read, or does not fit what is to run."""
+
+    exit_code = 1
+
+
+def nearest(name: str, known: Iterable[str], *, most: int = 3) -> str:
+    """Say which known names are nearest to a misspelt one, or all of them when there are few and none is near."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name, names, n=most, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(f"'{candidate}'" for candidate in close) + "?"
+    if not names:
+        return "none is declared"
+    return "known: " + ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")

@@ -1,0 +1,33 @@
+"""What was declared: frozen values that know their file and line, without I/O."""
+
+from headrace.model.duration import Duration
+from headrace.model.project import (
+    Project,
+    Query,
+    Source,
+    Table,
+    Target,
+    View,
+    Watermark,
+)
+from headrace.model.transform import PythonTransform, SqlTransform, Transform
+from headrace.model.trigger import AvailableNow, Default, Every, Once, Trigger
+
+__all__ = [
+    "AvailableNow",
+    "Default",
+    "Duration",
+    "Every",
+    "Once",
+    "Project",
+    "PythonTransform",
+    "Query",
+    "Source",
+    "SqlTransform",
+    "Table",
+    "Target",
+    "Transform",
+    "Trigger",
+    "View",
+    "Watermark",
+]

@@ -1,0 +1,66 @@
+"""A length of time as users write it: `5 seconds`, `2 hours`, `1 hour 30 minutes`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_SECONDS = {
+    "millisecond": 0.001,
+    "ms": 0.001,
+    "second": 1.0,
+    "sec": 1.0,
+    "s": 1.0,
+    "minute": 60.0,
+    "min": 60.0,
+    "m": 60.0,
+    "hour": 3600.0,
+    "h": 3600.0,
+    "day": 86400.0,
+    "d": 86400.0,
+    "week": 604800.0,
+}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A length of time in `seconds`; `text` is what the user wrote."""
+
+    text: str
+    seconds: float
+
+    @classmethod
+    def parse(cls, text: str) -> Duration:
+        """Read `text`; raises ValueError, with a sentence, when it is no length of time.
+
+        Source: Spark's interval strings ("Basic Concepts" and "Triggers" of the Structured Streaming guide).
+        """
+        rest = text.strip()
+        if rest.lower().startswith("interval "):
+            rest = rest[len("interval ") :]
+        total = 0.0
+        if not rest:
+            raise ValueError("an empty text is no length of time; write for example '5 seconds'")
+        while rest:
+            part = _PART.match(rest)
+            unit = part.group(2).lower() if part else ""
+            seconds = _SECONDS.get(unit) or _SECONDS.get(unit.removesuffix("s"))
+            if part is None or seconds is None:
+                raise ValueError(f"'{text}' is no length of time; write for example '5 seconds' or '2 hours'")
+            total += float(part.group(1)) * seconds
+            rest = rest[part.end() :]
+        return cls(text.strip(), total)
+
+    @property
+    def milliseconds(self) -> int:
+        """The length in whole milliseconds, Spark's own unit for watermarks and triggers."""
+        return round(self.seconds * 1000)
+
+    @property
+    def spark_interval(self) -> str:
+        """The length as an interval that Spark parses, whatever short unit the user wrote."""
+        return f"{self.milliseconds} milliseconds"
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,46 @@
+"""Where each thing of a project lies in its storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class QueryLayout:
+    """The places of one generation of one query below the storage directory."""
+
+    storage: Path
+    query: str
+    generation: int = 1
+
+    @property
+    def home(self) -> Path:
+        return self.storage / "queries" / self.query / f"g{self.generation}"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's checkpoint directory."""
+        return self.home / "checkpoint"
+
+    @property
+    def archive(self) -> Path:
+        """Offsets and watermarks of every batch, kept longer than Spark keeps them."""
+        return self.home / "archive.jsonl"
+
+    @property
+    def quarantine(self) -> Path:
+        """Rows that were set aside, one file for each source and batch."""
+        return self.home / "quarantine"
+
+
+def history_file(storage: Path) -> Path:
+    """The history store of a project: progress, runs, verdicts."""
+    return storage / "history.db"
+
+
+def latest_generation(storage: Path, query: str) -> int:
+    """The newest generation of `query` that has a directory, or 1."""
+    home = storage / "queries" / query
+    found = [int(path.name[1:]) for path in home.glob("g*") if path.name[1:].isdigit()]
+    return max(found, default=1)

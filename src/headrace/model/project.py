@@ -1,0 +1,117 @@
+"""A project and the things declared in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from headrace import contract
+from headrace.errors import NOWHERE, Where
+from headrace.model.duration import Duration
+from headrace.model.transform import Transform
+from headrace.model.trigger import Default, Trigger
+
+INPUT_KINDS = ("source", "table", "view")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watermark:
+    """How late a row of a source may come: `column` minus `delay` is what Spark waits for."""
+
+    column: str
+    delay: Duration
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A named unbounded input. `kind` is the entry point's name, for people; nothing is decided by it."""
+
+    name: str
+    kind: str
+    connector: contract.Source
+    watermark: Watermark | None = None
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A named bounded input, computed by a function of Spark or a SELECT."""
+
+    name: str
+    transform: Transform
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A named transformation without a sink, inlined where it is used."""
+
+    name: str
+    transform: Transform
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """A function of its inputs to a DataFrame, with a sink, an output mode and a trigger."""
+
+    name: str
+    transform: Transform
+    sink: contract.Sink
+    sink_kind: str
+    mode: contract.OutputMode = "append"
+    trigger: Trigger = field(default_factory=Default)
+    where: Where = NOWHERE
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A named set of settings: where Spark runs, where storage is, and what of Spark's settings to override."""
+
+    name: str = "dev"
+    master: str | None = None
+    storage: str = ".headrace"
+    spark: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """Everything declared in one directory, seen from one target."""
+
+    name: str
+    root: Path
+    target: Target = field(default_factory=Target)
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    views: Mapping[str, View] = field(default_factory=dict)
+    queries: Mapping[str, Query] = field(default_factory=dict)
+
+    @property
+    def storage(self) -> Path:
+        """The storage directory; a relative one lies in the project."""
+        return self.root / self.target.storage
+
+    def inputs(self) -> dict[str, Source | Table | View]:
+        """Every name that a transformation may ask for."""
+        return {**self.sources, **self.tables, **self.views}
+
+    def upstream(self, transform: Transform) -> Iterator[Source | Table | View]:
+        """What `transform` reads, directly or through views and tables, each once, nearest first."""
+        known, seen, queue = self.inputs(), set[str](), list(transform.inputs)
+        while queue:
+            name = queue.pop(0)
+            if name in seen or name not in known:
+                continue
+            seen.add(name)
+            thing = known[name]
+            yield thing
+            if not isinstance(thing, Source):
+                queue.extend(thing.transform.inputs)
+
+    def sources_of(self, query: Query) -> tuple[Source, ...]:
+        """The sources that feed `query`, in the order in which they are met."""
+        return tuple(thing for thing in self.upstream(query.transform) if isinstance(thing, Source))
