@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, runtim
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
 OUTPUT_MODES: tuple[OutputMode, ...] = ("append", "update", "complete")
