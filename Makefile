@@ -20,7 +20,7 @@ demo: setup
 	@$(BIN)/headrace demo $(DIR)
 
 test: setup lint types
-	$(BIN)/python scripts/tiers.py
+	$(BIN)/pytest
 
 lint: setup
 	$(BIN)/ruff check .

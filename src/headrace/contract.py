@@ -1,6 +1,6 @@
 """What a source and a sink must offer, and the facts that they declare of themselves.
 
-A connector is a frozen, keyword-only dataclass with a class-level `facts` and the methods of one protocol below.
+A connector is a frozen, keyword-only dataclass with its `facts` and the methods of one protocol below.
 Checks and guarantees are computed from the facts alone; the conformance suite (`headrace.testing.conformance`) proves
 each of them.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from headrace.errors import HeadraceError
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
 OUTPUT_MODES: tuple[OutputMode, ...] = ("append", "update", "complete")
@@ -97,7 +99,10 @@ class Source(Protocol):
     the source; it must not read data. `read` is called by verify only, in a session of its own.
     """
 
-    facts: ClassVar[SourceFacts]
+    @property
+    def facts(self) -> SourceFacts:
+        """What this source, with its options, promises; a class-level value will do where no option matters."""
+        ...
 
     def problems(self) -> Iterator[Problem]:
         """Faults of the options that can be seen without Spark."""
@@ -107,9 +112,7 @@ class Source(Protocol):
         """A streaming DataFrame of the source, named `name` for Spark's source evolution."""
         ...
 
-    def read(
-        self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None
-    ) -> DataFrame:
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """A batch DataFrame of exactly the rows of `prefix.batches`, with the schema of `stream`.
 
         With `batch_column`, one more column (LONG) of that name, last, tells the batch each row came in.
@@ -159,6 +162,10 @@ def _no_boundary(boundary: Boundary, batch: int) -> None:
     """Pass every boundary without a halt."""
 
 
+def _not_told(fault: HeadraceError) -> None:
+    """Tell nobody of a fault; Spark's exception alone carries it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SinkRun:
     """The life of a query that a sink writes for.
@@ -168,6 +175,7 @@ class SinkRun:
     checkpoint: the checkpoint directory; its `metadata` file holds the id that the ledger remembers.
     fingerprint: of the query as it runs now, kept in the ledger.
     reached: called at each boundary of a batch; the crash tests halt or kill there.
+    failed: called with the fault before it is raised out of a batch, since Spark passes on only its text.
     """
 
     query: str
@@ -176,6 +184,7 @@ class SinkRun:
     checkpoint: Path
     fingerprint: str = ""
     reached: Callable[[Boundary, int], None] = _no_boundary
+    failed: Callable[[HeadraceError], None] = _not_told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +207,10 @@ class Sink(Protocol):
     `idempotent` is claimed).
     """
 
-    facts: ClassVar[SinkFacts]
+    @property
+    def facts(self) -> SinkFacts:
+        """What this sink, with its options, promises; a class-level value will do where no option matters."""
+        ...
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
         """Faults of the options, given the query's output mode, that can be seen without Spark."""

@@ -1,1 +1,19 @@
+"""Spark's checkpoint directory as Python values, without a JVM."""
 
+from headrace.checkpoint.archive import Archive, ArchivedBatch
+from headrace.checkpoint.directory import Checkpoint, StateOperator
+from headrace.checkpoint.entries import CommitEntry, OffsetEntry
+from headrace.checkpoint.prefix import BatchWatermarks, committed_prefix, planned, watermarks
+
+__all__ = [
+    "Archive",
+    "ArchivedBatch",
+    "BatchWatermarks",
+    "Checkpoint",
+    "CommitEntry",
+    "OffsetEntry",
+    "StateOperator",
+    "committed_prefix",
+    "planned",
+    "watermarks",
+]

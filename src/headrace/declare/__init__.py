@@ -1,1 +1,43 @@
+"""The Python way to declare a project: sources, sinks, views, tables, queries and triggers."""
 
+from headrace.declare.assembly import Assembly, in_order, project_of
+from headrace.declare.connectors import sink, source
+from headrace.declare.decorators import query, table, view
+from headrace.declare.faults import collecting
+from headrace.declare.starting import set_starter
+from headrace.declare.things import (
+    DECLARED,
+    Declared,
+    DeclaredQuery,
+    DeclaredSink,
+    DeclaredSource,
+    DeclaredTable,
+    DeclaredView,
+)
+from headrace.declare.triggers import available_now, every, once, parse_trigger
+from headrace.declare.variables import Variables
+
+__all__ = [
+    "DECLARED",
+    "Assembly",
+    "Declared",
+    "DeclaredQuery",
+    "DeclaredSink",
+    "DeclaredSource",
+    "DeclaredTable",
+    "DeclaredView",
+    "Variables",
+    "available_now",
+    "collecting",
+    "every",
+    "in_order",
+    "once",
+    "parse_trigger",
+    "project_of",
+    "query",
+    "set_starter",
+    "sink",
+    "source",
+    "table",
+    "view",
+]

@@ -80,7 +80,10 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """Everything declared in one directory, seen from one target."""
+    """Everything declared in one directory, seen from one target.
+
+    secrets: the secret values that the declarations were filled with, each with the text that stood for it.
+    """
 
     name: str
     root: Path
@@ -89,6 +92,13 @@ class Project:
     tables: Mapping[str, Table] = field(default_factory=dict)
     views: Mapping[str, View] = field(default_factory=dict)
     queries: Mapping[str, Query] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def redacted(self, text: str) -> str:
+        """`text` with every secret of the project replaced by what stood for it."""
+        for value in sorted(self.secrets, key=len, reverse=True):
+            text = text.replace(value, self.secrets[value])
+        return text
 
     @property
     def storage(self) -> Path:

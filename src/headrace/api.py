@@ -1,0 +1,93 @@
+"""What the command line can do, as functions; each loads what it needs only when it is called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.model import Project, Query, Trigger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headrace.check.result import CheckResult
+    from headrace.history import QueryStatus
+    from headrace.run.result import Reporter, RunResult
+    from headrace.run.start import Reached
+    from headrace.run.stop import StopRequest
+    from headrace.verify import Verdict
+
+
+def load(
+    path: str | os.PathLike[str] = ".", *, target: str | None = None, environ: Mapping[str, str] | None = None
+) -> Project:
+    """Read the project in the directory (or the one Python file) `path`, seen from `target`.
+
+    Raises ProjectError with every fault that was found.
+    """
+    from headrace.load import load as load_project
+
+    return load_project(path, target=target, environ=environ)
+
+
+def check(
+    project: Project,
+    queries: Sequence[str] | None = None,
+    *,
+    spark: SparkSession | bool | None = None,
+) -> CheckResult:
+    """Check `project` before anything is started, and compute each query's guarantee.
+
+    The structure is checked without a JVM; if it holds, each query is analysed by Spark in `spark`, or in a session
+    made for it. `spark=False` leaves Spark out.
+    """
+    from headrace.run.checks import check as check_project
+
+    return check_project(project, queries, spark=spark)
+
+
+def run(
+    project: Project,
+    queries: Sequence[str] | None = None,
+    *,
+    trigger: Trigger | None = None,
+    spark: SparkSession | None = None,
+    reporter: Reporter | None = None,
+    reached: Reached | None = None,
+    stop: StopRequest | None = None,
+) -> RunResult:
+    """Run queries of `project` until they end or are asked to stop. See `headrace.run.supervise.run`."""
+    from headrace.run.supervise import run as run_project
+
+    return run_project(project, queries, trigger=trigger, spark=spark, reporter=reporter, reached=reached, stop=stop)
+
+
+def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> Verdict:
+    """Compare what the sink of `query` holds with the batch query over the committed prefix of its inputs."""
+    from headrace.verify import verify as verify_query
+
+    return verify_query(project, query, spark=spark)
+
+
+def status(project: Project) -> list[QueryStatus]:
+    """The state of each query that was ever run, from the history store, without a JVM."""
+    from headrace.history import History
+    from headrace.model.layout import history_file
+
+    file = history_file(project.storage)
+    if not file.exists():
+        return []
+    history = History.open(file, read_only=True)
+    try:
+        return history.statuses()
+    finally:
+        history.close()
+
+
+def start(project: Project, query: Query, spark: SparkSession, *, trigger: Trigger | None = None) -> StreamingQuery:
+    """Start one query in the user's own session; returns Spark's StreamingQuery."""
+    from headrace.run.script import start_in_session
+
+    return start_in_session(project, query, spark, trigger=trigger)

@@ -1,0 +1,69 @@
+"""Findings about an analysed streaming plan: Spark's own checker first, then what Spark does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from headrace.check.plan import PlanFacts, analysed_plan
+from headrace.check.spark_errors import finding_of
+from headrace.errors import Finding
+from headrace.model import Query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
+    """Everything that is wrong or noteworthy about `frame`, the analysed result of `query`."""
+    if not facts.streaming:
+        yield Finding(
+            code="HR232",
+            what=f"query '{query.name}' reads no source and is no stream",
+            fix="let it read at least one source; a bounded input is declared as a table",
+            where=query.where,
+        )
+        return
+    yield from _spark_refuses(query, frame)
+    yield from _unbounded(query, facts)
+    yield from _indeterminate(query, facts)
+
+
+def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
+    """What UnsupportedOperationChecker says of the plan in the query's output mode."""
+    jvm = frame.sparkSession._jvm
+    assert jvm is not None, "a session without a JVM cannot analyse"
+    mode = {"append": "Append", "update": "Update", "complete": "Complete"}[query.mode]
+    output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(analysed_plan(frame), output_mode)
+    except Exception as fault:
+        yield finding_of(fault, where=query.where, subject=f"query '{query.name}'")
+
+
+def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
+    for operator in facts.stateful:
+        if operator.bounded or (operator.kind == "aggregation" and not operator.by):
+            continue
+        if query.mode == "complete" and operator.kind == "aggregation":
+            continue
+        by = f" by {', '.join(operator.by)}" if operator.by else ""
+        yield Finding(
+            code="HR240",
+            what=f"query '{query.name}' keeps the state of its {operator.kind}{by} for ever",
+            fix="give the source a watermark and use its column, or a window of it, in the operation",
+            where=query.where,
+            severity="note" if operator.kind == "aggregation" else "warning",
+        )
+
+
+def _indeterminate(query: Query, facts: PlanFacts) -> Iterator[Finding]:
+    if facts.indeterminate:
+        yield Finding(
+            code="HR241",
+            what=f"query '{query.name}' is not deterministic: {', '.join(facts.indeterminate[:3])}",
+            fix="compute it from the row's own columns, so that a batch made again after a crash gives the same rows",
+            where=query.where,
+            severity="warning",
+        )

@@ -1,0 +1,229 @@
+"""What is wrong with a project's shape, seen without Spark: names, arrows, sinks, connectors' options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from headrace.contract import Problem
+from headrace.errors import Finding, Where, nearest
+from headrace.model import Once, Project, Query, Source, SqlTransform, Table, View
+
+_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
+_CONSTRAINT = re.compile(r"(PRIMARY|FOREIGN|CONSTRAINT)\b", re.IGNORECASE)
+
+
+def structure(project: Project) -> Iterator[Finding]:
+    """Every fault of the project's shape, by subject."""
+    yield from _names(project)
+    yield from _inputs(project)
+    yield from _cycles(project)
+    yield from _streams(project)
+    yield from _connectors(project)
+    yield from _watermarks(project)
+    yield from _same_places(project)
+    yield from _unused(project)
+
+
+def _things(project: Project) -> list[tuple[str, Source | Table | View | Query]]:
+    """Everything declared, each with the word for it and its name, as messages say it."""
+    groups = (("source", project.sources), ("table", project.tables), ("view", project.views))
+    found: list[tuple[str, Source | Table | View | Query]] = []
+    for word, things in groups:
+        found.extend((f"{word} '{name}'", thing) for name, thing in things.items())
+    return [*found, *((f"query '{name}'", query) for name, query in project.queries.items())]
+
+
+def _names(project: Project) -> Iterator[Finding]:
+    folded: dict[str, str] = {}
+    for whose, thing in _things(project):
+        if not _NAME.match(thing.name):
+            yield Finding(
+                code="HR254",
+                what=f"the name of {whose} has other characters than letters, digits and _",
+                fix=f"rename it, for example to {re.sub(r'[^A-Za-z0-9_]+', '_', thing.name) or 'a_name'}",
+                where=thing.where,
+            )
+        other = folded.setdefault(thing.name.lower(), whose)
+        if other != whose:
+            yield Finding(
+                code="HR260",
+                what=f"{whose} and {other} differ only by case, which Spark's SQL does not see",
+                fix="rename one of the two",
+                where=thing.where,
+            )
+
+
+def _inputs(project: Project) -> Iterator[Finding]:
+    known = project.inputs()
+    for whose, thing in _things(project):
+        if isinstance(thing, Source):
+            continue
+        for name in thing.transform.inputs:
+            if name in known:
+                continue
+            fix = nearest(name, (*known, "spark") if not isinstance(thing.transform, SqlTransform) else known)
+            if name in project.queries:
+                fix = "a query's result cannot be read; make what both need a view"
+            elif isinstance(thing.transform, SqlTransform) and not fix.startswith("did you mean"):
+                fix = f"declare it, or name a table of Spark's catalog with its schema: default.{name} ({fix})"
+            what = f"{whose} asks for '{name}', which is no source, table or view"
+            yield Finding(code="HR250", what=what, fix=fix, where=thing.transform.where)
+
+
+def _cycles(project: Project) -> Iterator[Finding]:
+    """Each cycle once, told at its first member by name."""
+    known: dict[str, Table | View] = {**project.tables, **project.views}
+    told: set[frozenset[str]] = set()
+    done: set[str] = set()
+
+    def walk(name: str, path: list[str]) -> Iterator[list[str]]:
+        if name in path:
+            yield path[path.index(name) :]
+        elif name in known and name not in done:
+            for wanted in known[name].transform.inputs:
+                yield from walk(wanted, [*path, name])
+            done.add(name)
+
+    for start in sorted(known):
+        for cycle in walk(start, []):
+            if frozenset(cycle) not in told:
+                told.add(frozenset(cycle))
+                way = " -> ".join([*cycle, cycle[0]])
+                what = f"'{cycle[0]}' reads itself: {way}"
+                yield Finding(code="HR251", what=what, fix="break the circle", where=known[cycle[0]].where)
+
+
+def _streams(project: Project) -> Iterator[Finding]:
+    for name, query in project.queries.items():
+        if not project.sources_of(query) and _resolved(project, query):
+            yield Finding(
+                code="HR252",
+                what=f"query '{name}' reads no source, so it is no stream",
+                fix="give it a source as an input, or make it a table",
+                where=query.where,
+            )
+        if isinstance(query.trigger, Once):
+            yield Finding(
+                code="HR257",
+                what=f"query '{name}' uses the trigger once, which Spark has deprecated and which ignores rate limits",
+                fix="use the trigger available-now",
+                where=query.where,
+                severity="warning",
+            )
+    for name, table in project.tables.items():
+        sources = [thing.name for thing in project.upstream(table.transform) if isinstance(thing, Source)]
+        if sources:
+            yield Finding(
+                code="HR253",
+                what=f"table '{name}' reads the source '{sources[0]}', which has no end",
+                fix="make it a view, or read the data as a bounded one in the table's own function",
+                where=table.where,
+            )
+
+
+def _resolved(project: Project, query: Query) -> bool:
+    """Whether everything upstream is declared, so that a missing source is not a misspelt one."""
+    known = project.inputs()
+    bodies = [query.transform]
+    bodies += [thing.transform for thing in project.upstream(query.transform) if not isinstance(thing, Source)]
+    return all(name in known for body in bodies for name in body.inputs)
+
+
+def _connectors(project: Project) -> Iterator[Finding]:
+    for name, source in project.sources.items():
+        for problem in source.connector.problems():
+            yield _told(project, problem, f"source '{name}'", source.where)
+    for name, query in project.queries.items():
+        modes = query.sink.facts.modes
+        if query.mode not in modes:
+            yield Finding(
+                code="HR255",
+                what=f"query '{name}' has the output mode {query.mode}, which the sink {query.sink_kind} does not take",
+                fix=f"use {' or '.join(sorted(modes))}, or another sink",
+                where=query.where,
+            )
+        judged = query.mode if query.mode in modes else min(modes)  # the mode's fault is told once, above
+        for problem in query.sink.problems(judged):
+            yield _told(project, problem, f"the sink of query '{name}'", query.where)
+
+
+def _told(project: Project, problem: Problem, whose: str, where: Where) -> Finding:
+    return Finding(
+        code=problem.code,
+        what=project.redacted(f"{whose}: {problem.what}"),
+        fix=project.redacted(problem.fix),
+        where=where,
+        severity=problem.severity,
+    )
+
+
+def _watermarks(project: Project) -> Iterator[Finding]:
+    for name, source in project.sources.items():
+        schema = getattr(source.connector, "schema", None)
+        if source.watermark is None or not isinstance(schema, str):
+            continue
+        columns = columns_of(schema)
+        column = source.watermark.column
+        if columns and column.lower().split(".")[0] not in {known.lower() for known in columns}:
+            yield Finding(
+                code="HR258",
+                what=f"the watermark of source '{name}' is on '{column}', which is no column of its schema",
+                fix=nearest(column, columns),
+                where=source.where,
+            )
+
+
+def columns_of(schema: str) -> tuple[str, ...]:
+    """The top-level column names of a DDL text, `a INT, b STRUCT<c: INT>`; empty when it is no such list."""
+    if schema.lstrip().startswith("{"):
+        return ()
+    parts, depth, quoted, current = list[str](), 0, "", ""
+    for character in schema.strip():
+        if quoted:
+            quoted = "" if character == quoted else quoted
+        elif character in "`'\"":
+            quoted = character
+        else:
+            depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
+        if character == "," and not depth and not quoted:
+            parts.append(current)
+            current = ""
+        else:
+            current += character
+    names = []
+    for part in [*parts, current]:
+        match = re.match(r"\s*(?:`((?:[^`]|``)*)`|([^\s:`]+))[\s:]", part)
+        if match is None:
+            return ()
+        if not _CONSTRAINT.match(part.strip()):
+            names.append(match.group(2) or match.group(1).replace("``", "`"))
+    return tuple(names)
+
+
+def _same_places(project: Project) -> Iterator[Finding]:
+    """Queries whose durable sinks are equal; a console, say, is taken by many."""
+    queries = list(project.queries.values())
+    for index, query in enumerate(queries):
+        for other in queries[:index]:
+            if query.sink_kind == other.sink_kind and query.sink == other.sink and query.sink.facts.durable:
+                yield Finding(
+                    code="HR259",
+                    what=f"queries '{other.name}' and '{query.name}' write to the same place",
+                    fix="give each a place of its own, or union their inputs in one query",
+                    where=query.where,
+                )
+                break
+
+
+def _unused(project: Project) -> Iterator[Finding]:
+    used = {thing.name for query in project.queries.values() for thing in project.upstream(query.transform)}
+    for whose, thing in _things(project):
+        if not isinstance(thing, Query) and thing.name not in used:
+            yield Finding(
+                code="HR256",
+                what=f"{whose} is read by no query",
+                fix="remove it, or let a query ask for it by name",
+                where=thing.where,
+                severity="note",
+            )

@@ -1,0 +1,209 @@
+"""The archive of a query's batches, which outlives Spark's retention: one JSON line for each committed batch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headrace.checkpoint.directory import Checkpoint
+from headrace.checkpoint.entries import OffsetEntry
+from headrace.checkpoint.logs import numbered
+from headrace.errors import CheckpointFault, Finding, Where
+
+# What the machine loses with its power is taken from Spark's own files again, and those reach back 100 batches.
+_SYNC_EVERY = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivedBatch:
+    """A committed batch and the watermark of the next one (None: its commit file was gone)."""
+
+    entry: OffsetEntry
+    next_watermark_ms: int | None
+
+
+class Archive:
+    """An append-only file of batches; of two lines about one batch the later counts.
+
+    A line is whole when it ends; what a crash leaves of a line is cut off before the next one is written. After a
+    rewind a line says from which batch on the earlier ones are void. One process writes; any may read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._next: int | None = None
+        self._conf: Mapping[str, str] = {}
+        self._unsynced = 0
+        self._gaps: list[Finding] = []
+
+    @property
+    def gaps(self) -> tuple[Finding, ...]:
+        """The batches that Spark had purged before this archive saw them."""
+        return tuple(self._gaps)
+
+    def catch_up(self, checkpoint: Checkpoint) -> int:
+        """Append what is committed and not yet here; the number of batches appended.
+
+        The first call compares with all that the checkpoint still has; later ones look for the next batch alone.
+        """
+        try:
+            if self._next is None:
+                return self._compare(checkpoint)
+            return self._follow(checkpoint, self._next)
+        except OSError as fault:
+            raise CheckpointFault(
+                Finding(
+                    code="HR521",
+                    where=Where(file=str(self.path)),
+                    what=f"the archive of batches cannot be written: {fault.strerror or fault}",
+                    fix="free space in the storage directory, or give the right to write there",
+                )
+            ) from fault
+
+    def entries(self) -> dict[int, OffsetEntry]:
+        """The offsets of every archived batch, in order."""
+        return {batch: archived.entry for batch, archived in self.batches().items()}
+
+    def batches(self) -> dict[int, ArchivedBatch]:
+        """Every archived batch, in order; empty when there is no archive yet."""
+        return self._load()[0]
+
+    def _compare(self, checkpoint: Checkpoint) -> int:
+        done = checkpoint.last_committed
+        if done is None:
+            return 0
+        known, whole = self._load()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists() and self.path.stat().st_size > whole:
+            os.truncate(self.path, whole)
+        lines = []
+        if max(known, default=-1) > done:
+            lines.append({"void_after": done})
+        reachable = [batch for batch in numbered(checkpoint.root / "offsets") if batch <= done]
+        fresh = [found for batch in reachable if (found := _read(checkpoint, batch)) and found != known.get(batch)]
+        newest = max((batch for batch in known if batch <= done), default=-1)
+        self._miss(newest + 1, min(reachable, default=done + 1))
+        self._conf = {}
+        self._write(lines, fresh)
+        self._next = done + 1
+        return len(fresh)
+
+    def _follow(self, checkpoint: Checkpoint, batch: int) -> int:
+        fresh: list[ArchivedBatch] = []
+        commits = checkpoint.root / "commits"
+        while (commits / str(batch)).exists():
+            found = _read(checkpoint, batch)
+            if found is None:
+                break
+            fresh.append(found)
+            batch += 1
+        if not fresh and not (commits / str(batch - 1)).exists():
+            # Either purged beyond us or rewound behind us: look at everything once more.
+            self._next = None
+            return self._compare(checkpoint)
+        self._write([], fresh)
+        self._next = batch
+        return len(fresh)
+
+    def _miss(self, first: int, reached: int) -> None:
+        if first < reached:
+            self._gaps.append(
+                Finding(
+                    code="HR522",
+                    where=Where(file=str(self.path)),
+                    what=f"batches {first} to {reached - 1} were purged by Spark before they were archived",
+                    fix="raise spark.sql.streaming.minBatchesToRetain; verify and rewind reach back to "
+                    f"batch {reached} only",
+                    severity="warning",
+                )
+            )
+
+    def _write(self, lines: list[dict[str, Any]], fresh: list[ArchivedBatch]) -> None:
+        for archived in fresh:
+            lines.append(_line(archived, self._conf))
+            self._conf = archived.entry.conf
+        if not lines:
+            return
+        with self.path.open("ab") as file:
+            file.write("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode())
+            file.flush()
+            self._unsynced += len(lines)
+            if self._unsynced >= _SYNC_EVERY:
+                os.fsync(file.fileno())
+                self._unsynced = 0
+
+    def _load(self) -> tuple[dict[int, ArchivedBatch], int]:
+        """The batches, and how many bytes of the file are whole lines."""
+        try:
+            data = self.path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return {}, 0
+        except OSError as fault:
+            raise self._damaged(0, fault) from fault
+        known: dict[int, ArchivedBatch] = {}
+        conf: Mapping[str, str] = {}
+        whole = 0
+        lines = data.splitlines(keepends=True)
+        for number, line in enumerate(lines, start=1):
+            try:
+                if not line.endswith(b"\n"):
+                    break
+                facts = json.loads(line)
+                if "void_after" in facts:
+                    known = {batch: old for batch, old in known.items() if batch <= facts["void_after"]}
+                else:
+                    archived = _archived(facts, conf)
+                    conf = archived.entry.conf
+                    known[archived.entry.batch] = archived
+            except (ValueError, KeyError, TypeError, AttributeError) as fault:
+                if number == len(lines):
+                    break
+                raise self._damaged(number, fault) from fault
+            whole += len(line)
+        return dict(sorted(known.items())), whole
+
+    def _damaged(self, line: int, fault: Exception) -> CheckpointFault:
+        return CheckpointFault(
+            Finding(
+                code="HR523",
+                where=Where(file=str(self.path), line=line or None),
+                what=f"the archive of batches cannot be read: {fault}",
+                fix="restore it from a backup, or move it away: the next run archives what Spark still keeps",
+            )
+        )
+
+
+def _read(checkpoint: Checkpoint, batch: int) -> ArchivedBatch | None:
+    entry, commit = checkpoint.offset(batch), checkpoint.commit(batch)
+    if entry is None:
+        return None
+    return ArchivedBatch(entry=entry, next_watermark_ms=commit.next_watermark_ms if commit else None)
+
+
+def _line(archived: ArchivedBatch, conf: Mapping[str, str]) -> dict[str, Any]:
+    """The batch as plain data; `conf` is left out when it is that of the line before."""
+    entry = archived.entry
+    line: dict[str, Any] = {
+        "batch": entry.batch,
+        "watermark_ms": entry.watermark_ms,
+        "timestamp_ms": entry.timestamp_ms,
+        "next_watermark_ms": archived.next_watermark_ms,
+        "offsets": dict(entry.offsets),
+    }
+    return line if entry.conf == conf else {**line, "conf": dict(entry.conf)}
+
+
+def _archived(facts: dict[str, Any], conf: Mapping[str, str]) -> ArchivedBatch:
+    entry = OffsetEntry(
+        batch=facts["batch"],
+        watermark_ms=facts["watermark_ms"],
+        timestamp_ms=facts["timestamp_ms"],
+        offsets=facts["offsets"],
+    )
+    return ArchivedBatch(
+        entry=replace(entry, conf=facts.get("conf", conf)), next_watermark_ms=facts["next_watermark_ms"]
+    )

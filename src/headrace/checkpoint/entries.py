@@ -1,0 +1,104 @@
+"""What one file of the offsets log and one file of the commits log say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.checkpoint.logs import body, broken
+
+OFFSET_VERSIONS = (1, 2)
+COMMIT_VERSIONS = (1, 2)
+_NO_OFFSET = "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetEntry:
+    """Where each source ends in one batch, and what the batch is computed with.
+
+    watermark_ms: the global watermark in force in the batch; 0: none yet.
+    offsets: by the source's name, or by "0", "1", ... in the first format, in the order of the query's plan; the
+        source's own JSON text, or None where the source has given nothing yet.
+    """
+
+    batch: int
+    watermark_ms: int = 0
+    timestamp_ms: int = 0
+    conf: Mapping[str, str] = field(default_factory=dict)
+    offsets: Mapping[str, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, batch: int, text: str, file: Path) -> OffsetEntry:
+        """Read what Spark wrote; raises CheckpointFault naming `file`."""
+        version, lines = body(file, text, versions=OFFSET_VERSIONS)
+        if not lines:
+            raise broken(file, "it ends after its first line")
+        facts = _json_object(file, lines[0])
+        offsets: dict[str, str | None] = {}
+        for position, line in enumerate(lines[1:]):
+            name, colon, offset = (str(position), ":", line) if version == 1 else line.partition(":")
+            if not colon or not offset:
+                raise broken(file, f"line {position + 3} holds no offset")
+            _complete(file, offset)
+            offsets[name] = None if offset == _NO_OFFSET else offset
+        if not offsets:
+            raise broken(file, "it ends before the first source's offset")
+        return cls(
+            batch=batch,
+            watermark_ms=_whole(file, facts, "batchWatermarkMs"),
+            timestamp_ms=_whole(file, facts, "batchTimestampMs"),
+            conf={str(key): str(value) for key, value in (facts.get("conf") or {}).items()},
+            offsets=offsets,
+        )
+
+    def format(self) -> str:
+        """The text of the second format, which Spark reads back as this entry."""
+        facts = {"batchWatermarkMs": self.watermark_ms, "batchTimestampMs": self.timestamp_ms, "conf": dict(self.conf)}
+        lines = [f"{name}:{_NO_OFFSET if offset is None else offset}" for name, offset in self.offsets.items()]
+        return "\n".join(["v2", json.dumps(facts, separators=(",", ":")), *lines])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitEntry:
+    """That a batch is done, and the watermark of the next one. State ids of newer formats are not kept."""
+
+    batch: int
+    next_watermark_ms: int = 0
+
+    @classmethod
+    def parse(cls, batch: int, text: str, file: Path) -> CommitEntry:
+        """Read what Spark wrote; raises CheckpointFault naming `file`."""
+        _, lines = body(file, text, versions=COMMIT_VERSIONS)
+        facts = _json_object(file, lines[0] if lines else "")
+        return cls(batch=batch, next_watermark_ms=_whole(file, facts, "nextBatchWatermarkMs"))
+
+
+def _json_object(file: Path, line: str) -> dict[str, Any]:
+    if not line.strip():
+        return {}
+    try:
+        value = json.loads(line)
+    except ValueError as fault:
+        raise broken(file, f"its second line is no JSON: {fault}") from fault
+    if not isinstance(value, dict):
+        raise broken(file, "its second line is no JSON object")
+    return value
+
+
+def _whole(file: Path, facts: Mapping[str, Any], key: str) -> int:
+    value = facts.get(key, 0)
+    if not isinstance(value, int):
+        raise broken(file, f"{key} is {value!r} in place of a whole number")
+    return value
+
+
+def _complete(file: Path, offset: str) -> None:
+    """Refuse an offset that begins as JSON and was cut off; a source may also write plain text."""
+    if offset[0] in '{["':
+        try:
+            json.loads(offset)
+        except ValueError as fault:
+            raise broken(file, f"an offset is cut off: {offset[-40:]!r}") from fault

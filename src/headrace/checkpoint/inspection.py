@@ -1,0 +1,142 @@
+"""What is wrong with a checkpoint directory, told all at once and without raising."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from headrace.checkpoint.entries import CommitEntry, OffsetEntry
+from headrace.checkpoint.logs import COMPACT, body, numbered, text_of
+from headrace.errors import CheckpointFault, Finding, Where
+
+
+def inspect(root: Path) -> Iterator[Finding]:
+    """The findings about a checkpoint; none about one that is not there yet."""
+    try:
+        if not root.exists():
+            return
+        offsets, commits = numbered(root / "offsets"), numbered(root / "commits")
+        numbered(root)
+    except (CheckpointFault, OSError) as fault:
+        yield from _found(fault, root)
+        return
+    yield from _identity(root, started=bool(offsets))
+    yield from _unreadable(offsets, OffsetEntry.parse)
+    yield from _unreadable(commits, CommitEntry.parse)
+    yield from _gaps(root, offsets, commits)
+    yield from _source_logs(root / "sources")
+
+
+def _found(fault: CheckpointFault | OSError, where: Path) -> tuple[Finding, ...]:
+    if isinstance(fault, CheckpointFault):
+        return fault.findings
+    return (
+        Finding(
+            code="HR501",
+            where=Where(file=str(where)),
+            what=f"the directory cannot be read: {fault.strerror}",
+            fix="give the user that runs the query the right to read and write the storage directory",
+        ),
+    )
+
+
+def _identity(root: Path, *, started: bool) -> Iterator[Finding]:
+    file = root / "metadata"
+    try:
+        text = text_of(file)
+        known = text is not None and bool(json.loads(text)["id"])
+    except (CheckpointFault, ValueError, KeyError, TypeError):
+        known = False
+    if started and not known:
+        yield Finding(
+            code="HR502",
+            where=Where(file=str(file)),
+            what="the file with the query's id is missing or damaged, so Spark refuses to go on",
+            fix='restore it from a backup, or write {"id":"..."} into it with the checkpoint id of the sink\'s ledger',
+        )
+
+
+def _unreadable(files: dict[int, Path], parse: Callable[[int, str, Path], Any]) -> Iterator[Finding]:
+    for batch, file in files.items():
+        try:
+            text = text_of(file)
+            if text is not None:
+                parse(batch, text, file)
+        except CheckpointFault as fault:
+            yield from fault.findings
+
+
+def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Iterator[Finding]:
+    where = Where(file=str(root))
+    for batch in sorted(set(range(min(offsets, default=0), max(offsets, default=-1))) - set(offsets)):
+        yield Finding(
+            code="HR504",
+            where=Where(file=str(root / "offsets" / str(batch))),
+            what=f"the offsets of batch {batch} are missing between those of its neighbours",
+            fix="restore the file from a backup; Spark goes on without it, but verify and rewind need the archive",
+            severity="warning",
+        )
+    if not offsets:
+        if commits:
+            yield _ahead(where, max(commits), None)
+        return
+    last, done = max(offsets), max(commits, default=None)
+    if done is not None and done > last:
+        yield _ahead(where, done, last)
+    if done is None or done < last:
+        behind = last - (-1 if done is None else done)
+        yield Finding(
+            code="HR505",
+            where=where,
+            what=f"batch {last} is planned and not committed, so the next start runs it again"
+            if behind == 1
+            else f"the newest commit is {'missing' if done is None else done}, and batch {last} is planned",
+            fix="nothing is to be done: it gets the same rows, and an exactly-once sink skips what it has",
+            severity="note",
+        )
+    for batch in sorted(set(range(max(min(offsets), min(commits, default=0)), done or 0)) - set(commits)):
+        yield Finding(
+            code="HR506",
+            where=Where(file=str(root / "commits" / str(batch))),
+            what=f"the commit of batch {batch} is missing, and later ones are there",
+            fix="nothing is to be done: Spark reads only the newest one",
+            severity="note",
+        )
+
+
+def _ahead(where: Where, done: int, last: int | None) -> Finding:
+    return Finding(
+        code="HR508",
+        where=where,
+        what=f"batch {done} is committed, but "
+        + ("no batch has offsets" if last is None else f"the newest offsets are of batch {last}")
+        + ", so Spark would give used numbers to new rows",
+        fix="restore the offsets from a backup, or run `headrace rewind` so that sink and checkpoint meet again",
+    )
+
+
+def _source_logs(folder: Path) -> Iterator[Finding]:
+    try:
+        logs = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    except OSError as fault:
+        yield from _found(fault, folder)
+        return
+    for log in logs:
+        try:
+            files = numbered(log)
+        except CheckpointFault as fault:
+            yield from fault.findings
+            continue
+        yield from _unreadable(files, lambda _, text, file: body(file, text, versions=(1,)))
+        compacted = max((number for number, file in files.items() if file.name.endswith(COMPACT)), default=0)
+        missing = sorted(set(range(compacted, max(files, default=-1))) - set(files))
+        if missing:
+            yield Finding(
+                code="HR509",
+                where=Where(file=str(log)),
+                what=f"the log of source '{log.name}' lacks entry {missing[0]}"
+                + (f" and {len(missing) - 1} more" if missing[1:] else ""),
+                fix="restore the file from a backup, or run `headrace rebuild`: Spark cannot tell which files it read",
+            )

@@ -1,0 +1,86 @@
+"""Spark's metadata logs: directories of numbered files, each with a version in its first line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headrace.errors import CheckpointFault, Finding, Where
+
+COMPACT = ".compact"
+
+
+def numbered(folder: Path) -> dict[int, Path]:
+    """The batch files of a log by number, in order; checksums, temporary and other files are left out.
+
+    A missing folder is an empty log. Where both N and N.compact are there, N.compact is meant, as it holds N too.
+    """
+    found: dict[int, Path] = {}
+    try:
+        with os.scandir(folder) as listing:
+            names = [entry.name for entry in listing]
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    except OSError as fault:
+        raise CheckpointFault(
+            Finding(
+                code="HR501",
+                where=Where(file=str(folder)),
+                what=f"the directory cannot be read: {fault.strerror}",
+                fix="give the user that runs the query the right to read and write the storage directory",
+            )
+        ) from fault
+    for name in sorted(names):
+        number = name.removesuffix(COMPACT)
+        if number.isascii() and number.isdigit():
+            found[int(number)] = folder / name
+    return dict(sorted(found.items()))
+
+
+def text_of(file: Path) -> str | None:
+    """The file's text, or None when it is gone, as files of a running query may be at any time."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, UnicodeDecodeError) as fault:
+        raise broken(file, f"it cannot be read: {fault}") from fault
+
+
+def body(file: Path, text: str, *, versions: tuple[int, ...]) -> tuple[int, list[str]]:
+    """The version and the lines after it; raises CheckpointFault for an empty file or an unknown version."""
+    # Not splitlines: Spark ends lines at \n alone, and a JSON text may hold U+2028 and its like.
+    first, *lines = text.split("\n")
+    if not text.strip("\0 \n\r\t"):
+        raise broken(file, "it is empty")
+    digits = first.strip().removeprefix("v")
+    if not (first.startswith("v") and digits.isascii() and digits.isdigit()):
+        raise broken(file, f"its first line is {first[:40]!r} in place of a version")
+    if int(digits) not in versions:
+        raise CheckpointFault(
+            Finding(
+                code="HR507",
+                where=Where(file=str(file)),
+                what=f"the file is of version {first.strip()}, and this Headrace reads "
+                + " and ".join(f"v{version}" for version in versions),
+                fix="upgrade Headrace: the checkpoint was written by a newer Spark",
+            )
+        )
+    return int(digits), lines
+
+
+def broken(file: Path, why: str) -> CheckpointFault:
+    """The fault of a file that a crash of the machine or another hand has damaged."""
+    folder, name = file.parent.name, file.name
+    if folder == "offsets":
+        fix = (
+            f"if it is the newest and the sink's ledger does not hold batch {name}, delete it and .{name}.crc: "
+            "Spark then plans the batch anew; otherwise restore it from a backup, or run `headrace rebuild`"
+        )
+    elif folder == "commits":
+        fix = f"delete it and .{name}.crc beside it: Spark then runs the batch again, and the sink skips what it has"
+    else:
+        fix = "restore it from a backup, or run `headrace rebuild`"
+    return CheckpointFault(
+        Finding(code="HR503", where=Where(file=str(file)), what=f"a file of the checkpoint is damaged: {why}", fix=fix)
+    )

@@ -1,0 +1,33 @@
+"""`headrace check`: what is wrong with a project, and what its queries guarantee."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from headrace.cli.options import opened, project_options
+from headrace.cli.output import counted, say_finding, say_json
+
+
+@click.command()
+@click.option("--no-spark", is_flag=True, help="Only what can be seen without a JVM.")
+@project_options
+def check(no_spark: bool, directory: Path, target: str | None, as_json: bool) -> int:
+    """Say what is wrong, and what each query guarantees."""
+    project = opened(directory, target)
+
+    from headrace.api import check as checked
+
+    result = checked(project, spark=False if no_spark else None)
+    if as_json:
+        say_json(result.as_dict())
+        return result.exit_code
+    for finding in result.findings:
+        say_finding(finding, err=False)
+    for name, guarantee in result.guarantees.items():
+        click.echo(f"{name}: {guarantee.sentence}")
+    warnings = sum(finding.severity == "warning" for finding in result.findings)
+    counts = ((len(project.queries), "query"), (len(result.errors), "error"), (warnings, "warning"))
+    click.echo(", ".join(counted(*each) for each in counts))
+    return result.exit_code

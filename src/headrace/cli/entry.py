@@ -1,0 +1,98 @@
+"""Where the command `headrace` begins and ends: the group of commands, and every error turned into a sentence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace import __version__
+from headrace.cli.check import check
+from headrace.cli.demo import demo
+from headrace.cli.init import init
+from headrace.cli.output import say_error
+from headrace.cli.run import run
+from headrace.cli.status import status
+from headrace.cli.verify import verify
+from headrace.errors import Finding, HeadraceError, nearest
+
+COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify)
+
+
+class Commands(click.Group):
+    """A group that lists its commands in the order in which a newcomer needs them, and knows the nearest names."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands, in the order in which they were added."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            raise HeadraceError(
+                Finding(
+                    code="HR090",
+                    what=f"there is no command '{args[0]}'",
+                    fix=nearest(args[0], self.commands),
+                )
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 fine, 1 a finding or a failed query, 2 used wrongly or broken.",
+)
+@click.version_option(__version__, prog_name="headrace")
+@click.pass_context
+def headrace(context: click.Context) -> None:
+    """Write the batch query, run it as a stream, and prove that the result is right."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _command in COMMANDS:
+    headrace.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and give its exit code; no exception but SystemExit ever leaves it."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in given
+    try:
+        code: Any = headrace.main(given, prog_name="headrace", standalone_mode=False)
+    except HeadraceError as fault:
+        say_error(fault.findings, exit_code=fault.exit_code, as_json=as_json)
+        return fault.exit_code
+    except click.UsageError as fault:
+        say_error([_misused(fault)], exit_code=2, as_json=as_json)
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough, as `head` does; Python must not complain once more at its exit.
+        sys.stdout = open("/dev/null", "w")  # noqa: SIM115
+        return 0
+    except Exception as fault:
+        from headrace.cli.crash import unforeseen
+
+        say_error([unforeseen(fault, given, near=Path.cwd())], exit_code=2, as_json=as_json)
+        return 2
+    return code if isinstance(code, int) else 0
+
+
+def _misused(fault: click.UsageError) -> Finding:
+    command = fault.ctx.command_path if fault.ctx else "headrace"
+    if isinstance(fault, click.NoSuchOption):
+        what, near = f"there is no option '{fault.option_name}'", nearest(fault.option_name, fault.possibilities or ())
+    else:
+        what, near = fault.format_message().rstrip("."), ""
+    fix = f"{near} See: {command} --help" if "?" in near else f"see: {command} --help"
+    return Finding(code="HR090", what=what[:1].lower() + what[1:], fix=fix)

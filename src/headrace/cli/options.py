@@ -1,0 +1,64 @@
+"""Options that commands share, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.errors import Finding, HeadraceError, nearest
+
+if TYPE_CHECKING:
+    from headrace.model import Project
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(command: F) -> F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Results as JSON on stdout.")(command)
+
+
+def target_option(command: F) -> F:
+    """`--target`."""
+    return click.option("--target", metavar="NAME", help="The target of the project to use [default: dev].")(command)
+
+
+def project_options(command: F) -> F:
+    """`-C`/`--project`, `--target` and `--json`, for every command that reads a project."""
+    directory = click.option(
+        "-C",
+        "--project",
+        "directory",
+        type=click.Path(path_type=Path),
+        default=Path(),
+        metavar="DIR",
+        help="The project's directory [default: the current one].",
+    )
+    return directory(target_option(json_option(command)))
+
+
+def opened(directory: Path, target: str | None) -> Project:
+    """The project in `directory`; raises ProjectError with everything that is wrong with it."""
+    from headrace.api import load
+
+    return load(directory, target=target)
+
+
+def chosen(project: Project, names: Sequence[str]) -> list[str]:
+    """The queries that were named, or all; raises HeadraceError for a name that is not declared."""
+    unknown = [name for name in names if name not in project.queries]
+    if unknown:
+        raise HeadraceError(
+            [
+                Finding(
+                    code="HR091",
+                    what=f"there is no query '{name}' in the project '{project.name}'",
+                    fix=nearest(name, project.queries),
+                )
+                for name in unknown
+            ]
+        )
+    return list(dict.fromkeys(names)) or list(project.queries)

@@ -1,0 +1,62 @@
+"""How results and findings are written: text for people, JSON for machines; colours on a terminal alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.errors import Finding
+
+_COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+
+def json_text(value: Any) -> str:
+    """`value` as JSON: times in ISO 8601, anything unknown as its text."""
+    return json.dumps(value, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return str(value)
+
+
+def say_json(value: Any) -> None:
+    """A result as one line of JSON on stdout."""
+    click.echo(json_text(value))
+
+
+def say_finding(finding: Finding, *, err: bool = True) -> None:
+    """A finding on stderr, or on stdout where findings are the result."""
+    mark = "" if finding.severity == "error" else f" ({finding.severity})"
+    code = click.style(f"{finding.code}{mark}", fg=_COLOUR[finding.severity], bold=True)
+    click.echo(f"{finding.where} {code}: {finding.what}", err=err)
+    if finding.fix:
+        click.echo(f"  {click.style('fix:', bold=True)} {finding.fix}", err=err)
+
+
+def say_error(findings: Iterable[Finding], *, exit_code: int, as_json: bool) -> None:
+    """What ended the command: on stderr, or with --json as one line on stdout."""
+    if not as_json:
+        for finding in findings:
+            say_finding(finding)
+        return
+    line = {"event": "error", "exit_code": exit_code, "findings": [finding.as_dict() for finding in findings]}
+    click.echo(json_text(line))
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 query`, `2 queries`, `1,000 rows`."""
+    if number == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number:,} {plural}"

@@ -1,0 +1,70 @@
+"""`headrace run`: run queries until they end, fail, or are asked to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.options import chosen, opened, project_options
+from headrace.errors import Finding, HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.model import Trigger
+
+
+@click.command()
+@click.argument("queries", nargs=-1, metavar="[QUERY]...")
+@click.option("--once", is_flag=True, help="Take everything that is there in one batch, then end.")
+@click.option("--available-now", is_flag=True, help="Take everything that is there in batches, then end.")
+@click.option("--trigger", metavar="INTERVAL", help='Make a batch at this interval, as "5 seconds".')
+@project_options
+def run(
+    queries: tuple[str, ...],
+    once: bool,
+    available_now: bool,
+    trigger: str | None,
+    directory: Path,
+    target: str | None,
+    as_json: bool,
+) -> int:
+    """Run the queries named, or all; 1 when one fails.
+
+    Ctrl-C or SIGTERM lets the running batch finish; a second one stops at once.
+    """
+    wanted = _trigger(once=once, available_now=available_now, interval=trigger)
+    project = opened(directory, target)
+    names = chosen(project, queries)
+
+    from headrace.api import run as run_queries
+    from headrace.cli.view import view_for
+
+    triggers = [wanted or project.queries[name].trigger for name in names]
+    with view_for(project, ends=all(each.ends for each in triggers), as_json=as_json) as view:
+        result = run_queries(project, names, trigger=wanted, reporter=view)
+    view.summary(result)
+    return result.exit_code
+
+
+def _trigger(*, once: bool, available_now: bool, interval: str | None) -> Trigger | None:
+    from headrace.declare import parse_trigger
+    from headrace.model import AvailableNow, Once
+
+    given = [name for name, is_there in _flags(once, available_now, interval) if is_there]
+    if len(given) > 1:
+        raise _wrong(f"{' and '.join(given)} exclude each other", "give one of them")
+    if interval is not None:
+        try:
+            return parse_trigger(interval)
+        except ValueError as fault:
+            raise _wrong(str(fault), 'write for example: --trigger "5 seconds"') from fault
+    return Once() if once else AvailableNow() if available_now else None
+
+
+def _flags(once: bool, available_now: bool, interval: str | None) -> list[tuple[str, bool]]:
+    return [("--once", once), ("--available-now", available_now), ("--trigger", interval is not None)]
+
+
+def _wrong(what: str, fix: str) -> HeadraceError:
+    return HeadraceError(Finding(code="HR090", what=what, fix=fix))

@@ -1,0 +1,75 @@
+"""`headrace status`: what every query is doing, from the history alone."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.options import opened, project_options
+from headrace.cli.output import say_json
+
+if TYPE_CHECKING:
+    from headrace.history import QueryStatus
+    from headrace.model import Project
+
+BAD_STATES = ("failed", "killed")
+
+
+@click.command()
+@click.option("--watch", type=click.FloatRange(min=0.2), metavar="SECONDS", help="Look again and again; Ctrl-C ends.")
+@project_options
+def status(watch: float | None, directory: Path, target: str | None, as_json: bool) -> int:
+    """Show how each query stands; 1 when one failed or was killed."""
+    from headrace.api import status as status_of
+
+    project = opened(directory, target)
+    if watch is None:
+        found = status_of(project)
+        _show(project, found, as_json=as_json)
+        return 1 if any(each.state in BAD_STATES for each in found) else 0
+    with contextlib.suppress(KeyboardInterrupt):
+        _watch(project, watch, as_json=as_json)
+    return 0
+
+
+def _watch(project: Project, seconds: float, *, as_json: bool) -> None:
+    from headrace.api import status as status_of
+
+    if as_json:
+        while True:
+            _show(project, status_of(project), as_json=True)
+            time.sleep(seconds)
+    from rich.console import Console
+    from rich.live import Live
+
+    from headrace.cli.view.tables import status_table
+
+    with Live(console=Console(markup=False, highlight=False), auto_refresh=False) as live:
+        while True:
+            live.update(status_table(project.queries, status_of(project)), refresh=True)
+            time.sleep(seconds)
+
+
+def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> None:
+    if as_json:
+        say_json({"queries": [each.as_dict() for each in found], "never_started": _never(project, found)})
+        return
+    from rich.console import Console
+
+    from headrace.cli.view.tables import status_table
+
+    console = Console(markup=False, highlight=False)
+    console.print(status_table(project.queries, found))
+    for each in found:
+        if each.error:
+            click.echo(f"{each.query}: {each.error}")
+
+
+def _never(project: Project, found: Sequence[QueryStatus]) -> list[str]:
+    seen = {each.query for each in found}
+    return [name for name in project.queries if name not in seen]

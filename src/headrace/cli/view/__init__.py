@@ -1,0 +1,55 @@
+"""Views of a run: live where there is a terminal, plain lines where there is none, JSON lines for machines."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.errors import Finding
+from headrace.model.layout import QueryLayout
+from headrace.progress import BatchRecord
+
+if TYPE_CHECKING:
+    from headrace.model import Project, Query
+    from headrace.run.result import Outcome, RunResult
+
+
+class View(AbstractContextManager["View"], Protocol):
+    """A reporter of a run that opens when the run begins, and closes before the summary is written."""
+
+    def started(self, query: Query, layout: QueryLayout) -> None:
+        """A query has started."""
+
+    def progressed(self, record: BatchRecord) -> None:
+        """A batch has been committed."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """A query has come to its end."""
+
+    def note(self, finding: Finding) -> None:
+        """Something worth knowing that stops nothing."""
+
+    def summary(self, result: RunResult) -> None:
+        """The result of the run, on stdout."""
+
+
+def view_for(project: Project, *, ends: bool, as_json: bool) -> View:
+    """The view that fits: `ends` says that every query's trigger comes to an end."""
+    if as_json:
+        from headrace.cli.view.json_lines import JsonLines
+
+        return JsonLines()
+    from rich.console import Console
+
+    console = Console(stderr=True, markup=False, highlight=False)
+    if not console.is_terminal or console.is_dumb_terminal:
+        from headrace.cli.view.lines import Lines
+
+        return Lines()
+    if ends:
+        from headrace.cli.view.bars import Bars
+
+        return Bars(project, console)
+    from headrace.cli.view.live import LiveTable
+
+    return LiveTable(console)

@@ -1,0 +1,67 @@
+"""Numbers, times and batches as short text, the same in every view."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from headrace.contract import Backlog
+from headrace.progress import BatchRecord
+
+NOTHING = "-"
+
+
+def number(value: float | None) -> str:
+    """`12,345`; a dash for what is not known."""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def took(milliseconds: float | None) -> str:
+    """`180 ms`, `2.5 s`, `3 min 20 s`."""
+    if milliseconds is None:
+        return NOTHING
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:.1f} s"
+    minutes, seconds = divmod(round(milliseconds / 1000), 60)
+    return f"{minutes} min {seconds} s"
+
+
+def instant(value: datetime | None) -> str:
+    """`2026-01-01 02:03:04`, in UTC."""
+    return NOTHING if value is None else f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}"
+
+
+def left(backlog: Backlog | None) -> str:
+    """`3 files`, `12 files (1.5 MB)`."""
+    if backlog is None:
+        return NOTHING
+    unit = backlog.unit.removesuffix("s") if backlog.count == 1 else backlog.unit
+    size = f" ({size_of(backlog.bytes)})" if backlog.bytes else ""
+    return f"{backlog.count:,} {unit}{size}"
+
+
+def size_of(size: float) -> str:
+    """`512 B`, `1.5 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) -> str:
+    """A batch as one line; with `batches` above 1 it stands for as many, with `rows` in all."""
+    which = f"batch {record.batch}" if batches == 1 else f"batches {record.batch - batches + 1} to {record.batch}"
+    parts = [
+        f"{number(record.rows if rows is None else rows)} rows",
+        f"{number(record.processed_rate)} rows/s",
+        took(record.duration_ms),
+    ]
+    if record.watermark is not None:
+        parts.append(f"watermark {instant(record.watermark)}")
+    if record.state_rows is not None:
+        parts.append(f"state {number(record.state_rows)} rows")
+    if record.backlog is not None:
+        parts.append(f"backlog {left(record.backlog)}")
+    return f"{record.query} {which}: {', '.join(parts)}"

@@ -1,0 +1,73 @@
+"""Plain lines on stderr, for logs and pipes: at most one a second for each query, and every failure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.output import say_finding
+from headrace.cli.view.ends import summarise
+from headrace.cli.view.figures import sentence
+from headrace.errors import Finding
+from headrace.model.layout import QueryLayout
+from headrace.progress import BatchRecord
+
+if TYPE_CHECKING:
+    from headrace.model import Query
+    from headrace.run.result import Outcome, RunResult
+
+SECONDS_BETWEEN = 1.0
+
+
+class Lines:
+    """What is held back within the second is told with the next line or at the query's end, with its rows."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said_at: dict[str, float] = {}
+        self._held: dict[str, list[BatchRecord]] = {}
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for query in list(self._held):
+            self._say(query)
+
+    def started(self, query: Query, layout: QueryLayout) -> None:
+        _line(f"{query.name} started, {query.trigger}, {query.mode} mode into {query.sink_kind}")
+
+    def progressed(self, record: BatchRecord) -> None:
+        self._held.setdefault(record.query, []).append(record)
+        last = self._said_at.get(record.query)
+        if last is None or self._clock() - last >= SECONDS_BETWEEN:
+            self._say(record.query)
+
+    def ended(self, outcome: Outcome) -> None:
+        self._say(outcome.query)
+        if outcome.finding:
+            say_finding(outcome.finding)
+        else:
+            _line(f"{outcome.query} {outcome.state}")
+
+    def note(self, finding: Finding) -> None:
+        say_finding(finding)
+
+    def summary(self, result: RunResult) -> None:
+        summarise(result)
+
+    def _say(self, query: str) -> None:
+        held = self._held.pop(query, [])
+        if held:
+            _line(sentence(held[-1], batches=len(held), rows=sum(record.rows for record in held)))
+            self._said_at[query] = self._clock()
+
+
+def _line(text: str) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)

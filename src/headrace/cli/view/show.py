@@ -1,0 +1,157 @@
+"""The demo as its watcher sees it: one live panel on a terminal, plain lines without one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.output import json_text
+from headrace.cli.view.figures import instant, left, number, sentence, took
+from headrace.cli.view.tables import STYLES
+from headrace.demo.flow import Tally
+
+
+class PlainShow:
+    """Everything as lines on stdout."""
+
+    def __init__(self) -> None:
+        self._batches = 0
+        self._said_at = 0.0
+
+    def __enter__(self) -> PlainShow:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def says(self, sentence: str) -> None:
+        click.echo(f"* {sentence}")
+
+    def shows(self, tally: Tally) -> None:
+        now = time.monotonic()
+        if tally.last is not None and tally.batches > self._batches and now - self._said_at >= 1:
+            self._batches, self._said_at = tally.batches, now
+            click.echo(f"  {sentence(tally.last)}; {number(tally.landed)} rows landed, {number(tally.rows)} taken")
+
+    def types(self, command: Sequence[str]) -> None:
+        click.echo(f"\n$ headrace {' '.join(command)}")
+
+    def result(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        click.echo("\nthe first rows of the result:")
+        Console(markup=False, highlight=False, width=100).print(result_table(columns, rows))
+
+    def ends(self, code: int, steps: Sequence[str]) -> None:
+        if code == 0:
+            click.echo("next, type:")
+        else:
+            click.echo("the demo did not come to a good end; look into it with:")
+        for step in steps:
+            click.echo(f"  {step}")
+
+
+class LiveShow(PlainShow):
+    """A panel while the driver runs, and lines before and after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._console = Console(markup=False, highlight=False)
+        self._live: Live | None = None
+
+    @staticmethod
+    def fits() -> bool:
+        """Whether stdout is a terminal that can redraw a panel."""
+        console = Console()
+        return console.is_terminal and not console.is_dumb_terminal
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def says(self, sentence: str) -> None:
+        killed = sentence.startswith("driver killed")
+        self._console.print(Text(f"* {sentence}", style="bold red" if killed else ""))
+
+    def shows(self, tally: Tally) -> None:
+        if self._live is None:
+            self._live = Live(console=self._console, refresh_per_second=8)
+            self._live.start()
+        self._live.update(panel(tally))
+
+    def types(self, command: Sequence[str]) -> None:
+        self._close()
+        super().types(command)
+
+    def _close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+class JsonShow(PlainShow):
+    """JSON lines on stdout; what the commands print in between is theirs."""
+
+    def says(self, sentence: str) -> None:
+        click.echo(json_text({"event": "said", "sentence": sentence}))
+
+    def shows(self, tally: Tally) -> None:
+        if tally.last is not None and tally.batches > self._batches:
+            self._batches = tally.batches
+            click.echo(json_text({"event": "batch", "landed": tally.landed, **tally.last.as_dict()}))
+
+    def types(self, command: Sequence[str]) -> None:
+        click.echo(json_text({"event": "command", "arguments": list(command)}))
+
+    def result(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        click.echo(json_text({"event": "result", "rows": [dict(zip(columns, row, strict=True)) for row in rows]}))
+
+    def ends(self, code: int, steps: Sequence[str]) -> None:
+        click.echo(json_text({"event": "end", "exit_code": code, "next": list(steps)}))
+
+
+Show = PlainShow
+
+
+def panel(tally: Tally) -> Panel:
+    """The figures of the driver and what has landed."""
+    last = tally.last
+    grid = Table.grid(padding=(0, 3))
+    for _ in range(4):
+        grid.add_column()
+    figures = [
+        ("rows landed", number(tally.landed)),
+        ("rows in", number(tally.rows)),
+        ("batch", number(last.batch if last else None)),
+        ("rows/s", number(last.processed_rate if last else None)),
+        ("batch time", took(last.duration_ms if last else None)),
+        ("watermark", instant(last.watermark if last else None)),
+        ("state rows", number(last.state_rows if last else None)),
+        ("backlog", left(last.backlog if last else None)),
+    ]
+    for at in range(0, len(figures), 2):
+        pairs = figures[at : at + 2]
+        grid.add_row(*(cell for name, value in pairs for cell in (Text(name, style="dim"), Text(value, style="bold"))))
+    head = Text.assemble("driver ", (tally.state, STYLES.get(tally.state, "")), f", start {tally.starts}")
+    return Panel(Group(head, grid), title="action_counts", box=box.ROUNDED, width=78)
+
+
+def result_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """Rows of a database as a table."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(Text(str(value)) for value in row))
+    return table

@@ -1,0 +1,104 @@
+"""`source` and `sink`: one function for each installed connector, named as its entry point."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+from headrace import registry
+from headrace.declare import place
+from headrace.declare.faults import is_collecting, report
+from headrace.declare.things import DeclaredSink, DeclaredSource
+from headrace.errors import Finding, Where, nearest
+from headrace.model import Duration, Watermark
+
+
+class _Sources:
+    """Declares sources: `source.files("landing", format="json", schema="...", watermark=("time", "2 hours"))`."""
+
+    def __getattr__(self, kind: str) -> Any:
+        _refuse_private(kind)
+
+        def declare(
+            *arguments: Any, watermark: tuple[str, str] | None = None, name: str | None = None, **options: Any
+        ) -> DeclaredSource:
+            frame = sys._getframe(1)
+            where = place.of_frame(frame)
+            _judge("source", kind, arguments, options, where)
+            return DeclaredSource(
+                kind=kind,
+                arguments=arguments,
+                options=options,
+                watermark=_watermark(watermark, where),
+                name=name,
+                where=where,
+            )
+
+        return declare
+
+    def __dir__(self) -> list[str]:
+        return list(registry.known("source"))
+
+
+class _Sinks:
+    """Declares sinks: `sink.sqlite("out.db", table="counts", key=["action"])`."""
+
+    def __getattr__(self, kind: str) -> Any:
+        _refuse_private(kind)
+
+        def declare(*arguments: Any, **options: Any) -> DeclaredSink:
+            frame: FrameType = sys._getframe(1)
+            where = place.of_frame(frame)
+            _judge("sink", kind, arguments, options, where)
+            return DeclaredSink(kind=kind, arguments=arguments, options=options, where=where)
+
+        return declare
+
+    def __dir__(self) -> list[str]:
+        return list(registry.known("sink"))
+
+
+source = _Sources()
+sink = _Sinks()
+
+
+def _refuse_private(kind: str) -> None:
+    if kind.startswith("_"):
+        raise AttributeError(kind)
+
+
+def _judge(
+    what: registry.ConnectorKind,
+    kind: str,
+    arguments: tuple[Any, ...],
+    options: Mapping[str, Any],
+    where: Where,
+) -> None:
+    """Refuse misspelt names at once in a script or notebook; while a project is loaded, all is judged together."""
+    if is_collecting():
+        return
+    if kind not in registry.known(what):
+        near = nearest(kind, registry.known(what))
+        report(Finding(code="HR110", what=f"there is no {what} '{kind}'", fix=near, where=where))
+    names = registry.option_names(what, kind)
+    for option in options:
+        if option not in names:
+            near = nearest(option, names)
+            report(Finding(code="HR111", what=f"the {what} '{kind}' has no option '{option}'", fix=near, where=where))
+
+
+def _watermark(given: Any, where: Where) -> Watermark | None:
+    if given is None or isinstance(given, Watermark):
+        return given
+    fix = 'write watermark=("time", "2 hours"): the event-time column and the delay'
+    if not (isinstance(given, (tuple, list)) and len(given) == 2 and all(isinstance(part, str) for part in given)):
+        report(Finding(code="HR118", what="a watermark is a pair of texts", fix=fix, where=where))
+        return None
+    column, delay = given
+    try:
+        return Watermark(column=column, delay=Duration.parse(delay))
+    except ValueError as fault:
+        report(Finding(code="HR118", what=f"the watermark's delay is wrong: {fault}", fix=fix, where=where))
+        return None

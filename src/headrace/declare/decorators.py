@@ -1,0 +1,132 @@
+"""`query`, `view` and `table`: decorators that make functions of DataFrames known to a project."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, TypeVar, overload
+
+from headrace.contract import OUTPUT_MODES, OutputMode
+from headrace.declare import place
+from headrace.declare.faults import report
+from headrace.declare.things import DECLARED, DeclaredQuery, DeclaredSink, DeclaredTable, DeclaredView
+from headrace.declare.triggers import parse_trigger
+from headrace.errors import Finding, Where, nearest
+from headrace.model import AvailableNow, Default, Every, Once, Trigger
+
+Body = Callable[..., Any]
+Kind = TypeVar("Kind", DeclaredView, DeclaredTable)
+
+
+def query(
+    function: Body | None = None,
+    /,
+    *,
+    sink: DeclaredSink | None = None,
+    mode: OutputMode = "append",
+    trigger: Trigger | str | None = None,
+    name: str | None = None,
+) -> Any:
+    """Declare a function of its inputs to a DataFrame as a query, whose result goes to `sink`."""
+    frame = sys._getframe(1)
+
+    def declare(body: Body) -> DeclaredQuery:
+        common = _common(body, name, frame)
+        where, whose = common["where"], f"query '{common['name']}'"
+        if not isinstance(sink, DeclaredSink):
+            fault = "has no sink" if sink is None else "has a sink that is none of the declared kinds"
+            fix = "write @query(sink=sink.console()), or another sink's name for console"
+            report(Finding(code="HR120", what=f"{whose} {fault}", fix=fix, where=where))
+        if mode not in OUTPUT_MODES:
+            what = f"{whose} has no output mode '{mode}'"
+            report(Finding(code="HR119", what=what, fix=nearest(str(mode), OUTPUT_MODES), where=where))
+        return DeclaredQuery(
+            **common,
+            sink=sink if isinstance(sink, DeclaredSink) else None,
+            mode=mode if mode in OUTPUT_MODES else "append",
+            trigger=_trigger(trigger, whose, where),
+        )
+
+    return declare if function is None else declare(function)
+
+
+@overload
+def view(function: Body, /) -> DeclaredView: ...
+@overload
+def view(*, name: str | None = None) -> Callable[[Body], DeclaredView]: ...
+def view(function: Body | None = None, /, *, name: str | None = None) -> Any:
+    """Declare a function of its inputs to a DataFrame as a view, inlined where its name is asked for."""
+    return _decorated(DeclaredView, function, name, sys._getframe(1))
+
+
+@overload
+def table(function: Body, /) -> DeclaredTable: ...
+@overload
+def table(*, name: str | None = None) -> Callable[[Body], DeclaredTable]: ...
+def table(function: Body | None = None, /, *, name: str | None = None) -> Any:
+    """Declare a function to a bounded DataFrame as a table."""
+    return _decorated(DeclaredTable, function, name, sys._getframe(1))
+
+
+def _decorated(kind: type[Kind], function: Body | None, name: str | None, frame: FrameType) -> Any:
+    def declare(body: Body) -> Kind:
+        return kind(**_common(body, name, frame))
+
+    return declare if function is None else declare(function)
+
+
+def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
+    """What every decorated function has; its parameters are judged here."""
+    where = place.of_function(body, place.of_frame(frame))
+    called = name or str(getattr(body, "__name__", type(body).__name__))
+    inputs = tuple(_parameters(body, called, where))
+    in_module = frame.f_locals is frame.f_globals
+    return {
+        "function": body,
+        "name": called,
+        "inputs": tuple(parameter for parameter in inputs if parameter != "spark"),
+        "wants_spark": "spark" in inputs,
+        "where": where,
+        "scope": {} if in_module else _declared(frame.f_locals),
+    }
+
+
+def _declared(names: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: thing for name, thing in names.items() if isinstance(thing, DECLARED)}
+
+
+def _parameters(body: Body, called: str, where: Where) -> list[str]:
+    names: list[str] = []
+    for parameter in inspect.signature(body).parameters.values():
+        star = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
+        fault = ""
+        if star:
+            fault = f"'{star}{parameter.name}' names no input"
+        elif parameter.default is not parameter.empty:
+            fault = f"the parameter '{parameter.name}' has a default, so it names no input"
+        elif parameter.kind is parameter.POSITIONAL_ONLY:
+            fault = f"the parameter '{parameter.name}' is positional only, but inputs are given by name"
+        else:
+            names.append(parameter.name)
+        if fault:
+            fix = "give each parameter the plain name of a source, view or table, or `spark` for the session"
+            report(Finding(code="HR117", what=f"'{called}': {fault}", fix=fix, where=where))
+    return names
+
+
+def _trigger(given: Any, whose: str, where: Where) -> Trigger:
+    if given is None:
+        return Default()
+    if isinstance(given, (Default, Every, AvailableNow, Once)):
+        return given
+    what = "a trigger is neither a text nor made by every()"
+    if isinstance(given, str):
+        try:
+            return parse_trigger(given)
+        except ValueError as fault:
+            what = str(fault)
+    fix = "write every('5 seconds'), available_now or once"
+    report(Finding(code="HR119", what=f"{whose}: {what}", fix=fix, where=where))
+    return Default()

@@ -1,0 +1,118 @@
+"""Sources, sinks, views, tables and queries as a Python file declares them, before they are built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from headrace.contract import OutputMode
+from headrace.declare.faults import is_collecting, report
+from headrace.errors import NOWHERE, Finding, HeadraceError, Where
+from headrace.model import Default, Trigger, Watermark
+
+Starter: TypeAlias = Callable[..., Any]
+starters: list[Starter] = []  # what starts a query, once an outer room has said how; see `starting`
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeclaredSource:
+    """A source as declared: the options are raw, with `${VAR}` in them, until the project is loaded.
+
+    arguments: what was given by position; it fills the connector's first options.
+    lines: where single options stand, where that is known better than `where`.
+    """
+
+    kind: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    arguments: tuple[Any, ...] = ()
+    watermark: Watermark | None = None
+    name: str | None = None
+    where: Where = NOWHERE
+    lines: Mapping[str, Where] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeclaredSink:
+    """A sink as declared, with raw options like those of a source."""
+
+    kind: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    arguments: tuple[Any, ...] = ()
+    where: Where = NOWHERE
+    lines: Mapping[str, Where] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeclaredTransform:
+    """A function that was decorated; calling it calls the function, unchanged.
+
+    inputs: the parameter names, but for `spark`, which asks for the session itself.
+    scope: declared things that the surrounding function had in sight, if it was not declared in a module.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    inputs: tuple[str, ...] = ()
+    wants_spark: bool = False
+    where: Where = NOWHERE
+    scope: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self.function(*arguments, **named)
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        return self.function
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    @property
+    def description(self) -> str:
+        """The first paragraph of the function's docstring, on one line."""
+        text = getattr(self.function, "__doc__", None) or ""
+        return " ".join(text.strip().split("\n\n")[0].split())
+
+    def in_sight(self, name: str) -> Any:
+        """What `name` means where the function was written, or None."""
+        return self.scope.get(name) or getattr(self.function, "__globals__", {}).get(name)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeclaredView(DeclaredTransform):
+    """A view as declared."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeclaredTable(DeclaredTransform):
+    """A table as declared."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeclaredQuery(DeclaredTransform):
+    """A query as declared; without a sink only where a fault has been reported."""
+
+    sink: DeclaredSink | None = None
+    mode: OutputMode = "append"
+    trigger: Trigger = field(default_factory=Default)
+
+    def start(self, spark: Any, **overrides: Any) -> Any:
+        """Start the query in the caller's session and return Spark's StreamingQuery.
+
+        overrides: `trigger`, or `root`, the directory that relative paths and storage start from (the working
+        directory by default), or `environ`. Raises ProjectError for faults of the declarations.
+        """
+        if is_collecting():
+            what = f"query '{self.name}' is started by the file that declares it, while the project is loaded"
+            fix = "put the start under: if __name__ == '__main__':"
+            report(Finding(code="HR121", what=what, fix=fix, where=self.where))
+            return None
+        if not starters:
+            raise HeadraceError(Finding(code="HR122", what="nothing is there to start queries", fix="import headrace"))
+        return starters[0](self, spark, **overrides)
+
+
+Declared: TypeAlias = DeclaredSource | DeclaredView | DeclaredTable | DeclaredQuery
+DECLARED = (DeclaredSource, DeclaredView, DeclaredTable, DeclaredQuery)

@@ -1,0 +1,152 @@
+"""`${VAR}`, `${VAR:-default}` and `${file:/path}` in texts, and every place where their values are looked for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.declare.place import shown
+from headrace.errors import Finding, Where, nearest
+
+_REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SECRET_NAME = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|AUTH|DSN|URL|URI", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"://[^/@\s]*:[^/@\s]*@|password=", re.IGNORECASE)
+_SHORTEST_SECRET = 4
+
+
+@dataclass(kw_only=True)
+class Variables:
+    """The values that texts of one project may ask for; remembers which secrets it has given out.
+
+    environ: the environment, looked at first.
+    vars: the target's own, looked at next; `vars_of` is its name for messages.
+    dotenv: what the project's `.env` file says, looked at last; `dotenv_file` is that file, there or not.
+    secrets: secret values given out, each with the text that stood for it.
+    """
+
+    environ: Mapping[str, str]
+    vars: Mapping[str, str] = field(default_factory=dict)
+    vars_of: str = ""
+    dotenv: Mapping[str, str] = field(default_factory=dict)
+    dotenv_file: Path
+    root: Path
+    secrets: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, root: Path, environ: Mapping[str, str] | None = None) -> Variables:
+        """The variables of the project at `root`, before any target is chosen."""
+        file = root / ".env"
+        return cls(
+            environ=os.environ if environ is None else environ,
+            dotenv=read_dotenv(file.read_text(encoding="utf-8")) if file.is_file() else {},
+            dotenv_file=file,
+            root=root,
+        )
+
+    def get(self, name: str) -> str | None:
+        """The value of `name` from the first place that has it."""
+        for place in (self.environ, self.vars, self.dotenv):
+            if name in place:
+                return place[name]
+        return None
+
+    def expand(self, value: Any, where: Where, findings: list[Finding]) -> Any:
+        """`value` with every reference in its texts replaced, those in lists and mappings too."""
+        if isinstance(value, str):
+            return self._expand_text(value, where, findings) if "$" in value else value
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.expand(item, where, findings) for item in value)
+        if isinstance(value, Mapping):
+            return {key: self.expand(item, where, findings) for key, item in value.items()}
+        return value
+
+    def _expand_text(self, text: str, where: Where, findings: list[Finding]) -> str:
+        def replaced(match: re.Match[str]) -> str:
+            if match.group() == "$$":
+                return "$"
+            value = self._resolve(match.group(1), where, findings)
+            return "" if value is None else value
+
+        return _REFERENCE.sub(replaced, text)
+
+    def _resolve(self, inside: str | None, where: Where, findings: list[Finding]) -> str | None:
+        if inside is not None and inside.startswith("file:"):
+            return self._from_file(inside.removeprefix("file:"), where, findings)
+        name, has_default, default = (inside or "").partition(":-")
+        if not _NAME.match(name):
+            findings.append(
+                Finding(
+                    code="HR107",
+                    what="'${" + (inside or "") + "' is no reference to a variable",
+                    fix="write ${VAR}, ${VAR:-default} or ${file:/path}, and $$ for a dollar sign",
+                    where=where,
+                )
+            )
+            return None
+        value = self.get(name)
+        if value is None or (value == "" and has_default):
+            if not has_default:
+                findings.append(self._unset(name, where))
+                return None
+            return default
+        if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value):
+            self._remember(value, name)
+        return value
+
+    def _from_file(self, text: str, where: Where, findings: list[Finding]) -> str | None:
+        try:
+            value = (self.root / Path(text).expanduser()).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as fault:
+            reason = getattr(fault, "strerror", None) or "it is not UTF-8 text"
+            findings.append(
+                Finding(
+                    code="HR106",
+                    what=f"the secret file '{text}' cannot be read: {reason}",
+                    fix="write the secret into that file, or correct its path",
+                    where=where,
+                )
+            )
+            return None
+        self._remember(value, f"file:{text}")
+        return value
+
+    def _remember(self, value: str, name: str) -> None:
+        if len(value) >= _SHORTEST_SECRET:
+            self.secrets[value] = "${" + name + "}"
+
+    def _unset(self, name: str, where: Where) -> Finding:
+        searched = ["the environment"]
+        if self.vars_of:
+            searched.append(f"vars of target '{self.vars_of}'")
+        searched.append(f"{shown(self.dotenv_file)}{'' if self.dotenv_file.is_file() else ' (no such file)'}")
+        near = nearest(name, [*self.vars, *self.dotenv, *self.environ])
+        hint = f"; {near}" if near.startswith("did you mean") else ""
+        return Finding(
+            code="HR105",
+            what=f"the variable '{name}' is not set; searched: {', '.join(searched)}",
+            fix=f"export {name}=..., or give a default: ${{{name}:-value}}{hint}",
+            where=where,
+        )
+
+    def redacted(self, text: str) -> str:
+        """`text` with every secret that was given out put back as it was written."""
+        for value in sorted(self.secrets, key=len, reverse=True):
+            text = text.replace(value, self.secrets[value])
+        return text
+
+
+def read_dotenv(text: str) -> dict[str, str]:
+    """The `KEY=VALUE` lines of a `.env` file; comments and anything else are passed over."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        key, equals, value = line.strip().removeprefix("export ").partition("=")
+        key, value = key.strip(), value.strip()
+        if equals and _NAME.match(key):
+            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+            found[key] = value[1:-1] if quoted else value.split(" #")[0].rstrip()
+    return found

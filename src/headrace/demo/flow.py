@@ -1,0 +1,214 @@
+"""The demo from its first file to its verdict: events land, a query runs, is killed, goes on, and is verified."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from headrace.demo.processes import Child, Line, run_visibly
+from headrace.demo.starter import LANDING, QUERY, RESULT, SEED, refuse_unless_empty, write_project
+from headrace.errors import Finding, HeadraceError, Where
+from headrace.progress import BatchRecord
+
+SETTINGS = "demo.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How fast and how long events land, and how long the demo waits for its driver before it gives up."""
+
+    seed: int = SEED
+    rows_per_second: float = 4000
+    seconds: float = 30
+    patience: float = 75
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What has been seen so far, for the live view."""
+
+    landed: int = 0
+    rows: int = 0
+    batches: int = 0
+    starts: int = 0
+    state: str = "starting"
+    last: BatchRecord | None = None
+
+    def take(self, line: Line) -> None:
+        """Add a line of the driver or the generator."""
+        match line.get("event"):
+            case "landed":
+                self.landed += int(line["rows"])
+            case "batch":
+                record = BatchRecord.from_dict({key: value for key, value in line.items() if key != "event"})
+                self.rows += record.rows
+                self.batches += 1
+                self.last, self.state = record, "running"
+
+
+class Audience(Protocol):
+    """Who watches the demo."""
+
+    def says(self, sentence: str) -> None:
+        """Something that happened, in one sentence."""
+
+    def shows(self, tally: Tally) -> None:
+        """The figures as they are now; called several times a second while the driver runs."""
+
+    def types(self, command: Sequence[str]) -> None:
+        """A command of headrace whose own output comes next, on stdout and stderr."""
+
+    def result(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """The first rows of the result table."""
+
+
+def demo(
+    directory: Path, audience: Audience, *, pace: Pace | None = None, target: str | None = None, as_json: bool = False
+) -> int:
+    """Run the demo in `directory`; 0 when the verdict is fine.
+
+    Raises HeadraceError when Java is missing, the directory is not the demo's, or the driver does not come up.
+    """
+    from headrace.run.java import require_java
+
+    require_java()
+    pace = _prepare(directory, audience, pace)
+    _Show(directory, audience, pace, target).play()
+    options = ["-C", str(directory), *(["--target", target] if target else []), *(["--json"] if as_json else [])]
+    for command in (["run", *options, "--available-now"], ["verify", *options, QUERY]):
+        audience.types(command)
+        if code := run_visibly(["headrace", *command]):
+            return code
+    audience.result(*_first_rows(directory / RESULT))
+    return 0
+
+
+def _prepare(directory: Path, audience: Audience, pace: Pace | None) -> Pace:
+    """Write the project, or go on with the one that an earlier demo left."""
+    settings = directory / SETTINGS
+    if settings.is_file():
+        kept = pace or _kept_pace(settings)
+        audience.says(
+            f"'{directory}' is the project of an earlier demo: nothing in it is deleted or replaced,"
+            " more events land and the query goes on where it stopped"
+        )
+        return kept
+    refuse_unless_empty(directory)
+    chosen = pace or Pace()
+    write_project(directory, event_files=0)
+    settings.write_text(json.dumps(asdict(chosen), indent=2) + "\n", encoding="utf-8")
+    audience.says(f"a project was written to '{directory}': the query is in pipeline.py, the settings in headrace.yml")
+    return chosen
+
+
+def _kept_pace(settings: Path) -> Pace:
+    try:
+        return Pace(**json.loads(settings.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as fault:
+        raise HeadraceError(
+            Finding(
+                code="HR094",
+                what=f"the settings of the demo in '{settings}' cannot be read: {fault}",
+                fix="give the demo another directory, or correct the file",
+            )
+        ) from fault
+
+
+class _Show:
+    """The part of the demo in which events land and the driver runs, dies and runs again."""
+
+    def __init__(self, directory: Path, audience: Audience, pace: Pace, target: str | None) -> None:
+        self.audience, self.pace = audience, pace
+        self.tally = Tally()
+        self.storage = directory / ".headrace"
+        self.storage.mkdir(exist_ok=True)
+        self.command = ["headrace", "run", "-C", str(directory), "--json", *(["--target", target] if target else [])]
+        self.landing = directory / LANDING
+        self.children: list[Child] = []
+
+    def play(self) -> None:
+        """Returns when no more events will land; what the driver has not taken then, is left for the next command."""
+        pace = self.pace
+        try:
+            generator = self._child(
+                [
+                    *("headrace.demo.generator", str(self.landing), "--seed", str(pace.seed)),
+                    *("--rows-per-second", str(pace.rows_per_second), "--seconds", str(pace.seconds)),
+                ],
+                "generator.log",
+            )
+            self.audience.says(f"for {pace.seconds:.0f} seconds {pace.rows_per_second:,.0f} events a second land")
+            driver = self._start()
+            middle = time.monotonic() + pace.seconds / 2
+            self._watch(driver, until=lambda: time.monotonic() >= middle and self.tally.batches >= 2)
+            time.sleep(_until_next_batch(self.tally.last))
+            self._see()
+            driver.kill()
+            self._see()
+            self.tally.state = "killed"
+            self.audience.shows(self.tally)
+            batch = self.tally.last.batch if self.tally.last else 0
+            self.audience.says(f"driver killed with SIGKILL at batch {batch}; starting it again")
+            before = self.tally.batches
+            driver = self._start()
+            self._watch(driver, until=lambda: generator.exit_code is not None and self.tally.batches >= before + 2)
+            self.tally.state = "stopping"
+            driver.stop(within=30)
+            self._see()
+            self.tally.state = "stopped"
+            self.audience.shows(self.tally)
+            self.audience.says("no more events land; the driver was asked to stop and finished its batch")
+        finally:
+            for child in self.children:
+                child.stop(within=10)
+
+    def _child(self, arguments: Sequence[str], log: str) -> Child:
+        self.children.append(Child(arguments, log=self.storage / log))
+        return self.children[-1]
+
+    def _start(self) -> Child:
+        self.tally.state, self.tally.starts = "starting", self.tally.starts + 1
+        return self._child(self.command, "driver.log")
+
+    def _see(self) -> None:
+        for child in self.children:
+            for line in child.said():
+                self.tally.take(line)
+                if line.get("event") == "error":
+                    raise HeadraceError([_finding(plain) for plain in line["findings"]])
+
+    def _watch(self, driver: Child, *, until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + self.pace.patience
+        while not until():
+            self._see()
+            self.audience.shows(self.tally)
+            if driver.exit_code is not None or time.monotonic() > deadline:
+                self._see()
+                raise HeadraceError(_lost(driver, self.pace.patience))
+            time.sleep(0.1)
+
+
+def _finding(plain: Mapping[str, Any]) -> Finding:
+    return Finding(**{**plain, "where": Where(**plain["where"])})
+
+
+def _until_next_batch(last: BatchRecord | None) -> float:
+    """Seconds until the driver is likely to be inside its next batch, which begins a second after the last."""
+    return max(0.0, 1.0 - (last.duration_ms if last else 0) / 1000) + 0.1
+
+
+def _lost(driver: Child, patience: float) -> Finding:
+    code = driver.exit_code
+    happened = f"ended with exit code {code}" if code is not None else f"made no progress within {patience:.0f} seconds"
+    return Finding(code="HR095", what=f"the driver of the demo {happened}", fix=f"read why in '{driver.log}'")
+
+
+def _first_rows(database: Path, most: int = 8) -> tuple[list[str], list[tuple[Any, ...]]]:
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+        found = connection.execute(f'SELECT * FROM "{QUERY}" ORDER BY hour, action LIMIT ?', (most,))
+        return [column[0] for column in found.description], found.fetchall()

@@ -1,0 +1,94 @@
+"""A child process of the demo that tells what it does as JSON lines on its stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+Line: TypeAlias = Mapping[str, Any]
+
+
+class Child:
+    """`python -m ...` in a process group of its own; `lines` holds what it said and nobody has read yet."""
+
+    def __init__(self, arguments: Sequence[str], *, log: Path) -> None:
+        self.log = log
+        self.lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+
+    def _read(self, stdout: IO[bytes] | None) -> None:
+        for text in stdout or ():
+            with contextlib.suppress(ValueError):
+                self.lines.put(json.loads(text))
+
+    def said(self) -> list[Line]:
+        """The lines that have come since the last call."""
+        lines: list[Line] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                lines.append(self.lines.get_nowait())
+        return lines
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative when a signal ended it."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """End it and all that it started with SIGKILL, so that nothing of it can tidy up."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(timeout=1)
+
+    def stop(self, *, within: float) -> int:
+        """Ask it to end, as SIGTERM does, and kill it when it has not done so `within` seconds; its exit code."""
+        if self.exit_code is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+            try:
+                self._process.wait(timeout=within)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._reader.join(timeout=1)
+        return self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+def run_visibly(arguments: Sequence[str], *, patience: float = 20) -> int:
+    """Run `python -m ...` on our own stdout and stderr and give its exit code.
+
+    When we are interrupted it is asked to end, as by SIGTERM, and killed when `patience` seconds are over.
+    """
+    process = subprocess.Popen([sys.executable, "-m", *arguments], stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=patience)
+        raise
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

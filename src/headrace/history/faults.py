@@ -1,0 +1,74 @@
+"""What can be wrong with the history file, as findings."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.errors import CheckpointFault, EnvironmentFault, Finding, HeadraceError, Where
+from headrace.history.schema import VERSION
+
+
+@contextmanager
+def faults(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the file system raise into one finding."""
+    where = Where(file=str(path))
+    try:
+        yield
+    except (HeadraceError, sqlite3.ProgrammingError):
+        raise
+    except sqlite3.OperationalError as fault:
+        finding = Finding(
+            code="HR533",
+            where=where,
+            what=f"the history cannot be reached or written: {fault}",
+            fix="free space in the storage directory, give the right to write there, or end what locks the file",
+            severity="warning",
+        )
+        raise EnvironmentFault(finding) from fault
+    except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as fault:
+        finding = Finding(
+            code="HR531",
+            where=where,
+            what=f"the history is damaged: {fault}",
+            fix="move the file and those with -wal and -shm beside it away; the next run begins a new one",
+            severity="warning",
+        )
+        raise CheckpointFault(finding) from fault
+    except OSError as fault:
+        finding = Finding(
+            code="HR533",
+            where=where,
+            what=f"the history cannot be reached or written: {fault.strerror or fault}",
+            fix="give the user that runs the query the right to write the storage directory",
+            severity="warning",
+        )
+        raise EnvironmentFault(finding) from fault
+
+
+def nothing_yet(path: Path) -> CheckpointFault:
+    """There is no file to read."""
+    return CheckpointFault(
+        Finding(
+            code="HR534",
+            where=Where(file=str(path)),
+            what="there is no history yet, as nothing was run with this storage directory",
+            fix="start a query with `headrace run`, or name the right target with --target",
+            severity="note",
+        )
+    )
+
+
+def newer(path: Path, found: int) -> CheckpointFault:
+    """The file was written by a later Headrace."""
+    return CheckpointFault(
+        Finding(
+            code="HR532",
+            where=Where(file=str(path)),
+            what=f"the history is of version {found}, and this Headrace knows versions up to {VERSION}",
+            fix="upgrade Headrace, or move the file away; the next run begins a new one",
+            severity="warning",
+        )
+    )

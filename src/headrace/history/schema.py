@@ -1,0 +1,63 @@
+"""The tables of the history store, and how a new file gets them."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+VERSION = 1
+
+_TABLES = (
+    """CREATE TABLE runs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, query TEXT NOT NULL, generation INTEGER NOT NULL,
+        host TEXT NOT NULL, pid INTEGER NOT NULL, birth TEXT,
+        mode TEXT NOT NULL, trigger_text TEXT NOT NULL, sink TEXT NOT NULL,
+        state TEXT NOT NULL, restarts INTEGER NOT NULL,
+        started REAL NOT NULL, seen REAL NOT NULL, ended REAL, error TEXT)""",
+    "CREATE INDEX runs_of_query ON runs (query, id)",
+    """CREATE TABLE batches (
+        query TEXT NOT NULL, generation INTEGER NOT NULL, batch INTEGER NOT NULL,
+        run INTEGER NOT NULL, rows INTEGER NOT NULL, record TEXT NOT NULL,
+        UNIQUE (query, generation, batch))""",
+    """CREATE TABLE totals (
+        query TEXT NOT NULL, generation INTEGER NOT NULL, rows INTEGER NOT NULL,
+        PRIMARY KEY (query, generation))""",
+    """CREATE TABLE verdicts (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, query TEXT NOT NULL, at REAL NOT NULL, verdict TEXT NOT NULL)""",
+    "CREATE INDEX verdicts_of_query ON verdicts (query, id)",
+)
+_PATIENCE_SECONDS = 5.0
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Bring a file to this version's tables; safe against other processes that do the same."""
+    _write_ahead(connection)
+    # In write-ahead mode a commit waits for no disk, and a crash of the machine loses the last batches at worst.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+            for statement in _TABLES:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to write-ahead mode, where readers never wait for a writer.
+
+    SQLite does not wait its busy timeout here. A file system without shared memory keeps the mode it has.
+    """
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            return
+        except sqlite3.OperationalError as fault:
+            if "locked" not in str(fault) or time.monotonic() > until:
+                raise
+            time.sleep(0.02)

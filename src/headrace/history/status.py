@@ -1,0 +1,62 @@
+"""How a query stands, as another terminal sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from headrace.contract import Backlog
+from headrace.errors import Finding
+
+RunState: TypeAlias = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
+QueryState: TypeAlias = Literal["starting", "running", "stopping", "finished", "stopped", "failed", "killed"]
+ENDED: tuple[RunState, ...] = ("finished", "stopped", "failed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryStatus:
+    """One query's newest run and batch.
+
+    state: of the newest run; `killed` when its process is gone and did not say how it ended.
+    batch and what follows: of the newest batch of any run; None before the first.
+    rows_total: over all batches that the history keeps account of, a batch that was run again counted once.
+    restarts: the number of runs before this one.
+    error: what the newest run failed of; while it runs or after a kill, what the one before failed of.
+    last_seen: the newest sign of life.
+    """
+
+    query: str
+    state: QueryState
+    pid: int
+    run: int
+    generation: int
+    mode: str
+    trigger: str
+    sink: str
+    batch: int | None
+    rows_total: int
+    input_rate: float | None
+    processed_rate: float | None
+    watermark: datetime | None
+    batch_ms: int | None
+    state_rows: int | None
+    backlog: Backlog | None
+    restarts: int
+    error: Finding | None
+    verdict: dict[str, Any] | None
+    started: datetime
+    last_seen: datetime
+
+    def as_dict(self) -> dict[str, Any]:
+        """The status as plain data, for `--json`; times in ISO 8601."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name in ("watermark", "started", "last_seen"):
+            plain[name] = plain[name].isoformat() if plain[name] else None
+        plain["error"] = self.error.as_dict() if self.error else None
+        plain["backlog"] = (
+            {"count": self.backlog.count, "unit": self.backlog.unit, "bytes": self.backlog.bytes}
+            if self.backlog
+            else None
+        )
+        return plain

@@ -1,0 +1,217 @@
+"""The history of a project's runs, batches and verdicts, in one SQLite file that many processes share."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from headrace.errors import Finding
+from headrace.history.faults import faults, newer, nothing_yet
+from headrace.history.processes import birth
+from headrace.history.schema import VERSION, create
+from headrace.history.standing import status_of
+from headrace.history.status import ENDED, QueryStatus, RunState
+from headrace.progress import BatchRecord
+
+BATCHES_KEPT = 10_000
+RUNS_KEPT = 1_000
+VERDICTS_KEPT = 100
+_PRUNE_EVERY = 50
+_BUSY_SECONDS = 5.0
+
+
+class History:
+    """The open history; safe to use from many threads, and from many processes at once.
+
+    Every method raises EnvironmentFault when the file cannot be reached or written, and CheckpointFault when its
+    content is damaged or of a newer version. Neither is a reason to stop a stream.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._connection = connection
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, path: str | Path, *, read_only: bool = False) -> History:
+        """Open the history; unless `read_only`, it is created when it is not there."""
+        path = Path(path)
+        with faults(path):
+            if read_only:
+                if not path.exists():
+                    raise nothing_yet(path)
+                connection = _connect_to_read(path)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                connection = _connect(str(path))
+            try:
+                found = connection.execute("PRAGMA user_version").fetchone()[0]
+                if found > VERSION:
+                    raise newer(path, found)
+                if not read_only:
+                    create(connection)
+                elif found == 0:
+                    raise nothing_yet(path)
+            except BaseException:
+                connection.close()
+                raise
+        return cls(path, connection)
+
+    def begin_run(self, query: str, *, pid: int, mode: str, trigger: str, sink: str, generation: int) -> int:
+        """Note that process `pid` starts a query; the number of the run."""
+        now = time.time()
+        with self._transaction() as db:
+            before = db.execute("SELECT max(restarts) FROM runs WHERE query = ?", (query,)).fetchone()[0]
+            run = db.execute(
+                "INSERT INTO runs (query, generation, host, pid, birth, mode, trigger_text, sink, state, restarts, "
+                "started, seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'starting', ?, ?, ?)",
+                (
+                    *(query, generation, socket.gethostname(), pid, birth(pid), mode, trigger, sink),
+                    *(0 if before is None else before + 1, now, now),
+                ),
+            ).lastrowid
+            db.execute(
+                "DELETE FROM runs WHERE query = :query AND id NOT IN "
+                "(SELECT id FROM runs WHERE query = :query ORDER BY id DESC LIMIT :kept)",
+                {"query": query, "kept": RUNS_KEPT},
+            )
+        return int(run or 0)
+
+    def state(self, run: int, state: RunState) -> None:
+        """Note that a run went over into `state`; one that has ended stays as it is."""
+        with self._transaction() as db:
+            db.execute("UPDATE runs SET state = ?, seen = ? WHERE id = ? AND ended IS NULL", (state, time.time(), run))
+
+    def heartbeat(self, run: int) -> None:
+        """Note that a run is alive."""
+        with self._transaction() as db:
+            db.execute("UPDATE runs SET seen = ? WHERE id = ?", (time.time(), run))
+
+    def end_run(self, run: int, state: RunState, error: Finding | None = None) -> None:
+        """Note how a run ended, and of what."""
+        if state not in ENDED:
+            raise ValueError(f"a run ends as one of {', '.join(ENDED)}, not as {state}")
+        now, text = time.time(), json.dumps(error.as_dict()) if error else None
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE runs SET state = ?, seen = ?, ended = ?, error = ? WHERE id = ?", (state, now, now, text, run)
+            )
+
+    def record(self, run: int, record: BatchRecord) -> None:
+        """Keep what a batch did; a batch that is run again replaces what is known of it."""
+        text = json.dumps(record.as_dict(), separators=(",", ":"), default=str)
+        with self._transaction() as db:
+            about = db.execute("SELECT query, generation FROM runs WHERE id = ?", (run,)).fetchone()
+            if about is None:
+                return
+            batch = (*about, record.batch)
+            old = db.execute(
+                "SELECT rows FROM batches WHERE query = ? AND generation = ? AND batch = ?", batch
+            ).fetchone()
+            db.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*batch, run, record.rows, text))
+            db.execute(
+                "INSERT INTO totals VALUES (?, ?, ?) "
+                "ON CONFLICT (query, generation) DO UPDATE SET rows = rows + excluded.rows",
+                (*about, record.rows - (old[0] if old else 0)),
+            )
+            db.execute("UPDATE runs SET seen = ? WHERE id = ?", (time.time(), run))
+            if record.batch % _PRUNE_EVERY == 0:
+                self._prune(db, about[0])
+
+    def recent(self, query: str, count: int = 100) -> list[BatchRecord]:
+        """The newest batches of a query's newest generation, in order."""
+        with self._reading() as db:
+            rows = db.execute(
+                "SELECT record FROM batches WHERE query = ? ORDER BY generation DESC, batch DESC LIMIT ?",
+                (query, count),
+            ).fetchall()
+        return [BatchRecord.from_dict(json.loads(text)) for (text,) in reversed(rows)]
+
+    def record_verdict(self, query: str, verdict_json: str) -> None:
+        """Keep what verify found."""
+        with self._transaction() as db:
+            db.execute("INSERT INTO verdicts (query, at, verdict) VALUES (?, ?, ?)", (query, time.time(), verdict_json))
+            db.execute(
+                "DELETE FROM verdicts WHERE query = :query AND id NOT IN "
+                "(SELECT id FROM verdicts WHERE query = :query ORDER BY id DESC LIMIT :kept)",
+                {"query": query, "kept": VERDICTS_KEPT},
+            )
+
+    def statuses(self) -> list[QueryStatus]:
+        """How each query stands, by name."""
+        with self._reading() as db:
+            runs = db.execute(
+                "SELECT * FROM runs WHERE id IN (SELECT max(id) FROM runs GROUP BY query) ORDER BY query"
+            ).fetchall()
+            return [status_of(db, run) for run in map(dict, runs)]
+
+    def close(self) -> None:
+        """Let the file go."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _prune(self, db: sqlite3.Connection, query: str) -> None:
+        db.execute(
+            "DELETE FROM batches WHERE rowid IN (SELECT rowid FROM batches WHERE query = ? "
+            "ORDER BY generation DESC, batch DESC LIMIT -1 OFFSET ?)",
+            (query, BATCHES_KEPT),
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, faults(self._path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """One snapshot for everything that is read in the block."""
+        with self._lock, faults(self._path):
+            self._connection.execute("BEGIN")
+            try:
+                yield self._connection
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+
+def _connect(target: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        target, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=target.startswith("file:")
+    )
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that writes nothing, also where the directory may not be written."""
+    uri = path.resolve().as_uri()
+    connection = _connect(f"{uri}?mode=ro")
+    try:
+        connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        if os.access(path.parent, os.W_OK):
+            raise
+        return _connect(f"{uri}?immutable=1")
+    return connection

@@ -1,0 +1,147 @@
+"""A project's Python files, each run once a load under a name of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from headrace.declare import DECLARED, collecting
+from headrace.declare.place import shown
+from headrace.errors import Finding, HeadraceError, Where
+
+_load_number = itertools.count(1)
+_borrowed: dict[str, ModuleType] = {}
+_of_root: dict[Path, tuple[ModuleType, ...]] = {}
+
+
+def project_modules(root: Path) -> tuple[ModuleType, ...]:
+    """The modules that the last load of the project at `root` ran or imported from below it.
+
+    Workers cannot import them; whoever starts a session pickles what they define by value.
+    """
+    return _of_root.get(root, ())
+
+
+def run(root: Path, files: Sequence[Path]) -> tuple[list[tuple[str, Any]], list[Finding]]:
+    """Run `files` and return what they declare, by name and in order, with every fault of theirs."""
+    runner = _Runner(root, files, next(_load_number))
+    before = dict(sys.modules)
+    with collecting() as findings, _importing(root, runner, before):
+        for file in files:
+            try:
+                runner.module(file)
+            except HeadraceError as fault:
+                findings.extend(fault.findings)
+            except (Exception, SystemExit) as fault:
+                findings.append(_finding(fault, file, root))
+    _of_root[root] = tuple(runner.modules.values()) + _below(root, before)
+    return list(_declared(runner.modules.values())), findings
+
+
+class _Fresh(SourceFileLoader):
+    """Compiles the file each time: a cached form may be older than an edit within the same second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+class _Runner(MetaPathFinder, Loader):
+    """Runs the project's files, also when one of them imports another by its plain name, so that each runs once."""
+
+    def __init__(self, root: Path, files: Sequence[Path], number: int) -> None:
+        self.prefix = f"headrace_project_{number}_"
+        self.by_name = {file.stem: file for file in files if file.parent == root}
+        self.modules: dict[Path, ModuleType] = {}
+
+    def module(self, file: Path) -> ModuleType:
+        if file in self.modules:
+            return self.modules[file]
+        name = self.prefix + file.stem
+        loader = _Fresh(name, str(file))
+        module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=str(file)))
+        module.__file__ = str(file)
+        self.modules[file] = sys.modules[name] = module
+        if file.stem not in sys.modules and self.by_name.get(file.stem) == file:
+            sys.modules[file.stem] = module
+        loader.exec_module(module)
+        return module
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if path is None and name in self.by_name else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self.module(self.by_name[spec.name])
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to do: `create_module` ran it."""
+
+
+@contextmanager
+def _importing(root: Path, runner: _Runner, before: dict[str, ModuleType]) -> Iterator[None]:
+    """Let the project's files import each other, and forget what an earlier load had imported under plain names."""
+    for name, module in _borrowed.items():
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
+            before.pop(name, None)
+    _borrowed.clear()
+    sys.path.insert(0, str(root))
+    sys.meta_path.insert(0, runner)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(runner)
+        if str(root) in sys.path:
+            sys.path.remove(str(root))
+        own = set(runner.modules.values()) | set(_below(root, before))
+        _borrowed.update(
+            (name, module)
+            for name, module in sys.modules.items()
+            if name not in before and module in own and not name.startswith(runner.prefix)
+        )
+
+
+def _below(root: Path, before: Mapping[str, ModuleType]) -> tuple[ModuleType, ...]:
+    """Modules imported since `before` whose files lie below `root`, but for installed packages."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        inside = file is not None and Path(file).is_relative_to(root) and "site-packages" not in Path(file).parts
+        if inside and name not in before and not name.startswith("headrace_project_"):
+            found.append(module)
+    return tuple(dict.fromkeys(found))
+
+
+def _declared(modules: Any) -> Iterator[tuple[str, Any]]:
+    """What the modules declare, each thing once, under its own name or the first variable that holds it."""
+    seen: set[int] = set()
+    for module in modules:
+        for variable, thing in list(vars(module).items()):
+            if isinstance(thing, DECLARED) and id(thing) not in seen:
+                seen.add(id(thing))
+                yield thing.name or variable, thing
+
+
+def _finding(fault: BaseException, file: Path, root: Path) -> Finding:
+    """One sentence about an exception of a user's file, at the innermost line that is the user's."""
+    where = Where(file=shown(file), line=1)
+    if isinstance(fault, SyntaxError) and fault.filename:
+        where = Where(file=shown(fault.filename), line=fault.lineno)
+    else:
+        for frame in traceback.extract_tb(fault.__traceback__):
+            if Path(frame.filename).is_relative_to(root) and "site-packages" not in Path(frame.filename).parts:
+                where = Where(file=shown(frame.filename), line=frame.lineno)
+    said = str(fault.msg if isinstance(fault, SyntaxError) else fault).strip().split("\n")[0]
+    what = f"{type(fault).__name__}: {said}" if said else type(fault).__name__
+    fix = "the file is run when the project is loaded; correct this line"
+    if isinstance(fault, ModuleNotFoundError) and fault.name:
+        fix = f"install the package that provides '{fault.name}', or put {fault.name}.py beside headrace.yml"
+    return Finding(code="HR114", what=f"{file.name} cannot be loaded: {what}", fix=fix, where=where)

@@ -1,0 +1,195 @@
+"""A directory, its `headrace.yml` and its Python files become one project, or every fault of them at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from headrace import model
+from headrace.declare import (
+    Assembly,
+    Declared,
+    DeclaredQuery,
+    DeclaredSource,
+    DeclaredTable,
+    Variables,
+    in_order,
+)
+from headrace.declare.assembly import transform
+from headrace.declare.faults import is_collecting
+from headrace.declare.place import of_frame, shown
+from headrace.errors import Finding, ProjectError, Where
+from headrace.load import document, modules, places, sql, targets, yaml_form
+from headrace.load.document import Entry
+from headrace.load.reading import Reading
+
+
+def load(
+    path: str | Path = ".", *, target: str | None = None, environ: Mapping[str, str] | None = None
+) -> model.Project:
+    """The project at `path`, seen from `target`, with variables taken from `environ` (the process's own by default).
+
+    `path` is a directory, a headrace.yml or one Python file. Raises ProjectError with every fault found.
+    """
+    if is_collecting():
+        what = "a file of the project loads it, while the load runs that file"
+        fix = "put the loading under: if __name__ == '__main__':"
+        raise ProjectError(Finding(code="HR121", what=what, fix=fix, where=of_frame(_caller())))
+    place = places.find(path)
+    variables = Variables.of(place.root, environ)
+    reading = Reading(variables=variables)
+    top, where = _top(place, reading)
+    chosen = targets.choose(top, reading, target, where)
+    name = reading.text(top.get("name"), "name") or (_own_name(place))
+    written = yaml_form.declarations(top, reading, place.root)
+    declared, faults = modules.run(place.root, _module_files(top, place, reading))
+    if place.document is None and not declared and not faults:
+        raise ProjectError(places.nothing_at(place))
+    assembly = Assembly(root=place.root, variables=variables)
+    parts = _Parts(assembly)
+    parts.take_written(written)
+    parts.take_declared(declared)
+    findings = [*reading.findings, *faults, *parts.findings, *assembly.findings]
+    if findings:
+        raise ProjectError(in_order(findings, variables))
+    return model.Project(
+        name=name,
+        root=place.root,
+        target=chosen,
+        sources=parts.sources,
+        tables=parts.tables,
+        views=parts.views,
+        queries={name: parts.queries[name] for name in parts.places if name in parts.queries},
+        secrets=dict(variables.secrets),
+    )
+
+
+def _caller() -> FrameType:
+    """The innermost frame outside the package: the user's line."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("headrace."):
+        frame = frame.f_back
+    return frame
+
+
+def _own_name(place: places.Place) -> str:
+    alone = place.document is None and len(place.modules) == 1 and not place.passed_over
+    return place.root.name or (place.modules[0].stem if alone else "project")
+
+
+def _top(place: places.Place, reading: Reading) -> tuple[dict[str, Entry], Where]:
+    if place.document is None:
+        return {}, Where(file=shown(place.root))
+    file = shown(place.document)
+    where = Where(file=file, line=1)
+    try:
+        text = place.document.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as fault:
+        reason = getattr(fault, "strerror", None) or "it is not UTF-8 text"
+        reading.fault("HR101", f"the file cannot be read: {reason}", "make it a readable UTF-8 text file", where)
+        return {}, where
+    tree, faults = document.read(text, file)
+    reading.findings.extend(faults)
+    return reading.mapping(tree, place.document.name, yaml_form.KEYS), where
+
+
+def _module_files(top: dict[str, Entry], place: places.Place, reading: Reading) -> list[Path]:
+    if "modules" not in top:
+        return list(place.modules)
+    files = []
+    for text, where in reading.many(top["modules"], "modules"):
+        file = (place.root / text).resolve()
+        if file.is_file() and file.suffix == ".py":
+            files.append(file)
+        else:
+            fix = f"name Python files relative to {shown(place.root)}"
+            reading.fault("HR115", f"modules: there is no Python file '{text}'", fix, where)
+    return list(dict.fromkeys(files))
+
+
+@dataclass
+class _Parts:
+    """The things of a project, in one namespace."""
+
+    assembly: Assembly
+    findings: list[Finding] = field(default_factory=list)
+    places: dict[str, Where] = field(default_factory=dict)
+    sources: dict[str, model.Source] = field(default_factory=dict)
+    tables: dict[str, model.Table] = field(default_factory=dict)
+    views: dict[str, model.View] = field(default_factory=dict)
+    queries: dict[str, model.Query] = field(default_factory=dict)
+    waiting: list[tuple[yaml_form.Select, yaml_form.WrittenQuery | None]] = field(default_factory=list)
+
+    def claim(self, name: str, where: Where) -> bool:
+        """Whether `name` is still free; if not, both places are told."""
+        if name not in self.places:
+            self.places[name] = where
+            return True
+        what = f"'{name}' is declared here and at {self.places[name]}"
+        self.findings.append(Finding(code="HR109", what=what, fix="rename one of the two", where=where))
+        return False
+
+    def take_written(self, written: yaml_form.Written) -> None:
+        for name, source in written.sources.items():
+            self._source(name, source)
+        for name, select in written.selects.items():
+            if self.claim(name, select.where):
+                self.waiting.append((select, None))
+        for name, query in written.queries.items():
+            if self.claim(name, query.where) and query.select is not None:
+                self.waiting.append((query.select, query))
+
+    def take_declared(self, declared: list[tuple[str, Declared]]) -> None:
+        for name, thing in declared:
+            if isinstance(thing, DeclaredSource):
+                self._source(name, thing)
+            elif self.claim(name, thing.where):
+                self._function(name, thing)
+        inputs = [name for name in self.places if name not in self._query_names(declared)]
+        for select, query in self.waiting:
+            body, faults = sql.transform(select.text, select.text_where, inputs)
+            self.findings.extend(faults)
+            if query is not None:
+                self._written_query(query, body)
+            elif body is not None and select.kind == "table":
+                self.tables[select.name] = model.Table(name=select.name, transform=body, where=select.where)
+            elif body is not None:
+                self.views[select.name] = model.View(name=select.name, transform=body, where=select.where)
+
+    def _query_names(self, declared: list[tuple[str, Declared]]) -> set[str]:
+        names = {name for name, thing in declared if isinstance(thing, DeclaredQuery)}
+        return names | {query.name for _, query in self.waiting if query is not None}
+
+    def _source(self, name: str, declared: DeclaredSource) -> None:
+        source = self.assembly.source(name, declared) if self.claim(name, declared.where) else None
+        if source is not None:
+            self.sources[name] = source
+
+    def _function(self, name: str, thing: Any) -> None:
+        if isinstance(thing, DeclaredQuery):
+            query = self.assembly.query(name, thing)
+            if query is not None:
+                self.queries[name] = query
+        elif isinstance(thing, DeclaredTable):
+            self.tables[name] = model.Table(name=name, transform=transform(thing), where=thing.where)
+        else:
+            self.views[name] = model.View(name=name, transform=transform(thing), where=thing.where)
+
+    def _written_query(self, query: yaml_form.WrittenQuery, body: model.SqlTransform | None) -> None:
+        sink = self.assembly.sink(query.sink) if query.sink else None
+        if query.sink is None or sink is None or body is None:
+            return
+        self.queries[query.name] = model.Query(
+            name=query.name,
+            transform=body,
+            sink=sink,
+            sink_kind=query.sink.kind,
+            mode=query.mode,
+            trigger=query.trigger,
+            where=query.where,
+            description=query.description,
+        )

@@ -1,0 +1,52 @@
+"""Which target a project is seen from, and its settings."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from headrace.errors import Finding, Where, nearest
+from headrace.load.document import Entry
+from headrace.load.reading import Reading
+from headrace.model import Target
+
+KEYS = ("master", "storage", "spark", "vars")
+CHOICE = "HEADRACE_TARGET"
+
+
+def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document: Where) -> Target:
+    """The target that is asked for, by argument or by HEADRACE_TARGET; else `dev`, else the first.
+
+    Its `vars` become known to `reading`, so that everything read afterwards may use them. Only the chosen target's
+    texts are filled in, for another's variables need not be set here.
+    """
+    declared = reading.mapping(top.get("targets"), "targets")
+    entries = {name: reading.mapping(entry, f"target '{name}'", KEYS) for name, entry in declared.items()}
+    wanted = asked or reading.variables.get(CHOICE) or ("dev" if "dev" in entries else next(iter(entries), "dev"))
+    if wanted not in entries and (entries or wanted != "dev"):
+        by = "" if asked else f", which {CHOICE} asks for"
+        where = top["targets"].where if "targets" in top else document
+        reading.findings.append(
+            Finding(
+                code="HR108",
+                what=f"there is no target '{wanted}'{by}",
+                fix=nearest(wanted, entries or ["dev"]),
+                where=where,
+            )
+        )
+    keys = entries.get(wanted, {})
+    whose = f"target '{wanted}'"
+    reading.variables.vars = reading.texts(keys.get("vars"), f"{whose}, vars")
+    reading.variables.vars_of = wanted if wanted in entries else ""
+    base = Target()
+    spark = {
+        **reading.texts(top.get("spark"), "spark"),
+        **reading.texts(keys.get("spark"), f"{whose}, spark"),
+    }
+    storage = reading.text(keys.get("storage"), f"{whose}, storage,") or reading.text(top.get("storage"), "storage")
+    return Target(
+        name=wanted,
+        master=reading.text(keys.get("master"), f"{whose}, master,"),
+        storage=storage or base.storage,
+        spark=MappingProxyType(spark),
+        where=declared[wanted].where if wanted in declared else document,
+    )

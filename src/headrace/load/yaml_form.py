@@ -1,0 +1,225 @@
+"""What `headrace.yml` declares: sources, tables, views and queries with SQL, and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace import registry
+from headrace.contract import OUTPUT_MODES, OutputMode
+from headrace.declare import DeclaredSink, DeclaredSource, parse_trigger
+from headrace.declare.place import shown
+from headrace.errors import NOWHERE, Where, nearest
+from headrace.load.document import Entry
+from headrace.load.reading import Reading
+from headrace.model import Default, Duration, Trigger, Watermark
+
+KEYS = ("name", "modules", "sources", "tables", "views", "queries", "targets", "spark", "storage")
+SQL_KEYS = ("sql", "select", "description")
+QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger")
+WATERMARK_KEYS = ("column", "delay")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Select:
+    """A SELECT as written: the text and the file and line at which it begins; `kind` is table, view or query."""
+
+    kind: str
+    name: str
+    text: str
+    text_where: Where
+    where: Where
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenQuery:
+    """A query as written: its SELECT, if that could be read, and the rest."""
+
+    name: str
+    select: Select | None
+    sink: DeclaredSink | None
+    mode: OutputMode = "append"
+    trigger: Trigger = field(default_factory=Default)
+    description: str = ""
+    where: Where = NOWHERE
+
+
+@dataclass(kw_only=True)
+class Written:
+    """Everything that one headrace.yml declares."""
+
+    sources: dict[str, DeclaredSource] = field(default_factory=dict)
+    selects: dict[str, Select] = field(default_factory=dict)
+    queries: dict[str, WrittenQuery] = field(default_factory=dict)
+
+
+def declarations(top: dict[str, Entry], reading: Reading, root: Path) -> Written:
+    """The declarations among the top-level entries; what is wrong goes to `reading`."""
+    written = Written()
+    for name, entry in reading.mapping(top.get("sources"), "sources").items():
+        declared = _source(name, entry, reading)
+        if declared is not None:
+            written.sources[name] = declared
+    for section, kind in (("tables", "table"), ("views", "view")):
+        for name, entry in reading.mapping(top.get(section), section).items():
+            select = _select(kind, name, entry, reading, root, SQL_KEYS)
+            if select is not None:
+                written.selects[name] = select
+    for name, entry in reading.mapping(top.get("queries"), "queries").items():
+        written.queries[name] = _query(name, entry, reading, root)
+    return written
+
+
+def _source(name: str, entry: Entry, reading: Reading) -> DeclaredSource | None:
+    whose = f"source '{name}'"
+    keys = reading.mapping(entry, whose)
+    watermark = keys.get("watermark")
+    kind = _kind("source", whose, {key: value for key, value in keys.items() if key != "watermark"}, entry, reading)
+    if kind is None:
+        return None
+    options, arguments, lines = _options(keys[kind], f"{whose}, {kind},", reading)
+    return DeclaredSource(
+        kind=kind,
+        options=options,
+        arguments=arguments,
+        lines=lines,
+        watermark=_watermark(whose, watermark, reading) if watermark else None,
+        where=entry.where,
+    )
+
+
+def _kind(
+    what: registry.ConnectorKind, whose: str, keys: dict[str, Entry], entry: Entry, reading: Reading
+) -> str | None:
+    """The one key that names the kind; others are misspelt or too many."""
+    known = registry.known(what)
+    if not keys:
+        if isinstance(entry.value, dict) or entry.value is None:
+            fix = f"write one of {', '.join(known)} below it, with its options"
+            reading.fault("HR120", f"{whose} says no kind", fix, entry.where)
+        return None
+    kinds = [key for key in keys if key in known] or list(keys)
+    for key in keys:
+        if key != kinds[0]:
+            also = ("watermark",) if what == "source" else ()
+            fix = "a source has one kind" if key in known else nearest(key, (*known, *also))
+            reading.fault("HR103", f"{whose} has no key '{key}' beside '{kinds[0]}'", fix, keys[key].where)
+    return kinds[0]
+
+
+def _options(entry: Entry, what: str, reading: Reading) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, Where]]:
+    """Raw options, or one value in their place, which is the connector's first option."""
+    if entry.value is None:
+        return {}, (), {}
+    if not isinstance(entry.value, (dict, list)):
+        return {}, (entry.value,), {}
+    keys = reading.mapping(entry, what)
+    return (
+        {key: value.plain() for key, value in keys.items()},
+        (),
+        {key: value.where for key, value in keys.items()},
+    )
+
+
+def _watermark(whose: str, entry: Entry, reading: Reading) -> Watermark | None:
+    if isinstance(entry.value, list) and len(entry.value) == 2:
+        keys = dict(zip(WATERMARK_KEYS, entry.value, strict=True))
+    else:
+        keys = reading.mapping(entry, f"{whose}, watermark,", WATERMARK_KEYS)
+    found = {key: reading.text(keys.get(key), f"{whose}, watermark, {key},") for key in WATERMARK_KEYS}
+    for key in WATERMARK_KEYS:
+        if key not in keys:
+            fix = "write watermark: {column: time, delay: 2 hours}"
+            reading.fault("HR112", f"the watermark of {whose} lacks '{key}'", fix, entry.where)
+    column, delay = found["column"], found["delay"]
+    if column is None or delay is None:
+        return None
+    try:
+        return Watermark(column=column, delay=Duration.parse(delay))
+    except ValueError as fault:
+        reading.fault("HR118", f"the watermark of {whose}: {fault}", "write for example 2 hours", keys["delay"].where)
+        return None
+
+
+def _select(kind: str, name: str, entry: Entry, reading: Reading, root: Path, keys: Collection[str]) -> Select | None:
+    whose = f"{kind} '{name}'"
+    if isinstance(entry.value, str):
+        key = "sql" if entry.value.strip().endswith(".sql") else "select"
+        found = {key: entry}
+    else:
+        found = reading.mapping(entry, whose, keys)
+    if ("sql" in found) == ("select" in found):
+        what = "has both sql and select" if "sql" in found else "has no SELECT"
+        reading.fault("HR120", f"{whose} {what}", "give sql: a file, or select: the text", entry.where)
+        return None
+    if "select" in found:
+        text = reading.text(found["select"], f"{whose}, select,")
+        where = found["select"].where
+        return None if text is None else Select(kind=kind, name=name, text=text, text_where=where, where=entry.where)
+    path = reading.text(found["sql"], f"{whose}, sql,")
+    if path is None:
+        return None
+    try:
+        text = (root / path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as fault:
+        reason = getattr(fault, "strerror", None) or "it is not UTF-8 text"
+        fix = "write the SELECT under select:" if " " in path else f"paths are relative to {shown(root)}"
+        reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {reason}", fix, found["sql"].where)
+        return None
+    return Select(
+        kind=kind,
+        name=name,
+        text=text,
+        text_where=Where(file=shown(root / path), line=1),
+        where=entry.where,
+    )
+
+
+def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuery:
+    whose = f"query '{name}'"
+    select = _select("query", name, entry, reading, root, QUERY_KEYS)
+    keys = entry.value if isinstance(entry.value, dict) else {}
+    mode = reading.text(keys.get("mode"), f"{whose}, mode,") or "append"
+    if mode not in OUTPUT_MODES:
+        reading.fault("HR119", f"{whose} has no output mode '{mode}'", nearest(mode, OUTPUT_MODES), keys["mode"].where)
+    return WrittenQuery(
+        name=name,
+        select=select,
+        sink=_sink(whose, entry, keys.get("sink"), reading),
+        mode=next((known for known in OUTPUT_MODES if known == mode), "append"),
+        trigger=_trigger(whose, keys.get("trigger"), reading),
+        description=" ".join((reading.text(keys.get("description"), f"{whose}, description,") or "").split()),
+        where=entry.where,
+    )
+
+
+def _sink(whose: str, query: Entry, entry: Entry | None, reading: Reading) -> DeclaredSink | None:
+    if entry is None:
+        reading.fault("HR120", f"{whose} has no sink", "add for example sink: console", query.where)
+        return None
+    if isinstance(entry.value, str):
+        return DeclaredSink(kind=entry.value, where=entry.where)
+    keys = reading.mapping(entry, f"{whose}, sink,")
+    kind = _kind("sink", f"the sink of {whose}", keys, entry, reading)
+    if kind is None:
+        return None
+    options, arguments, lines = _options(keys[kind], f"{whose}, sink, {kind},", reading)
+    return DeclaredSink(kind=kind, options=options, arguments=arguments, lines=lines, where=keys[kind].where)
+
+
+def _trigger(whose: str, entry: Entry | None, reading: Reading) -> Trigger:
+    if entry is None:
+        return Default()
+    if isinstance(entry.value, dict):
+        entry = reading.mapping(entry, f"{whose}, trigger,", ("every",)).get("every")
+    text = reading.text(entry, f"{whose}, trigger,")
+    if entry is None or text is None:
+        return Default()
+    try:
+        return parse_trigger(text)
+    except ValueError as fault:
+        fix = "write {every: 5 seconds}, default, available-now or once"
+        reading.fault("HR119", f"{whose}, trigger: {fault}", fix, entry.where)
+        return Default()

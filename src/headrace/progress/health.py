@@ -1,0 +1,103 @@
+"""What the last batches of a query say about its health; pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from operator import attrgetter
+
+from headrace.errors import Finding, Where
+from headrace.progress.record import BatchRecord
+
+ENOUGH = 5
+"""Fewer batches with data than this are no ground for a judgement: the first ones pay for compilation."""
+
+MARGIN = 1.1
+"""Batches that follow each other at once differ in their two rates by the clock's noise alone."""
+
+GROWTH = 1.5
+"""State that grows with every batch, and by this factor over those looked at, is called out."""
+
+
+def health(records: Sequence[BatchRecord]) -> Iterator[Finding]:
+    """Findings about each query among `records`, which lie in the order of time."""
+    by_query = sorted(records, key=attrgetter("query"))
+    for query, own in groupby(by_query, key=attrgetter("query")):
+        batches = list(own)
+        busy = [record for record in batches if record.rows > 0][-ENOUGH:]
+        if len(busy) == ENOUGH:
+            yield from _falling_behind(query, busy)
+            yield from _piling_up(query, busy)
+        yield from _growing(query, batches[-2 * ENOUGH :])
+        yield from _dropping(query, batches[-2 * ENOUGH :])
+
+
+def _falling_behind(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
+    rows = sum(record.rows for record in busy)
+    seconds = sum(record.duration_ms for record in busy) / 1000
+    processed = rows / seconds if seconds else float("inf")
+    # A batch that follows at once took all that had arrived: over several, what arrives is their mean.
+    arriving = sum(record.input_rate for record in busy) / len(busy)
+    if processed * MARGIN < arriving:
+        yield Finding(
+            code="HR680",
+            where=Where(file=f"query '{query}'"),
+            what=f"it works off {processed:,.0f} rows a second while {arriving:,.0f} arrive, so it falls behind",
+            fix="give it more cores, bound a batch by the source's rate limit, or look at the slowest part of a batch: "
+            + _slowest(busy),
+            severity="warning",
+        )
+
+
+def _piling_up(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
+    """With a rate limit on its source a query that falls behind shows it in the backlog alone."""
+    waiting = [record.backlog for record in busy if record.backlog is not None]
+    if len(waiting) == ENOUGH and all(a.count < b.count for a, b in pairwise(waiting)):
+        yield Finding(
+            code="HR683",
+            where=Where(file=f"query '{query}'"),
+            what=f"its backlog grew with each of the last {ENOUGH} batches, "
+            f"from {waiting[0].count:,} to {waiting[-1].count:,} {waiting[-1].unit}",
+            fix="raise the source's rate limit or give the query more cores; the slowest part of a batch is "
+            + _slowest(busy),
+            severity="warning",
+        )
+
+
+def _slowest(busy: list[BatchRecord]) -> str:
+    parts: dict[str, int] = {}
+    for record in busy:
+        for part, took in record.durations.items():
+            if part != "triggerExecution":
+                parts[part] = parts.get(part, 0) + took
+    if not parts:
+        return "unknown"
+    part, took = max(parts.items(), key=lambda item: item[1])
+    return f"{part} ({took / len(busy):,.0f} ms)"
+
+
+def _growing(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
+    sizes = [record.state_rows for record in batches if record.state_rows is not None]
+    if len(sizes) < 2 * ENOUGH or sizes[0] == 0:
+        return
+    if all(a < b for a, b in pairwise(sizes)) and sizes[-1] >= GROWTH * sizes[0]:
+        yield Finding(
+            code="HR681",
+            where=Where(file=f"query '{query}'"),
+            what=f"its state grew with each of the last {len(sizes)} batches, from {sizes[0]:,} to {sizes[-1]:,} rows",
+            fix="if keys are not bounded, declare a watermark and group by a window or drop duplicates within it",
+            severity="warning",
+        )
+
+
+def _dropping(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
+    dropped = sum(record.dropped_by_watermark for record in batches)
+    if dropped:
+        yield Finding(
+            code="HR682",
+            where=Where(file=f"query '{query}'"),
+            what=f"rows were dropped as later than the watermark: Spark counted {dropped:,} in the last "
+            f"{len(batches)} batches, after partial aggregation, so there may be more",
+            fix=f"see them with `headrace late {query}`, or declare a longer delay",
+            severity="note",
+        )

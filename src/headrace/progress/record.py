@@ -1,0 +1,136 @@
+"""One batch as Spark's listener reported it, parsed once."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from headrace.contract import Backlog
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceProgress:
+    """One source's share of a batch; `start` and `end` are its JSON offsets, None where it had given nothing yet.
+
+    name: Spark's description, unless the caller knew the sources' names.
+    """
+
+    name: str
+    rows: int
+    start: str | None
+    end: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRecord:
+    """What one batch read, kept and took.
+
+    at: when the batch was triggered, in UTC.
+    input_rate, processed_rate: rows a second that arrived and that could be worked off.
+    duration_ms: the whole trigger; durations: its parts, by Spark's names.
+    watermark: in force in the batch; None for a query without one, or before it first moved.
+    state_rows, state_bytes: over all stateful operators; None without state. Without row-count tracking Spark says 0.
+    dropped_by_watermark: Spark's own count, which is taken after partial aggregation and so may be too low.
+    """
+
+    query: str
+    run_id: str
+    batch: int
+    at: datetime
+    rows: int
+    input_rate: float
+    processed_rate: float
+    duration_ms: int
+    durations: Mapping[str, int] = field(default_factory=dict)
+    watermark: datetime | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
+    dropped_by_watermark: int = 0
+    sources: tuple[SourceProgress, ...] = ()
+    observed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    backlog: Backlog | None = None
+
+    @classmethod
+    def parse(cls, json_text: str, *, source_names: Sequence[str] = ()) -> BatchRecord:
+        """Read the JSON of Spark's StreamingQueryProgress, as the JVM or as Python writes it.
+
+        Spark 4.2 does not report the names of its sources; `source_names`, in the order of the query's plan, gives
+        them where their number fits.
+        """
+        facts = json.loads(json_text)
+        operators = facts.get("stateOperators") or []
+        sources = facts.get("sources") or []
+        durations = {key: int(value) for key, value in (facts.get("durationMs") or {}).items()}
+        names = list(source_names) if len(source_names) == len(sources) else [s["description"] for s in sources]
+        return cls(
+            query=facts.get("name") or str(facts["id"]),
+            run_id=facts["runId"],
+            batch=facts["batchId"],
+            at=_instant(facts["timestamp"]),
+            rows=facts.get("numInputRows") or 0,
+            input_rate=_rate(facts.get("inputRowsPerSecond")),
+            processed_rate=_rate(facts.get("processedRowsPerSecond")),
+            duration_ms=durations.get("triggerExecution", facts.get("batchDuration") or 0),
+            durations=durations,
+            watermark=_watermark(facts.get("eventTime")),
+            state_rows=sum(operator["numRowsTotal"] for operator in operators) if operators else None,
+            state_bytes=sum(operator["memoryUsedBytes"] for operator in operators) if operators else None,
+            dropped_by_watermark=sum(operator.get("numRowsDroppedByWatermark") or 0 for operator in operators),
+            sources=tuple(
+                SourceProgress(
+                    name=name,
+                    rows=source.get("numInputRows") or 0,
+                    start=_offset(source.get("startOffset")),
+                    end=_offset(source.get("endOffset")),
+                )
+                for name, source in zip(names, sources, strict=True)
+            ),
+            observed=facts.get("observedMetrics") or {},
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record as plain data, for `--json`; times in ISO 8601."""
+        plain = asdict(self)
+        plain["at"] = self.at.isoformat()
+        plain["watermark"] = self.watermark.isoformat() if self.watermark else None
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> BatchRecord:
+        """The record that `as_dict` was taken of."""
+        facts = dict(plain)
+        facts["at"] = datetime.fromisoformat(facts["at"])
+        facts["watermark"] = datetime.fromisoformat(facts["watermark"]) if facts["watermark"] else None
+        facts["sources"] = tuple(SourceProgress(**source) for source in facts["sources"])
+        facts["backlog"] = Backlog(**facts["backlog"]) if facts["backlog"] else None
+        return cls(**facts)
+
+
+def _instant(text: str) -> datetime:
+    # Python 3.10 does not read the Z.
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(timezone.utc)
+
+
+def _watermark(event_time: Mapping[str, str] | None) -> datetime | None:
+    text = (event_time or {}).get("watermark")
+    at = _instant(text) if text else None
+    return at if at is not None and at > _EPOCH else None
+
+
+def _rate(value: Any) -> float:
+    """A rate; Spark writes none, NaN or Infinity where it divides by no time."""
+    number = float(value) if value is not None else 0.0
+    return number if math.isfinite(number) else 0.0
+
+
+def _offset(value: Any) -> str | None:
+    """The offset's text as the checkpoint has it; the JSON that a report nests in itself is written out again."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

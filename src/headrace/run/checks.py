@@ -1,0 +1,60 @@
+"""A project checked as far as it can be before start: its structure, then each query's analysed plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.check.analysed import analysed
+from headrace.check.guarantee import Guarantee, guarantee
+from headrace.check.plan import PlanFacts, plan_facts
+from headrace.check.result import CheckResult
+from headrace.check.structure import structure
+from headrace.errors import Finding, HeadraceError
+from headrace.model import Project, Query
+from headrace.run.frames import build
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def check(
+    project: Project, queries: Sequence[str] | None = None, *, spark: SparkSession | bool | None = None
+) -> CheckResult:
+    """Every finding about `project` and the guarantee of each of `queries` (None: all).
+
+    `spark`: a session, None for one made for it, False for the structure alone.
+    """
+    findings = list(structure(project))
+    chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
+    facts: dict[str, PlanFacts] = {}
+    if spark is not False and not any(finding.severity == "error" for finding in findings):
+        findings += _analyse(project, chosen, None if spark is True else spark, facts)
+    guarantees: dict[str, Guarantee] = {
+        query.name: guarantee(project, query, facts.get(query.name)) for query in chosen
+    }
+    return CheckResult(findings=tuple(findings), guarantees=guarantees)
+
+
+def _analyse(
+    project: Project, queries: Sequence[Query], spark: SparkSession | None, facts: dict[str, PlanFacts]
+) -> list[Finding]:
+    from headrace.run.session import session
+
+    own = spark is None
+    spark = spark or session(project, purpose="short")
+    try:
+        return [finding for query in queries for finding in _analysed(project, query, spark, facts)]
+    finally:
+        if own:
+            spark.stop()
+
+
+def _analysed(project: Project, query: Query, spark: SparkSession, facts: dict[str, PlanFacts]) -> Iterator[Finding]:
+    try:
+        frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
+    except HeadraceError as fault:
+        yield from fault.findings
+        return
+    facts[query.name] = plan_facts(frame)
+    yield from analysed(query, frame, facts[query.name])

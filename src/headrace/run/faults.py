@@ -1,0 +1,131 @@
+"""Why a streaming query ended with an error, as one finding."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.check.spark_errors import tidy
+from headrace.errors import Finding, HeadraceError
+from headrace.model import Query
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True)
+class Known:
+    """A failure of a running query, known by words of Spark's message; `what` takes the pattern's groups."""
+
+    code: str
+    pattern: str
+    what: str
+    fix: str
+
+
+_FILE = r"(?P<file>[^\s'\"`]+?)"
+
+# The first that fits is taken; Spark's message holds every cause, the innermost last.
+KNOWN = (
+    Known(
+        "HR302",
+        r"MALFORMED_RECORD_IN_PARSING|MALFORMED_CSV_RECORD|Malformed (?:records|CSV record)",
+        "a row does not fit the schema{at}: {record}",
+        "mend the file (or complete it, if it was half written) and start again: the batch is read again from its "
+        "beginning; or set on_bad_row to quarantine, and such rows are set aside",
+    ),
+    Known(
+        "HR303",
+        r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException|does not exist",
+        "a file of the batch has gone{at}",
+        "put the file back and start again: the batch is read again from its beginning",
+    ),
+    Known(
+        "HR304",
+        r"FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER|is not a Parquet file|Malformed ORC file|Could not read footer",
+        "a file cannot be read{at}",
+        "replace the damaged file and start again: the batch is read again from its beginning",
+    ),
+    Known(
+        "HR502",
+        r"No space left on device|Disk quota exceeded",
+        "no space is left on the storage's disk",
+        "make room and start again: the run goes on with the batch that was not committed",
+    ),
+    Known(
+        "HR503",
+        r"CONCURRENT_STREAM_LOG_UPDATE|Concurrent update to the log|Multiple streaming jobs detected",
+        "another driver works on the same checkpoint",
+        "stop one of the two; `headrace status` shows the process of each run",
+    ),
+    Known(
+        "HR504",
+        r"Permission denied|AccessControlException",
+        "the storage directory cannot be written: permission denied",
+        "give the user that runs Headrace the right to write there, and start again",
+    ),
+    Known(
+        "HR604",
+        r"OutOfMemoryError|Java heap space|GC overhead limit",
+        "Spark ran out of memory",
+        "set spark.driver.memory higher, or bound the batch with the source's rate limit",
+    ),
+)
+
+
+def failure_of(query: Query, handle: StreamingQuery, faults: list[HeadraceError]) -> Finding | None:
+    """The finding of an ended query, None when it ended well.
+
+    A fault that the sink reported itself is taken as it is; else Spark's message is read.
+    """
+    fault = handle.exception()
+    if fault is None:
+        return None
+    if faults:
+        return faults[-1].findings[0]
+    return finding_of_message(query, str(fault))
+
+
+def finding_of_message(query: Query, text: str) -> Finding:
+    """The finding of a message of StreamingQueryException."""
+    for known in KNOWN:
+        if re.search(known.pattern, text):
+            what = known.what.format(at=_at(text), record=_record(text))
+            return Finding(code=known.code, what=f"query '{query.name}': {what}", fix=known.fix, where=query.where)
+    python = _python_error(text)
+    return Finding(
+        code="HR601",
+        what=f"query '{query.name}' failed: {python or _innermost(text)}",
+        fix="correct the cause and start again: the run goes on with the batch that was not committed",
+        where=query.where,
+    )
+
+
+def _at(text: str) -> str:
+    match = re.search(r"while reading file\s+" + _FILE + r"\.?(?:\s|$)", text) or re.search(
+        r"File (?:does not exist:?|)\s*" + _FILE + r"(?:\s|$)", text
+    )
+    return " in " + re.sub(r"^file:/+", "/", match.group("file")) if match else ""
+
+
+def _record(text: str) -> str:
+    match = re.search(r"Malformed records? (?:are|is) detected in record parsing:?\s*(.+?)\.?\s*\n", text) or re.search(
+        r"Malformed (?:CSV )?record[^:]*:\s*(.+?)\s*(?:SQLSTATE|\n|$)", text
+    )
+    record = match.group(1).strip().rstrip(".") if match else "see the file"
+    return record if len(record) <= 200 else record[:197] + "..."
+
+
+def _python_error(text: str) -> str:
+    """The last line of a Python trace inside the message: the exception that a user's function raised."""
+    found = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.+)$", text, re.MULTILINE)
+    if "Traceback (most recent call last)" not in text or not found:
+        return ""
+    name, sentence = found[-1]
+    return f"{name}: {tidy(sentence) or sentence}"
+
+
+def _innermost(text: str) -> str:
+    causes = re.findall(r"Caused by: (?:\w+\.)*\w+: ?(.+)", text)
+    return tidy(causes[-1]) if causes else re.sub(r"^Query \[id = .*?\] terminated with exception: ", "", tidy(text))

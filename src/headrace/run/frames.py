@@ -1,0 +1,123 @@
+"""A transformation applied to its inputs: the same code path for streams, batches and verification."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.check.spark_errors import finding_of
+from headrace.errors import CheckFailed, Finding, HeadraceError, Where, nearest
+from headrace.model import Project, PythonTransform, Source, SqlTransform, Table, Transform, View
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Reader = Callable[[Source], "DataFrame"]
+
+
+def build(project: Project, transform: Transform, spark: SparkSession, read: Reader) -> DataFrame:
+    """The DataFrame of `transform`, with each source given by `read` and its watermark put on.
+
+    Views are inlined and tables computed. On a batch DataFrame a watermark has no effect (guide: "Handling Late Data
+    and Watermarking"). Raises CheckFailed when the user's function or SQL fails or returns no DataFrame.
+    """
+    return _Builder(project, spark, read).apply(transform, "result")
+
+
+class _Builder:
+    """Builds each input once, so that a source used twice is one relation of Spark's plan."""
+
+    def __init__(self, project: Project, spark: SparkSession, read: Reader) -> None:
+        self.project = project
+        self.spark = spark
+        self.read = read
+        self.known = project.inputs()
+        self.done: dict[str, DataFrame] = {}
+
+    def input(self, name: str, where: Where) -> DataFrame:
+        if name not in self.done:
+            thing = self.known.get(name)
+            if thing is None:
+                raise CheckFailed(
+                    Finding(
+                        code="HR204",
+                        what=f"no source, table or view is named '{name}'",
+                        fix=nearest(name, self.known),
+                        where=where,
+                    )
+                )
+            self.done[name] = self.source(thing) if isinstance(thing, Source) else self.named(thing)
+        return self.done[name]
+
+    def named(self, thing: Table | View) -> DataFrame:
+        return self.apply(thing.transform, thing.name)
+
+    def source(self, source: Source) -> DataFrame:
+        frame = self.read(source)
+        if source.watermark is not None:
+            try:
+                frame = frame.withWatermark(source.watermark.column, source.watermark.delay.spark_interval)
+            except Exception as fault:
+                raise CheckFailed(finding_of(fault, where=source.where, subject=f"source '{source.name}'")) from fault
+        return frame
+
+    def apply(self, transform: Transform, name: str) -> DataFrame:
+        inputs = {each: self.input(each, transform.where) for each in transform.inputs}
+        try:
+            if isinstance(transform, SqlTransform):
+                return self.sql(transform, inputs)
+            return self.function(transform, inputs)
+        except HeadraceError:
+            raise
+        except Exception as fault:
+            where = _user_line(fault, transform, self.project.root)
+            raise CheckFailed(finding_of(fault, where=where, subject=_subject(transform, name))) from fault
+
+    def sql(self, transform: SqlTransform, inputs: dict[str, DataFrame]) -> DataFrame:
+        for name, frame in inputs.items():
+            frame.createOrReplaceTempView(name)
+        return self.spark.sql(transform.sql)
+
+    def function(self, transform: PythonTransform, inputs: dict[str, DataFrame]) -> DataFrame:
+        from pyspark.sql import DataFrame
+
+        arguments: dict[str, object] = dict(inputs)
+        if transform.wants_spark:
+            arguments["spark"] = self.spark
+        result = transform.function(**arguments)
+        if not isinstance(result, DataFrame):
+            raise CheckFailed(
+                Finding(
+                    code="HR211",
+                    what=f"{transform.function.__name__} returned {type(result).__name__} and not a DataFrame",
+                    fix="return the DataFrame that the transformation ends in",
+                    where=transform.where,
+                )
+            )
+        return result
+
+
+def _subject(transform: Transform, name: str) -> str:
+    if isinstance(transform, PythonTransform):
+        return f"the function {transform.function.__name__}"
+    return f"the SQL of '{name}'" if name != "result" else "the SQL"
+
+
+def _user_line(fault: BaseException, transform: Transform, root: Path) -> Where:
+    """The innermost line of the user's own files in the fault's trace, or where the transformation was declared."""
+    if isinstance(transform, SqlTransform):
+        return transform.where
+    own = {transform.function.__code__.co_filename} if hasattr(transform.function, "__code__") else set[str]()
+    frames = [
+        frame
+        for frame in traceback.extract_tb(fault.__traceback__)
+        if frame.filename in own or (frame.filename.startswith(str(root)) and "site-packages" not in frame.filename)
+    ]
+    if not frames:
+        return transform.where
+    file = frames[-1].filename
+    if transform.where.file and Path(file).name == Path(transform.where.file).name:
+        file = transform.where.file
+    return Where(file=file, line=frames[-1].lineno)

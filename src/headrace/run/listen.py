@@ -1,0 +1,65 @@
+"""Spark's streaming events, passed as JSON into a queue."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of Spark's StreamingQueryListener; `json` is the progress, where there is one."""
+
+    kind: Literal["started", "progress", "idle", "terminated"]
+    run_id: str
+    json: str = ""
+
+
+class Listener:
+    """Puts the events of every streaming query of a session into `events`, until closed.
+
+    PySpark's own listener turns each progress into Python objects by some hundred calls into the JVM; this one asks
+    for its JSON by one (org.apache.spark.sql.streaming.PythonStreamingQueryListener).
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        from py4j.java_gateway import java_import
+        from pyspark.java_gateway import ensure_callback_server_started
+
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        gateway = spark.sparkContext._gateway
+        assert gateway is not None, "a session of this process has a gateway"
+        java_import(gateway.jvm, "org.apache.spark.sql.streaming.*")
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        self._manager = spark.streams._jsqm
+        self._wrapped = gateway.jvm.PythonStreamingQueryListenerWrapper(_JavaListener(self.events))
+        self._manager.addListener(self._wrapped)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._manager.removeListener(self._wrapped)
+
+
+class _JavaListener:
+    def __init__(self, events: queue.SimpleQueue[Event]) -> None:
+        self.events = events
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        self.events.put(Event("started", str(event.runId().toString())))
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        progress = event.progress()
+        self.events.put(Event("progress", str(progress.runId().toString()), str(progress.json())))
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        self.events.put(Event("idle", str(event.runId().toString())))
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        self.events.put(Event("terminated", str(event.runId().toString())))
+
+    class Java:
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)

@@ -1,0 +1,103 @@
+"""Rows that a source set aside, written below the storage, one file for each source and batch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.prefix import committed_prefix
+from headrace.contract import QuarantiningSource, SourcePrefix, bad_rows_metric
+from headrace.errors import Finding
+from headrace.model import Source
+from headrace.model.layout import QueryLayout
+from headrace.progress import BatchRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(kw_only=True)
+class Quarantine:
+    """The rows of one query's sources that were set aside. Written again, a batch's file holds the same rows."""
+
+    layout: QueryLayout
+    sources: tuple[Source, ...]
+    spark: SparkSession
+
+    def catch_up(self) -> Iterator[Finding]:
+        """Write what a run that died left unwritten: every committed batch after the last one seen to."""
+        committed = Checkpoint(self.layout.checkpoint).last_committed
+        if not self.quarantining() or committed is None:
+            return
+        first = self._seen() + 1
+        if first <= committed:
+            yield from self._write(range(first, committed + 1))
+            self._set_seen(committed)
+
+    def batch_done(self, record: BatchRecord) -> Iterator[Finding]:
+        """See to one committed batch; rows are read again only where its progress counted bad ones."""
+        if not self.quarantining():
+            return
+        counted = sum(
+            int(record.observed.get(bad_rows_metric(source.name), {}).get("rows") or 0)
+            for source in self.quarantining()
+        )
+        if counted:
+            yield from self._write(range(record.batch, record.batch + 1))
+        self._set_seen(record.batch)
+
+    def quarantining(self) -> tuple[Source, ...]:
+        """The sources that set rows aside at all."""
+        return tuple(each for each in self.sources if each.connector.facts.quarantines)
+
+    def _write(self, batches: range) -> Iterator[Finding]:
+        names = [source.name for source in self.sources]
+        checkpoint, archive = Checkpoint(self.layout.checkpoint), Archive(self.layout.archive)
+        prefixes = committed_prefix(checkpoint, archive, names, batches[-1])
+        for source in self.quarantining():
+            if not isinstance(source.connector, QuarantiningSource):
+                continue
+            whole = prefixes[source.name]
+            part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in batches), log=whole.log)
+            frame = source.connector.bad_rows(self.spark, part)
+            if frame is None:
+                continue
+            by_batch: dict[int, list[dict[str, object]]] = {}
+            for row in frame.orderBy("batch", "file").toLocalIterator():
+                by_batch.setdefault(row["batch"], []).append(row.asDict())
+            for batch, rows in by_batch.items():
+                path = self._file(source.name, batch)
+                _write_whole(path, "".join(json.dumps(row, default=str) + "\n" for row in rows))
+                yield Finding(
+                    code="HR305",
+                    what=f"{len(rows)} rows of source '{source.name}' in batch {batch} do not fit the schema; "
+                    f"they are in {path}",
+                    fix="mend them and let them land again as a new file",
+                    where=source.where,
+                    severity="warning",
+                )
+
+    def _file(self, source: str, batch: int) -> Path:
+        return self.layout.quarantine / source / f"{batch}.jsonl"
+
+    def _seen(self) -> int:
+        try:
+            return int((self.layout.quarantine / ".seen").read_text())
+        except (OSError, ValueError):
+            return -1
+
+    def _set_seen(self, batch: int) -> None:
+        _write_whole(self.layout.quarantine / ".seen", str(batch))
+
+
+def _write_whole(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)

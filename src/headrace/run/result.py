@@ -1,0 +1,69 @@
+"""How a run went, query by query, and who is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
+
+from headrace.errors import Finding
+from headrace.model import Query
+from headrace.model.layout import QueryLayout
+from headrace.progress import BatchRecord
+
+OutcomeState = Literal["finished", "stopped", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The end of one query in one run. `batches` and `rows` count what this run committed."""
+
+    query: str
+    state: OutcomeState
+    finding: Finding | None = None
+    batches: int = 0
+    rows: int = 0
+    last_batch: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The outcome as plain data, for `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """The ends of all queries of one run."""
+
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """1 when a query failed, else 0."""
+        return 1 if any(outcome.state == "failed" for outcome in self.outcomes) else 0
+
+
+class Reporter(Protocol):
+    """Is told what happens in a run, in its order, always from one thread."""
+
+    def started(self, query: Query, layout: QueryLayout) -> None:
+        """A query has started."""
+
+    def progressed(self, record: BatchRecord) -> None:
+        """A batch has been committed."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """A query has come to its end."""
+
+    def note(self, finding: Finding) -> None:
+        """Something worth knowing that stops nothing."""
+
+
+class Silent:
+    """A reporter that keeps everything to itself."""
+
+    def started(self, query: Query, layout: QueryLayout) -> None: ...
+
+    def progressed(self, record: BatchRecord) -> None: ...
+
+    def ended(self, outcome: Outcome) -> None: ...
+
+    def note(self, finding: Finding) -> None: ...

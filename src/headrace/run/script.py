@@ -1,0 +1,38 @@
+"""A declared query started in the user's own session, as in a plain script or a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.model import Project, Query, Trigger
+from headrace.run.settings import LOCAL_FILE_MANAGER, ROCKSDB, is_local
+from headrace.run.start import start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# Settings of a session, not of the application, without which a checkpoint of Headrace cannot be begun.
+NEEDED = {
+    "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
+
+
+def start_in_session(
+    project: Project, query: Query, spark: SparkSession, *, trigger: Trigger | None = None
+) -> StreamingQuery:
+    """Start `query` in `spark` and return Spark's StreamingQuery.
+
+    The session's streaming settings are set to Headrace's where the user has not set them. Raises as `start`.
+    """
+    for key, value in NEEDED.items():
+        if spark.conf.get(key, None) in (None, "false", "1") or key.endswith("providerClass"):
+            spark.conf.set(key, value)
+    if is_local(spark.sparkContext.master or ""):
+        key = "spark.sql.streaming.checkpointFileManagerClass"
+        if spark.conf.get(key, None) is None:
+            spark.conf.set(key, LOCAL_FILE_MANAGER)
+    return start(project, query, spark, trigger=trigger).handle

@@ -1,0 +1,77 @@
+"""The Spark session that a project runs in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.model import Project
+from headrace.run.settings import Purpose, default_master, is_local, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG_LEVEL_VARIABLE = "HEADRACE_SPARK_LOG"
+
+
+def session(
+    project: Project, *, purpose: Purpose = "stream", overrides: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of `project`'s target, started if there is none yet.
+
+    Raises EnvironmentFault when there is no usable Java.
+    """
+    return start(
+        master=project.target.master or default_master(),
+        purpose=purpose,
+        name=f"headrace {project.name}",
+        overrides={
+            "spark.sql.warehouse.dir": str(project.storage / "warehouse"),
+            **project.target.spark,
+            **(overrides or {}),
+        },
+    )
+
+
+def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, str] | None = None) -> SparkSession:
+    """Start a session on `master` with Headrace's settings, `overrides` last."""
+    from headrace.run.java import require_java
+
+    java = require_java()
+    conf = {setting.key: setting.value for setting in settings(master=master, purpose=purpose)}
+    conf["spark.app.name"] = name
+    conf.update(overrides or {})
+    options = jvm_options(purpose, local=is_local(master))
+    if is_local(master):
+        from headrace.run import cds
+
+        options += cds.options(java)
+    own = conf.get("spark.driver.extraJavaOptions", "")
+    conf["spark.driver.extraJavaOptions"] = " ".join([*options, own]).strip()
+    return _started(master, conf)
+
+
+def jvm_options(purpose: Purpose, *, local: bool) -> list[str]:
+    """What the driver's JVM is told besides Spark's settings."""
+    log = Path(str(files("headrace.run") / "log4j2.properties"))
+    options = [f"-Dlog4j2.configurationFile={log.as_uri()}", "-XX:-UsePerfData"]
+    if level := os.environ.get(LOG_LEVEL_VARIABLE):
+        options.append(f"-Dheadrace.log.level={level}")
+    if purpose == "short" and local:
+        options += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return options
+
+
+def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    # Spark's launcher asks for a host name before any setting is read.
+    if is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.Builder().master(master)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

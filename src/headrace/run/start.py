@@ -1,0 +1,154 @@
+"""One query brought from its declaration to a running StreamingQuery of Spark."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.check.analysed import analysed
+from headrace.check.plan import analysed_plan, plan_facts
+from headrace.checkpoint import Checkpoint
+from headrace.contract import Boundary, SinkRun
+from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
+from headrace.model import AvailableNow, Every, Once, Project, Query, Trigger
+from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.frames import build
+from headrace.run.settings import default_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+Reached = Callable[[Boundary, int], None]
+
+
+@dataclass(kw_only=True)
+class Running:
+    """A started query: Spark's handle, where it keeps things, and the fault that its sink reported, if any."""
+
+    query: Query
+    layout: QueryLayout
+    sink_run: SinkRun
+    handle: StreamingQuery
+    notes: tuple[Finding, ...]
+    faults: list[HeadraceError]
+    scratch: Path | None = None
+
+    def discard_scratch(self) -> None:
+        """Remove the checkpoint of a sink that keeps nothing."""
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def start(
+    project: Project,
+    query: Query,
+    spark: SparkSession,
+    *,
+    trigger: Trigger | None = None,
+    reached: Reached | None = None,
+) -> Running:
+    """Check and start `query`.
+
+    Raises CheckFailed, CheckpointFault, EnvironmentFault, SourceFault or SinkFault; then nothing was started.
+    """
+    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    scratch = None
+    if query.sink.facts.durable:
+        checkpoint_directory = layout.checkpoint
+        _make_home(layout)
+        _readable(Checkpoint(checkpoint_directory), query)
+    else:
+        scratch = Path(tempfile.mkdtemp(prefix="headrace-"))
+        checkpoint_directory = scratch / "checkpoint"
+    try:
+        frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
+        notes = _checked(query, frame)
+        faults: list[HeadraceError] = []
+        sink_run = SinkRun(
+            query=query.name,
+            generation=layout.generation,
+            mode=query.mode,
+            checkpoint=checkpoint_directory,
+            fingerprint=fingerprint(frame, query),
+            failed=faults.append,
+            **({"reached": reached} if reached else {}),
+        )
+        query.sink.prepare(frame, sink_run)
+        _set_partitions(spark, Checkpoint(checkpoint_directory), project)
+        handle = query.sink.write(_writer(frame, query, sink_run, trigger or query.trigger), sink_run).start()
+    except BaseException:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return Running(
+        query=query, layout=layout, sink_run=sink_run, handle=handle, notes=notes, faults=faults, scratch=scratch
+    )
+
+
+def fingerprint(frame: DataFrame, query: Query) -> str:
+    """Sixteen hexadecimal digits that change when the query's plan (normalised by Spark), schema or mode changes."""
+    plan = analysed_plan(frame).canonicalized().treeString()
+    return hashlib.sha256(f"{query.mode}\n{frame.schema.json()}\n{plan}".encode()).hexdigest()[:16]
+
+
+def _checked(query: Query, frame: DataFrame) -> tuple[Finding, ...]:
+    findings = tuple(analysed(query, frame, plan_facts(frame)))
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise CheckFailed(errors)
+    return findings
+
+
+def _writer(frame: DataFrame, query: Query, run: SinkRun, trigger: Trigger) -> DataStreamWriter:
+    # One pool a query: the queries of an application share the cores fairly.
+    frame.sparkSession.sparkContext.setLocalProperty("spark.scheduler.pool", query.name)
+    writer = (
+        frame.writeStream.queryName(query.name).outputMode(query.mode).option("checkpointLocation", str(run.checkpoint))
+    )
+    if isinstance(trigger, Every):
+        return writer.trigger(processingTime=trigger.interval.spark_interval)
+    if isinstance(trigger, AvailableNow):
+        return writer.trigger(availableNow=True)
+    if isinstance(trigger, Once):
+        return writer.trigger(once=True)
+    return writer
+
+
+def _set_partitions(spark: SparkSession, checkpoint: Checkpoint, project: Project) -> None:
+    """Let a checkpoint keep the number of state partitions that it was begun with."""
+    chosen = project.target.spark.get("spark.sql.shuffle.partitions", str(default_partitions()))
+    kept = checkpoint.state_partitions()
+    spark.conf.set("spark.sql.shuffle.partitions", str(kept) if kept else chosen)
+
+
+def _make_home(layout: QueryLayout) -> None:
+    try:
+        layout.home.mkdir(parents=True, exist_ok=True)
+        probe = tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-")  # noqa: SIM115
+        probe.close()
+    except OSError as fault:
+        raise EnvironmentFault(
+            Finding(
+                code="HR501",
+                what=f"the storage directory {layout.home} cannot be written: {fault.strerror or fault}",
+                fix="give the user that runs Headrace the right to write there, or name another `storage`",
+            )
+        ) from fault
+
+
+def _readable(checkpoint: Checkpoint, query: Query) -> None:
+    errors = list(_errors_of(checkpoint, query))
+    if errors:
+        raise CheckpointFault(errors)
+
+
+def _errors_of(checkpoint: Checkpoint, query: Query) -> Iterator[Finding]:
+    if checkpoint.root.is_dir():
+        yield from (finding for finding in checkpoint.problems() if finding.severity == "error")

@@ -1,0 +1,342 @@
+"""A run: the queries of a project started, watched and brought to their ends."""
+
+from __future__ import annotations
+
+import os
+import queue
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from headrace.check.structure import structure
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.prefix import committed_prefix
+from headrace.contract import Backlog
+from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
+from headrace.history import History
+from headrace.model import Project, Query, Trigger
+from headrace.model.layout import history_file
+from headrace.progress import BatchRecord
+from headrace.run.faults import failure_of, finding_of_message
+from headrace.run.listen import Event, Listener
+from headrace.run.quarantine import Quarantine
+from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult, Silent
+from headrace.run.start import Reached, Running, start
+from headrace.run.stop import StopRequest, stop_on_signals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POLL_SECONDS = 0.1
+HEARTBEAT_SECONDS = 1.0
+BACKLOG_SECONDS = 1.0
+
+
+def run(
+    project: Project,
+    queries: Sequence[str] | None = None,
+    *,
+    trigger: Trigger | None = None,
+    spark: SparkSession | None = None,
+    reporter: Reporter | None = None,
+    reached: Reached | None = None,
+    stop: StopRequest | None = None,
+) -> RunResult:
+    """Run queries of `project` until they end or are asked to stop; a query that fails does not stop the others.
+
+    `trigger` overrides what the queries declare. SIGINT or SIGTERM, or `stop.ask()`, lets running batches finish; a
+    second one stops now. Raises ProjectError or CheckFailed when nothing could be started for a fault of the project.
+    """
+    chosen = _chosen(project, queries)
+    errors = [finding for finding in structure(project) if finding.severity == "error"]
+    if errors:
+        raise CheckFailed(errors)
+    from headrace.run.session import session
+
+    with stop_on_signals(stop or StopRequest()) as request:
+        own = spark is None
+        spark = spark or session(project)
+        try:
+            supervisor = _Supervisor(project, spark, reporter or Silent(), request, reached)
+            return supervisor.run(chosen, trigger)
+        finally:
+            if own:
+                spark.stop()
+
+
+def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
+    unknown = [
+        Finding(code="HR606", what=f"no query is named '{name}'", fix=nearest(name, project.queries))
+        for name in names or ()
+        if name not in project.queries
+    ]
+    if unknown:
+        raise ProjectError(unknown)
+    chosen = tuple(project.queries[name] for name in names) if names else tuple(project.queries.values())
+    if not chosen:
+        raise ProjectError(
+            Finding(code="HR605", what=f"project '{project.name}' declares no query", fix="declare one with @hr.query")
+        )
+    return chosen
+
+
+@dataclass(kw_only=True)
+class _Watched:
+    """A running query with what the supervisor keeps of it."""
+
+    running: Running
+    history_run: int | None
+    archive: Archive | None
+    quarantine: Quarantine | None
+    batches: int = 0
+    rows: int = 0
+    last_batch: int | None = None
+    batch_when_asked: int | None = None
+    asked: bool = False
+    backlog: Backlog | None = None
+    backlog_at: float = field(default=0.0)
+
+    @property
+    def query(self) -> Query:
+        return self.running.query
+
+
+class _Supervisor:
+    def __init__(
+        self, project: Project, spark: SparkSession, reporter: Reporter, request: StopRequest, reached: Reached | None
+    ) -> None:
+        self.project = project
+        self.spark = spark
+        self.reporter = reporter
+        self.request = request
+        self.reached = reached
+        self.outcomes: dict[str, Outcome] = {}
+        self.watched: dict[str, _Watched] = {}
+        self.history = self._history()
+        self.heartbeat_at = 0.0
+
+    def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
+        listener = Listener(self.spark)
+        try:
+            for query in queries:
+                if not self.request:
+                    self._start(query, trigger)
+            while self.watched:
+                self._step(listener)
+            self._take_events(listener, seconds=0.0)
+        finally:
+            for watched in list(self.watched.values()):
+                watched.running.handle.stop()
+                self._end(watched, "stopped", None)
+            listener.close()
+            if self.history is not None:
+                self.history.close()
+        order = [query.name for query in queries if query.name in self.outcomes]
+        return RunResult(outcomes=tuple(self.outcomes[name] for name in order))
+
+    # ------------------------------------------------------------------------------------------ start and end
+
+    def _start(self, query: Query, trigger: Trigger | None) -> None:
+        run_id = self._record(
+            lambda history: history.begin_run(
+                query.name,
+                pid=os.getpid(),
+                mode=query.mode,
+                trigger=str(trigger or query.trigger),
+                sink=query.sink_kind,
+                generation=1,
+            )
+        )
+        try:
+            running = start(self.project, query, self.spark, trigger=trigger, reached=self.reached)
+        except HeadraceError as fault:
+            for finding in fault.findings[1:]:
+                self.reporter.note(finding)
+            self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=fault.findings[0]))
+            return
+        except Exception as fault:
+            finding = finding_of_message(query, str(fault))
+            self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=finding))
+            return
+        lasting = running.scratch is None
+        watched = _Watched(
+            running=running,
+            history_run=run_id,
+            archive=Archive(running.layout.archive) if lasting else None,
+            quarantine=Quarantine(layout=running.layout, sources=self.project.sources_of(query), spark=self.spark)
+            if lasting
+            else None,
+        )
+        self.watched[str(running.handle.runId)] = watched
+        self._record(lambda history: history.state(run_id, "running") if run_id is not None else None)
+        self.reporter.started(query, running.layout)
+        for note in running.notes:
+            self.reporter.note(note)
+        if watched.quarantine is not None:
+            self._guarded(watched, lambda: list(map(self.reporter.note, watched.quarantine.catch_up())))  # type: ignore[union-attr]
+
+    def _end(self, watched: _Watched, state: OutcomeState, finding: Finding | None) -> None:
+        self._archive(watched)
+        watched.running.discard_scratch()
+        self.watched.pop(str(watched.running.handle.runId), None)
+        outcome = Outcome(
+            query=watched.query.name,
+            state=state,
+            finding=finding,
+            batches=watched.batches,
+            rows=watched.rows,
+            last_batch=watched.last_batch,
+        )
+        self._finish(watched.query, watched.history_run, outcome)
+
+    def _finish(self, query: Query, run_id: int | None, outcome: Outcome) -> None:
+        self.outcomes[query.name] = outcome
+        self._record(
+            lambda history: history.end_run(run_id, outcome.state, outcome.finding) if run_id is not None else None
+        )
+        self.reporter.ended(outcome)
+
+    # -------------------------------------------------------------------------------------------------- watch
+
+    def _step(self, listener: Listener) -> None:
+        self._take_events(listener, seconds=POLL_SECONDS)
+        if self.request:
+            self._stop_what_may_stop()
+        for watched in list(self.watched.values()):
+            if not watched.running.handle.isActive:
+                self._take_events(listener, seconds=POLL_SECONDS)
+                finding = failure_of(watched.query, watched.running.handle, watched.running.faults)
+                ends: OutcomeState = "stopped" if watched.asked else "finished"
+                self._end(watched, "failed" if finding else ends, finding)
+        self._beat()
+
+    def _take_events(self, listener: Listener, *, seconds: float) -> None:
+        """Wait up to `seconds` for one event, then take all that are there."""
+        try:
+            event = listener.events.get(timeout=seconds) if seconds else listener.events.get_nowait()
+            while True:
+                self._take(event)
+                event = listener.events.get_nowait()
+        except queue.Empty:
+            return
+
+    def _take(self, event: Event) -> None:
+        watched = self.watched.get(event.run_id)
+        if watched is None or event.kind != "progress":
+            return
+        record = BatchRecord.parse(event.json)
+        if watched.last_batch is not None and record.batch <= watched.last_batch and record.rows == 0:
+            return  # An idle query repeats its last progress.
+        watched.batches += 1
+        watched.rows += record.rows
+        watched.last_batch = record.batch
+        self._archive(watched)
+        record = replace(record, query=watched.query.name, backlog=self._backlog(watched))
+        if watched.history_run is not None:
+            self._record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
+        self.reporter.progressed(record)
+        if watched.quarantine is not None:
+            quarantine = watched.quarantine
+            self._guarded(watched, lambda: list(map(self.reporter.note, quarantine.batch_done(record))))
+
+    def _archive(self, watched: _Watched) -> None:
+        archive = watched.archive
+        if archive is not None:
+            self._guarded(watched, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
+
+    def _backlog(self, watched: _Watched) -> Backlog | None:
+        """What the query's sources still hold, looked at no more than once a second."""
+        now = time.monotonic()
+        if watched.archive is None or (watched.backlog_at and now - watched.backlog_at < BACKLOG_SECONDS):
+            return watched.backlog
+        watched.backlog_at = now
+        sources = self.project.sources_of(watched.query)
+        try:
+            checkpoint = Checkpoint(watched.running.layout.checkpoint)
+            through = checkpoint.last_committed
+            if through is None:
+                return None
+            prefixes = committed_prefix(checkpoint, watched.archive, [source.name for source in sources], through)
+            parts = [source.connector.backlog(prefixes[source.name]) for source in sources]
+        except (HeadraceError, OSError):
+            return None
+        known = [part for part in parts if part is not None]
+        if known and len({part.unit for part in known}) == 1:
+            sizes = [part.bytes for part in known]
+            watched.backlog = Backlog(
+                count=sum(part.count for part in known),
+                unit=known[0].unit,
+                bytes=None if None in sizes else sum(size for size in sizes if size is not None),
+            )
+        return watched.backlog
+
+    def _stop_what_may_stop(self) -> None:
+        """Stop each query between two batches, or all of them at once when asked twice."""
+        for watched in self.watched.values():
+            handle = watched.running.handle
+            if not watched.asked:
+                watched.asked, watched.batch_when_asked = True, watched.last_batch
+                self._record(
+                    lambda history, run_id=watched.history_run: (  # type: ignore[misc]
+                        history.state(run_id, "stopping") if run_id is not None else None
+                    )
+                )
+            if self.request.now or watched.last_batch != watched.batch_when_asked or not _busy(handle.status):
+                handle.stop()
+
+    # -------------------------------------------------------------------------------------- history and notes
+
+    def _history(self) -> History | None:
+        try:
+            return History.open(history_file(self.project.storage))
+        except HeadraceError as fault:
+            for finding in fault.findings:
+                self.reporter.note(replace(finding, severity="warning"))
+            return None
+
+    def _record(self, write: Callable[[History], int | None]) -> int | None:
+        """Write to the history; when that fails the streams go on without it, after one warning."""
+        if self.history is None:
+            return None
+        try:
+            return write(self.history)
+        except HeadraceError as fault:
+            self.history = None
+            for finding in fault.findings:
+                self.reporter.note(replace(finding, severity="warning"))
+            return None
+
+    def _guarded(self, watched: _Watched, work: Callable[[], object]) -> None:
+        """Do what accompanies a stream; its failure is told, and the stream goes on."""
+        try:
+            work()
+        except HeadraceError as fault:
+            for finding in fault.findings:
+                self.reporter.note(replace(finding, severity="warning"))
+        except OSError as fault:
+            self.reporter.note(
+                Finding(
+                    code="HR505",
+                    what=f"query '{watched.query.name}': {fault.filename or 'the storage'} cannot be written: "
+                    f"{fault.strerror or fault}",
+                    fix="make room or give the right to write; what is missing is written with the next batch",
+                    where=watched.query.where,
+                    severity="warning",
+                )
+            )
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if now - self.heartbeat_at < HEARTBEAT_SECONDS:
+            return
+        self.heartbeat_at = now
+        for watched in self.watched.values():
+            run_id = watched.history_run
+            if run_id is not None:
+                self._record(lambda history, run_id=run_id: history.heartbeat(run_id))  # type: ignore[misc]
+
+
+def _busy(status: dict[str, object]) -> bool:
+    return bool(status.get("isTriggerActive"))

@@ -1,0 +1,42 @@
+"""Print each batch on the driver's terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.errors import Finding, SinkFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Console:
+    """The first `num_rows` rows of every batch, cut after 20 characters if `truncate`.
+
+    Source: Structured Streaming guide, "Output Sinks". A batch that is replayed is printed again.
+    """
+
+    facts: ClassVar[SinkFacts] = SinkFacts(
+        modes=frozenset(OUTPUT_MODES), transactional=False, idempotent=False, readable_back=False, durable=False
+    )
+    num_rows: int = 20
+    truncate: bool = True
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        if self.num_rows <= 0:
+            yield Problem(code="HR401", what=f"num_rows is {self.num_rows}", fix="give a number above 0")
+
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        """Nothing has to be ready."""
+
+    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+        return writer.format("console").option("numRows", self.num_rows).option("truncate", self.truncate)
+
+    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+        what = "what the console sink printed cannot be read back"
+        raise SinkFault(Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite"))

@@ -1,0 +1,77 @@
+"""Whether a checkpoint and a ledger tell of the same batches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from headrace.contract import SinkRun
+from headrace.errors import CheckpointFault, Finding
+from headrace.sinks.sql.ledger import Line
+
+
+def checkpoint_id(checkpoint: Path) -> str | None:
+    """The id that Spark gave the checkpoint; None before the first start."""
+    try:
+        return str(json.loads((checkpoint / "metadata").read_text())["id"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as fault:
+        what = f"'{checkpoint / 'metadata'}' is not the file that Spark wrote there"
+        fix = "restore the checkpoint directory from a copy, or rebuild the query"
+        raise CheckpointFault(Finding(code="HR410", what=what, fix=fix)) from fault
+
+
+def is_stateful(checkpoint: Path) -> bool:
+    """Whether the query keeps state, so that each of its batches must be computed even if its rows are not needed."""
+    return (checkpoint / "state").is_dir()
+
+
+def require_match(life: SinkRun, last: Line | None, table: str) -> None:
+    """Raise CheckpointFault if batches would be skipped that were never written, or are missing already.
+
+    The ledger may be one batch ahead of Spark's commits and never behind them, since a batch is in the ledger before
+    Spark commits it.
+    """
+    started, committed = _last(life.checkpoint / "offsets"), _last(life.checkpoint / "commits")
+    if last is None:
+        if committed is not None:
+            raise _fault(
+                f"query '{life.query}' has committed batch {committed}, but the ledger beside table '{table}' has no "
+                "batch of it: the rows written so far are gone, or the sink is a new one",
+                "put the table and its ledger back, or rebuild the query",
+            )
+        return
+    found = checkpoint_id(life.checkpoint)
+    if found != last.checkpoint:
+        which = "is a new one" if found is None else "is another one"
+        raise _fault(
+            f"table '{table}' has batches 0 to {last.batch} of query '{life.query}', but the checkpoint "
+            f"'{life.checkpoint}' {which}: its first batches would be taken for those and skipped",
+            "restore the checkpoint directory, or rebuild the query",
+        )
+    if started is None or last.batch > started:
+        raise _fault(
+            f"table '{table}' has batches of query '{life.query}' up to {last.batch}, the checkpoint "
+            f"'{life.checkpoint}' only to {'none' if started is None else started}: it is an old copy, and its next "
+            "batches would be skipped",
+            "restore the newest checkpoint directory, or rebuild the query",
+        )
+    if committed is not None and committed > last.batch:
+        raise _fault(
+            f"query '{life.query}' has committed batch {committed}, but table '{table}' has batches only up to "
+            f"{last.batch}: the table is an old copy",
+            "restore the newest copy of the table and its ledger, or rebuild the query",
+        )
+
+
+def _fault(what: str, fix: str) -> CheckpointFault:
+    return CheckpointFault(Finding(code="HR410", what=what, fix=fix))
+
+
+def _last(log: Path) -> int | None:
+    """The newest entry of one of Spark's logs."""
+    try:
+        return max((int(file.name) for file in log.iterdir() if file.name.isdigit()), default=None)
+    except (FileNotFoundError, NotADirectoryError):
+        return None

@@ -1,0 +1,102 @@
+"""The table that a result lies in: created on first use, compared on every later one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.contract import SinkRun
+from headrace.errors import Finding, SinkFault
+from headrace.sinks.sql.dialect import Connection, Dialect, ExistingTable, identifiers, rows_of, run
+from headrace.sinks.sql.ledger import Ledger, Owner
+from headrace.sinks.sql.types import ResultColumn
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultTable:
+    """A table's name, its key, and the columns of the result."""
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[ResultColumn, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def ready(self, connection: Connection, dialect: Dialect, life: SinkRun, schema: str) -> None:
+        """Create the table or raise SinkFault with every difference between it and the result."""
+        there = dialect.existing(connection, self.name)
+        ledger = Ledger(connection, dialect)
+        if there is None:
+            self._create(connection, dialect)
+        else:
+            differences = list(self._differences(there, dialect))
+            if differences:
+                raise SinkFault(
+                    [
+                        Finding(
+                            code="HR406",
+                            what=f"table '{self.name}' does not fit the result of query '{life.query}': {difference}",
+                            fix="change the table by ALTER TABLE, or write to another table",
+                        )
+                        for difference in differences
+                    ]
+                )
+            self._require_ours(connection, dialect, life, ledger.owner(self.name))
+        ledger.own(self.name, Owner(life.query, life.generation, schema))
+
+    def _create(self, connection: Connection, dialect: Dialect) -> None:
+        parts = [
+            f"{dialect.quote(column.name)} {dialect.declare(column, key=column.name in self.key)}"
+            + (" NOT NULL" if column.name in self.key else "")
+            for column in self.columns
+        ]
+        if self.key:
+            parts.append(f"PRIMARY KEY ({identifiers(dialect, self.key)})")
+        suffix = dialect.create_suffix(self.columns, self.key)
+        run(connection, f"CREATE TABLE {dialect.quote(self.name)} ({', '.join(parts)}){suffix}")
+
+    def _differences(self, there: ExistingTable, dialect: Dialect) -> Iterator[str]:
+        columns = {column.name.lower(): column for column in there.columns}
+        for column in self.columns:
+            found = columns.get(column.name.lower())
+            if found is None:
+                yield f"it has no column '{column.name}'"
+            elif reason := dialect.misfit(found, column):
+                yield f"column '{column.name}' is declared {found.declared or 'without a type'}, {reason}"
+        ours = {name.lower() for name in self.names}
+        for name, found in columns.items():
+            if found.required and name not in ours:
+                yield f"its column '{found.name}' takes no NULL, and the result has no such column"
+        key = frozenset(name.lower() for name in self.key)
+        if key and key not in {frozenset(name.lower() for name in unique) for unique in there.unique}:
+            yield f"it has no primary key or unique index on ({', '.join(self.key)})"
+
+    def _require_ours(self, connection: Connection, dialect: Dialect, life: SinkRun, owner: Owner | None) -> None:
+        """Rows of somebody else would be mixed with the result, or deleted by complete mode."""
+        if owner is not None and (owner.query, owner.generation) == (life.query, life.generation):
+            return
+        if not list(rows_of(connection, f"SELECT 1 FROM {dialect.quote(self.name)} LIMIT 1")):
+            if owner is None or owner.query == life.query:
+                return
+            what = f"table '{self.name}' belongs to query '{owner.query}'"
+        elif owner is None:
+            what = f"table '{self.name}' already holds rows that no query wrote"
+        elif owner.query == life.query:
+            what = f"table '{self.name}' still holds the result of generation {owner.generation} of '{life.query}'"
+        else:
+            what = f"table '{self.name}' already holds the result of query '{owner.query}'"
+        raise SinkFault(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
+
+
+def require_columns(names: Sequence[str], key: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the result's column names and the key, for any database."""
+    folded: dict[str, str] = {}
+    for name in names:
+        if name.lower() in folded:
+            yield f"columns '{folded[name.lower()]}' and '{name}' differ only by case, which a database ignores"
+        folded[name.lower()] = name
+    for name in key:
+        if name not in names:
+            yield f"the key names column '{name}', which the result does not have"

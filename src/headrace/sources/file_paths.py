@@ -1,0 +1,92 @@
+"""The paths of a file source: Hadoop's globs, the URIs in Spark's log, and what lies on a local disk."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Iterator
+from urllib.parse import unquote, urlsplit
+
+_GLOB = re.compile(r"[*?\[\]{}]")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def is_glob(path: str) -> bool:
+    """Whether Hadoop takes `path` for a pattern."""
+    return _GLOB.search(path) is not None
+
+
+def is_local(path: str) -> bool:
+    """Whether `path` lies on this machine's file system: it has no scheme, or `file:`."""
+    scheme = urlsplit(path).scheme
+    return scheme == "file" or "://" not in path
+
+
+def local(path: str) -> str:
+    """A path of the configuration without its scheme."""
+    return os.path.normpath(re.sub(r"^file:/+", "/", path))
+
+
+def from_log(uri: str) -> str:
+    """The path that an entry of Spark's log means: it is written as a percent-encoded URI."""
+    plain = unquote(uri)
+    return re.sub(r"^file:/+", "/", plain)
+
+
+def patterns(path: str) -> Iterator[str]:
+    """`path` without `{a,b}`: one pattern for each alternative, in the syntax of `fnmatch`."""
+    found = _BRACES.search(path)
+    if found is None:
+        yield path.replace("[^", "[!")
+        return
+    for choice in found.group(1).split(","):
+        yield from patterns(path[: found.start()] + choice + path[found.end() :])
+
+
+def listing(path: str) -> Iterator[os.DirEntry[str]]:
+    """The files that Spark finds under the local `path`, a directory or a glob; hidden ones are left out."""
+    for pattern in patterns(path):
+        for place in glob.glob(pattern) if is_glob(pattern) else [pattern]:
+            if os.path.isdir(place):
+                yield from _below(place)
+            elif os.path.exists(place):
+                with os.scandir(os.path.dirname(place)) as entries:
+                    yield from (entry for entry in entries if entry.path == place)
+
+
+def _below(place: str) -> Iterator[os.DirEntry[str]]:
+    queue = [place]
+    while queue:
+        try:
+            with os.scandir(queue.pop()) as entries:
+                found = list(entries)
+        except OSError:
+            continue
+        for entry in found:
+            if _is_hidden(entry.name):
+                continue
+            if entry.is_dir():
+                queue.append(entry.path)
+            else:
+                yield entry
+
+
+def _is_hidden(name: str) -> bool:
+    """Spark's rule: names that begin with a dot, or with an underscore unless it is a key=value directory."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def would_match(source: str, archive: str) -> bool:
+    """Whether files moved below `archive` could be found by the source again.
+
+    Spark's rule (FileStreamSource.SourceFileArchiver): both paths are cut to the depth of the shorter one and
+    compared name by name.
+    """
+    target = [part for part in local(archive).split("/") if part]
+    for pattern in patterns(local(source)):
+        names = [part for part in pattern.split("/") if part]
+        if all(fnmatch.fnmatchcase(name, part) for part, name in zip(names, target, strict=False)):
+            return True
+    return False

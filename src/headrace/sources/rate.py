@@ -1,0 +1,112 @@
+"""Make rows at a steady rate of the clock, for tests of load."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "timestamp TIMESTAMP, value BIGINT"
+
+_UNIT_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_TIME = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Rows of (timestamp, value), `rows_per_second` of them; value counts from 0.
+
+    Source: Structured Streaming guide, "Input Sources". The time of creation is in the source's log, so that the same
+    offsets give the same rows in a new process too. A batch holds the rows of all seconds since the last one: its size
+    has no bound after a long stop.
+    """
+
+    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, readable_as_batch=True)
+    rows_per_second: int = 1
+    ramp_up_time: str | None = None
+    num_partitions: int | None = None
+
+    def problems(self) -> Iterator[Problem]:
+        for option, value in (("rows_per_second", self.rows_per_second), ("num_partitions", self.num_partitions)):
+            if value is not None and value <= 0:
+                yield Problem(code="HR302", what=f"{option} is {value}", fix=f"give {option} a number above 0")
+        if self.ramp_up_time is not None and _seconds(self.ramp_up_time) is None:
+            yield Problem(
+                code="HR302",
+                what=f"ramp_up_time '{self.ramp_up_time}' is no length of time",
+                fix="write a number and one unit, for example 5s or 2min",
+            )
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        reader = spark.readStream.name(name).format("rate").option("rowsPerSecond", self.rows_per_second)
+        if self.ramp_up_time is not None:
+            reader = reader.option("rampUpTime", self.ramp_up_time)
+        if self.num_partitions is not None:
+            reader = reader.option("numPartitions", self.num_partitions)
+        return reader.load()
+
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        """Make the rows of `prefix` again by Spark's own arithmetic: a batch's rows are spread evenly over its time."""
+        from pyspark.sql import functions as F
+
+        created_ms = self._created(prefix)
+        spans = [
+            (
+                batch.batch,
+                self._value_at(start),
+                self._value_at(end),
+                created_ms + start * 1000,
+                float((end - start) * 1000) / max(1, self._value_at(end) - self._value_at(start)),
+            )
+            for batch in prefix.batches
+            if batch.end is not None and (end := int(batch.end)) > (start := int(batch.start or 0))
+        ]
+        columns = "batch BIGINT, first BIGINT, until BIGINT, from_ms BIGINT, ms_per_value DOUBLE"
+        filled = [span for span in spans if span[1] < span[2]]
+        rows = spark.createDataFrame(filled, columns).withColumn(
+            "value", F.explode(F.sequence("first", F.expr("until - 1")))
+        )
+        relative = F.round((F.col("value") - F.col("first")) * F.col("ms_per_value")).cast("bigint")
+        timestamp = F.timestamp_millis(F.col("from_ms") + relative).alias("timestamp")
+        batch = [] if batch_column is None else [F.col("batch").alias(batch_column)]
+        return rows.select(timestamp, "value", *batch)
+
+    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+        return None
+
+    def _created(self, prefix: SourcePrefix) -> int:
+        """When the source was first started, in milliseconds."""
+        if not any(batch.end is not None for batch in prefix.batches):
+            return 0
+        try:
+            return int(json.loads(prefix.log[0][0]))
+        except (KeyError, IndexError, ValueError) as fault:
+            raise SourceFault(
+                Finding(
+                    code="HR303",
+                    what="the rate source's log, which holds the time of its creation, is missing or cannot be read",
+                    fix="restore the checkpoint's directory sources/, or rebuild the query",
+                )
+            ) from fault
+
+    def _value_at(self, second: int) -> int:
+        """How many rows there are `second` seconds after the creation."""
+        ramp = int(_seconds(self.ramp_up_time) or 0) if self.ramp_up_time is not None else 0
+        step = self.rows_per_second // (ramp + 1)
+        rising = min(second, ramp)
+        return step * rising * (rising + 1) // 2 + (second - rising) * self.rows_per_second
+
+
+def _seconds(text: str) -> float | None:
+    """A length of time as Spark's `rampUpTime` understands it: a whole number and one unit."""
+    match = _TIME.fullmatch(text)
+    unit = _UNIT_SECONDS.get(match.group(2).lower()) if match else None
+    return None if match is None or unit is None else int(match.group(1)) * unit

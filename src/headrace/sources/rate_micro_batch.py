@@ -1,0 +1,72 @@
+"""Make the same number of rows in every batch, whatever the clock says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateMicroBatch:
+    """Rows of (timestamp, value), `rows_per_batch` in each batch; all rows of a batch bear one timestamp.
+
+    Source: Structured Streaming guide, "Input Sources". The offsets hold all that the rows are made from.
+    """
+
+    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, readable_as_batch=True, rate_limited=True)
+    rows_per_batch: int
+    num_partitions: int | None = None
+    start_timestamp: int = 0
+    advance_millis_per_batch: int = 1000
+
+    def problems(self) -> Iterator[Problem]:
+        for option, value, least in (
+            ("rows_per_batch", self.rows_per_batch, 1),
+            ("num_partitions", self.num_partitions, 1),
+            ("start_timestamp", self.start_timestamp, 0),
+            ("advance_millis_per_batch", self.advance_millis_per_batch, 0),
+        ):
+            if value is not None and value < least:
+                fix = f"give {option} a number of {least} or more"
+                yield Problem(code="HR302", what=f"{option} is {value}", fix=fix)
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        reader = (
+            spark.readStream.name(name)
+            .format("rate-micro-batch")
+            .option("rowsPerBatch", self.rows_per_batch)
+            .option("startTimestamp", self.start_timestamp)
+            .option("advanceMillisPerBatch", self.advance_millis_per_batch)
+        )
+        if self.num_partitions is not None:
+            reader = reader.option("numPartitions", self.num_partitions)
+        return reader.load()
+
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        first = {"offset": 0, "timestamp": self.start_timestamp}
+        spans = []
+        for batch in prefix.batches:
+            if batch.end is None:
+                continue
+            start = json.loads(batch.start) if batch.start else first
+            end = json.loads(batch.end)
+            if start["offset"] < end["offset"]:
+                spans.append((batch.batch, int(start["offset"]), int(end["offset"]), int(start["timestamp"])))
+        columns = "batch BIGINT, first BIGINT, until BIGINT, ms BIGINT"
+        rows = spark.createDataFrame(spans, columns).withColumn(
+            "value", F.explode(F.sequence("first", F.expr("until - 1")))
+        )
+        batch_ids = [] if batch_column is None else [F.col("batch").alias(batch_column)]
+        return rows.select(F.timestamp_millis("ms").alias("timestamp"), "value", *batch_ids)
+
+    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+        return None

@@ -1,0 +1,149 @@
+"""Drivers that die at a chosen moment, to show that a result does not depend on how often they did.
+
+`python -m headrace.testing.crash PROJECT --at inside-transaction:3` runs a project and kills its own driver with
+SIGKILL at that boundary of that batch; without `--at` it runs to the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from headrace.contract import Boundary
+
+Moment: TypeAlias = Boundary | Literal["after-commit"]
+MOMENTS: tuple[Moment, ...] = (*get_args(Boundary), "after-commit")
+
+
+@dataclass(frozen=True)
+class KillAt:
+    """Kill the driver at `moment` of `batch`.
+
+    The first three moments lie around the data's transaction in the sink; `after-commit` is as soon as Spark's commit
+    file of the batch is there. Source: MicroBatchExecution.runBatch, which calls the sink and then writes the file.
+    """
+
+    moment: Moment
+    batch: int
+
+    @classmethod
+    def parse(cls, text: str) -> KillAt:
+        """Read `moment:batch`; raises ValueError."""
+        moment, _, batch = text.partition(":")
+        if moment not in MOMENTS:
+            raise ValueError(f"'{moment}' is no moment; known: {', '.join(MOMENTS)}")
+        return cls(moment, int(batch))
+
+    def __str__(self) -> str:
+        return f"{self.moment}:{self.batch}"
+
+    def reached(self, boundary: Boundary, batch: int) -> None:
+        """The hook for `headrace.run(reached=...)`."""
+        if (boundary, batch) == (self.moment, self.batch):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch(self, checkpoint: Path) -> None:
+        """Kill this process as soon as the commit file of the batch is in `checkpoint`."""
+        commit = checkpoint / "commits" / str(self.batch)
+
+        def wait() -> None:
+            while not commit.exists():
+                time.sleep(0.002)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=wait, daemon=True).start()
+
+
+class Driver:
+    """A driver in a process group of its own, so that it can be killed with its JVM."""
+
+    def __init__(self, project: Path, *, kill: KillAt | None = None, arguments: Sequence[str] = ()) -> None:
+        command = [sys.executable, "-m", "headrace.testing.crash", str(project), *arguments]
+        if kill is not None:
+            command += ["--at", str(kill)]
+        self.started = time.monotonic()
+        self._output = open(project / ".driver.log", "ab")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,
+        )
+
+    def wait(self, timeout: float = 120) -> int:
+        """Wait for the end; returns the exit code, negative for a signal. Kills the group on a time-out."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        finally:
+            self._output.close()
+
+    def kill(self) -> None:
+        """SIGKILL to the driver and its JVM."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._output.close()
+
+    def kill_after(self, seconds: float) -> bool:
+        """Kill after `seconds` from the start; False when the driver had ended by itself before."""
+        try:
+            self.process.wait(max(0.0, self.started + seconds - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return True
+        self._output.close()
+        return False
+
+
+def moments(seed: int, count: int, *, longest: float) -> Iterator[float]:
+    """`count` random lengths of a driver's life in seconds, the same for the same seed."""
+    chance = random.Random(seed)
+    for _ in range(count):
+        yield chance.uniform(0.0, longest)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a project, to its end or to the moment at which it is to die."""
+    parser = argparse.ArgumentParser(prog="python -m headrace.testing.crash", description=__doc__)
+    parser.add_argument("project", type=Path)
+    parser.add_argument("--at", type=KillAt.parse, metavar="MOMENT:BATCH")
+    parser.add_argument("--query", action="append")
+    options = parser.parse_args(arguments)
+
+    from headrace.api import load, run
+    from headrace.errors import HeadraceError
+    from headrace.model.layout import QueryLayout, latest_generation
+
+    try:
+        project = load(options.project)
+        kill: KillAt | None = options.at
+        if kill is not None and kill.moment == "after-commit":
+            for name in options.query or project.queries:
+                layout = QueryLayout(project.storage, name, latest_generation(project.storage, name))
+                kill.watch(layout.checkpoint)
+        result = run(project, options.query, reached=kill.reached if kill is not None else None)
+    except HeadraceError as fault:
+        print(fault, file=sys.stderr)
+        return fault.exit_code
+    for outcome in result.outcomes:
+        print(outcome.query, outcome.state, outcome.batches, outcome.rows, outcome.finding or "", flush=True)
+    return result.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""The batch answer over a committed prefix, without what Spark dropped as late and what it has not closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.check.plan import analysed_plan, sequence
+from headrace.errors import Finding
+from headrace.model import Project, Query
+from headrace.run.frames import build
+from headrace.verify import doubts, plans
+from headrace.verify.operators import Operator, kind_of, operators, stateful_nodes
+from headrace.verify.plans import BATCH, LATE
+from headrace.verify.prefix import Prefix
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LATE_METRIC = "headrace_late_at_"
+OPEN_METRIC = "headrace_open_at_"
+_IS_LATE = "__headrace_is_late"
+_IS_CLOSED = "__headrace_is_closed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateInput:
+    """The rows that one stateful operator dropped: its input's columns, then `batch` and `watermark`."""
+
+    operator: str
+    rows: DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the sink must hold.
+
+    late: the dropped rows, an element for each operator that can drop; counted in the metrics LATE_METRIC + index.
+    doubts: why a difference from the answer would not prove that the sink is wrong.
+    """
+
+    frame: DataFrame
+    late: tuple[LateInput, ...]
+    doubts: tuple[Finding, ...]
+
+
+def answer(project: Project, query: Query, prefix: Prefix, spark: SparkSession, key: tuple[str, ...] = ()) -> Answer:
+    """Apply the query's own function to `prefix` and leave out late rows and open groups.
+
+    The function is applied twice: to the streams, which are never started, to learn from the plan what Spark does with
+    late rows; and to the prefix, whose plan then gets a filter below or above those operators.
+    """
+    stream = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
+    batch = build(project, query.transform, spark, lambda source: prefix.read(spark, source))
+    analysed = plans.inlined(spark, analysed_plan(stream))
+    known = operators(analysed, plans.optimised(spark, analysed), complete=query.mode == "complete")
+    plan = plans.inlined(spark, analysed_plan(batch))
+    work = _Rewriting(spark=spark, query=query, evict_ms=prefix.evict_ms)
+    work.doubts.extend(doubts.of_plan(query, stream, analysed, known))
+    nodes = list(stateful_nodes(plan, plans.fed))
+    if [kind_of(node) for node in nodes] != [operator.kind for operator in known]:
+        work.doubts.append(doubts.other_shape(query))
+        return Answer(frame=batch, late=(), doubts=tuple(work.doubts))
+    work.operators = known
+    if not known and query.mode == "update" and key:
+        return Answer(frame=work.latest(plan, key), late=(), doubts=tuple(work.doubts))
+    frame = plans.only(spark, plans.frame_of(spark, work.rewritten(plan)), sequence(plan.output()))
+    return Answer(frame=frame, late=tuple(work.late), doubts=tuple(work.doubts))
+
+
+@dataclass(kw_only=True)
+class _Rewriting:
+    """One walk over the batch plan; operators are met in the order in which they were listed."""
+
+    spark: SparkSession
+    query: Query
+    evict_ms: int
+    operators: tuple[Operator, ...] = ()
+    met: int = 0
+    late: list[LateInput] = field(default_factory=list)
+    doubts: list[Finding] = field(default_factory=list)
+
+    def rewritten(self, node: Any) -> Any:
+        if not plans.fed(node) or plans.is_mark(node):
+            return node
+        stateful = next(stateful_nodes(node, plans.fed), None)
+        if stateful is None:
+            return node
+        operator = None
+        if node.equals(stateful):
+            operator = self.operators[self.met]
+            self.met += 1
+        before = list(sequence(node.children()))
+        children = [self.rewritten(child) for child in before]
+        if operator is None:
+            return plans.with_children(self.spark, node, children)
+        for index, column in enumerate(operator.late):
+            if column is not None and not operator.covered[index]:
+                children[index] = self._without_late(operator, before[index], column)
+        changed = plans.with_children(self.spark, node, children)
+        if operator.kind == "DeduplicateWithinWatermark":
+            changed = plans.deduplicated(self.spark, changed)
+        if operator.closing is not None and self.query.mode == "append":
+            changed = self._without_open(node, changed, sequence_at(before[0], operator.closing))
+        return changed
+
+    def _without_late(self, operator: Operator, child: Any, column: int) -> Any:
+        """The operator's child without the rows that the operator drops."""
+        from pyspark.sql import functions as F
+
+        attribute = sequence_at(child, column)
+        try:
+            carried = plans.frame_of(self.spark, plans.carrying(self.spark, child))
+        except plans.Untraceable as node:
+            self.doubts.append(doubts.untraceable(self.query, str(node)))
+            return child
+        end = plans.end_micros(self.spark, attribute)
+        judged = carried.withColumn(_IS_LATE, F.coalesce(end <= F.col(LATE), F.lit(False)))
+        metrics = [F.count_if(F.col(_IS_LATE)).alias("rows"), self._revived(operator, attribute).alias("revived")]
+        kept = judged.observe(f"{LATE_METRIC}{len(self.late)}", *metrics).where(~F.col(_IS_LATE))
+        attributes = list(sequence(child.output()))
+        dropped = judged.where(F.col(_IS_LATE)).select(
+            *[plans.column_of(self.spark, each) for each in attributes],
+            F.col(BATCH).alias("batch"),
+            F.timestamp_micros(F.col(LATE)).alias("watermark"),
+        )
+        self.late.append(LateInput(operator=operator.kind, rows=dropped))
+        return analysed_plan(plans.only(self.spark, kept, attributes))
+
+    def _revived(self, operator: Operator, attribute: Any) -> Any:
+        """How many rows are not late although a session that they would have prolonged may have been closed."""
+        from pyspark.sql import functions as F
+
+        if not operator.session or self.query.mode == "complete":
+            return F.sum(F.lit(0))
+        start = F.unix_micros(plans.column_of(self.spark, attribute)["start"].cast("timestamp"))
+        return F.count_if(~F.col(_IS_LATE) & (start <= F.col(LATE)))
+
+    def _without_open(self, node: Any, changed: Any, attribute: Any) -> Any:
+        """An aggregation without the groups that the watermark has not closed."""
+        from pyspark.sql import functions as F
+
+        output = list(sequence(node.output()))
+        if node.nodeName() == "Aggregate" and plans.identity(attribute) not in map(plans.identity, output):
+            columns = [*sequence(changed.aggregateExpressions()), attribute]
+            changed = plans.with_parts(self.spark, changed, {1: plans.scala_seq(self.spark, columns)})
+        closed = plans.end_micros(self.spark, attribute) <= F.lit(self.evict_ms * 1000)
+        judged = plans.frame_of(self.spark, changed).withColumn(_IS_CLOSED, F.coalesce(closed, F.lit(False)))
+        counted = judged.observe(f"{OPEN_METRIC}{self.met}", F.count_if(~F.col(_IS_CLOSED)).alias("rows"))
+        return analysed_plan(plans.only(self.spark, counted.where(F.col(_IS_CLOSED)), output))
+
+    def latest(self, plan: Any, key: tuple[str, ...]) -> DataFrame:
+        """A stateless query in update mode: of each key, the row of the last batch that brought it."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        attributes = list(sequence(plan.output()))
+        try:
+            carried = plans.frame_of(self.spark, plans.carrying(self.spark, plan))
+        except plans.Untraceable as node:
+            self.doubts.append(doubts.untraceable(self.query, str(node)))
+            return plans.frame_of(self.spark, plan)
+        by = [plans.column_of(self.spark, each) for each in attributes if each.name() in key]
+        newest = carried.withColumn(_IS_CLOSED, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))
+        return plans.only(self.spark, newest.where(F.col(_IS_CLOSED) == 1), attributes)
+
+
+def sequence_at(node: Any, index: int) -> Any:
+    """One attribute of a node's output."""
+    return node.output().apply(index)
+
+
+def metric(frame: DataFrame, name: str, column: int = 0) -> int:
+    """An observed metric of a frame that was executed; 0 where the optimizer found nothing to execute."""
+    found = frame._jdf.queryExecution().observedMetrics().get(name)  # type: ignore[operator]
+    if found.isEmpty() or found.get().isNullAt(column):
+        return 0
+    return int(found.get().getLong(column))
+
+
+def metrics_of(frame: DataFrame) -> Iterator[str]:
+    """The names of the metrics that an executed frame observed."""
+    names = frame._jdf.queryExecution().observedMetrics().keys().toSeq()  # type: ignore[operator]
+    yield from (str(name) for name in sequence(names))

@@ -1,0 +1,64 @@
+"""The committed prefix of a query's sources as batch DataFrames, each row with its batch and late watermark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.checkpoint import Archive, BatchWatermarks, Checkpoint, committed_prefix, watermarks
+from headrace.contract import SourcePrefix
+from headrace.model import Project, Query, Source
+from headrace.model.layout import QueryLayout
+from headrace.verify.plans import BATCH, LATE, MARK
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+READ = "headrace_prefix_of_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prefix:
+    """What the batches 0 to `through` of a query read, and the watermarks that they ran under."""
+
+    through: int
+    sources: Mapping[str, SourcePrefix]
+    watermarks: Mapping[int, BatchWatermarks]
+
+    @property
+    def evict_ms(self) -> int:
+        """The watermark that the last batch closed groups by."""
+        return self.watermarks[self.through].evict_ms
+
+    def read(self, spark: SparkSession, source: Source) -> DataFrame:
+        """The prefix of `source`, marked in its plan; BATCH and LATE lie hidden below the mark.
+
+        The rows that are read are counted under the observed metric READ + the source's name.
+        """
+        from pyspark.sql import functions as F
+
+        prefix = self.sources[source.name]
+        raw = source.connector.read(spark, prefix, batch_column=BATCH)
+        visible = [name for name in raw.columns if name != BATCH]
+        late = [self.watermarks[batch].late_ms * 1000 for batch in sorted(self.watermarks)]
+        # One folded literal however many batches there are, and no join.
+        table = F.from_json(F.lit(json.dumps(late)), "array<bigint>")
+        counted = raw.observe(READ + source.name, F.count(F.lit(1)).alias("rows"))
+        known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int")))
+        return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + source.name)
+
+
+def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int) -> Prefix:
+    """The committed prefix of `query` up to and with batch `through`.
+
+    Raises CheckpointFault when the checkpoint and its archive do not reach that far.
+    """
+    checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
+    names = [source.name for source in project.sources_of(query)]
+    return Prefix(
+        through=through,
+        sources=committed_prefix(checkpoint, archive, names, through),
+        watermarks=watermarks(checkpoint, archive, through),
+    )

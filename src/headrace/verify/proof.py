@@ -1,0 +1,192 @@
+"""The proof of prefix integrity: the sink holds the batch answer over the committed prefix of the sources."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.checkpoint import Checkpoint
+from headrace.contract import SinkRun, Snapshot
+from headrace.errors import Finding, ProjectError, nearest
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.session import session
+from headrace.verify import doubts
+from headrace.verify.answer import LATE_METRIC, OPEN_METRIC, Answer, LateInput, answer, metric, metrics_of
+from headrace.verify.comparison import MOST, Comparison, compare, schema_differences
+from headrace.verify.prefix import READ, prefix_of
+from headrace.verify.verdict import LateRow, State, Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> Verdict:
+    """Compare what the sink of `query` holds with the batch answer over the prefix that it has committed.
+
+    Nothing is written. The query may be running meanwhile. Raises SourceFault or CheckpointFault when the prefix can no
+    longer be read, and whatever HeadraceError the query's own function raises.
+    """
+    begun = time.monotonic()
+    declared = _declared(project, query)
+    layout = _layout(project, declared)
+    # Before the snapshot: the sink is never behind what was committed earlier.
+    committed = Checkpoint(layout.checkpoint).last_committed
+    obstacles = tuple(_obstacles(project, declared, layout))
+    if obstacles:
+        return Verdict(query=query, batch=committed, state="undecided", findings=obstacles)
+    spark = spark or session(project, purpose="short")
+    verdict = _proved(project, declared, layout, committed, spark)
+    return replace(verdict, seconds=time.monotonic() - begun)
+
+
+def late_rows(project: Project, query: str, *, spark: SparkSession | None = None) -> tuple[LateInput, ...]:
+    """The rows that `query` dropped as late in its committed batches, for each operator that can drop any.
+
+    Raises CheckpointFault or SourceFault when the prefix can no longer be read.
+    """
+    declared = _declared(project, query)
+    layout = _layout(project, declared)
+    checkpoint = Checkpoint(layout.checkpoint)
+    if checkpoint.last_committed is None:
+        return ()
+    spark = spark or session(project, purpose="short")
+    prefix = prefix_of(project, declared, layout, checkpoint.last_committed)
+    return answer(project, declared, prefix, spark).late
+
+
+def _declared(project: Project, name: str) -> Query:
+    if name in project.queries:
+        return project.queries[name]
+    raise ProjectError(
+        Finding(code="HR700", what=f"no query is named '{name}'", fix=nearest(name, project.queries)),
+    )
+
+
+def _layout(project: Project, query: Query) -> QueryLayout:
+    return QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+
+
+def _obstacles(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
+    """What makes a comparison impossible from the start."""
+    if not query.sink.facts.readable_back:
+        yield Finding(
+            code="HR703",
+            what=f"the sink '{query.sink_kind}' of query '{query.name}' cannot be read back",
+            fix="write to a sink that can, such as a database or files",
+            where=query.where,
+        )
+    for source in project.sources_of(query):
+        if not source.connector.facts.readable_as_batch:
+            yield Finding(
+                code="HR702",
+                what=f"the source '{source.name}' ({source.kind}) does not keep what it has given",
+                fix="read from a source that keeps its rows, such as files or Kafka",
+                where=source.where,
+            )
+    if Checkpoint(layout.checkpoint).last_batch is None:
+        yield Finding(
+            code="HR701",
+            what=f"query '{query.name}' has no checkpoint yet",
+            fix=f"run it first: headrace run {query.name}",
+            where=query.where,
+        )
+
+
+def _proved(project: Project, query: Query, layout: QueryLayout, committed: int | None, spark: SparkSession) -> Verdict:
+    run = SinkRun(query=query.name, generation=layout.generation, mode=query.mode, checkpoint=layout.checkpoint)
+    snapshot = query.sink.snapshot(spark, run)
+    through = committed if snapshot.batch is None else snapshot.batch
+    if through is None:
+        finding = Finding(
+            code="HR701",
+            what=f"query '{query.name}' has not committed a batch yet",
+            fix="wait for its first batch",
+            where=query.where,
+        )
+        return Verdict(query=query.name, batch=None, state="undecided", findings=(finding,))
+    if committed is not None and through < committed:
+        return Verdict(query=query.name, batch=through, state="wrong", findings=(_lost(query, through, committed),))
+    prefix = prefix_of(project, query, layout, through)
+    expected = answer(project, query, prefix, spark, snapshot.key)
+    differing = schema_differences(expected.frame.schema, snapshot.rows.schema)
+    if differing:
+        finding = Finding(
+            code="HR711",
+            what="; ".join(differing),
+            fix="the sink's table was made for another form of the query: rebuild it, or undo the change",
+            where=query.where,
+        )
+        return Verdict(query=query.name, batch=through, state="wrong", findings=(finding,))
+    found = compare(expected.frame, snapshot.rows, snapshot.key)
+    return _judged(query, through, expected, snapshot, found)
+
+
+def _judged(query: Query, through: int, expected: Answer, snapshot: Snapshot, found: Comparison) -> Verdict:
+    counted = {name: metric(found.executed, name) for name in metrics_of(found.executed)}
+    late = sum(rows for name, rows in counted.items() if name.startswith(LATE_METRIC))
+    pending = sum(rows for name, rows in counted.items() if name.startswith(OPEN_METRIC))
+    verdict = Verdict(
+        query=query.name,
+        batch=through,
+        state="equal",
+        rows_read=sum(rows for name, rows in counted.items() if name.startswith(READ)),
+        rows_expected=found.rows_expected,
+        rows_actual=found.rows_actual,
+        rows_pending=pending,
+        rows_late=late,
+        missing=found.missing,
+        unexpected=found.unexpected,
+        different=found.different,
+        differences=found.differences,
+        late=tuple(_first_late(expected.late)) if late else (),
+    )
+    if found.equal:
+        state: State = "late" if late else "pending" if pending else "equal"
+        return replace(verdict, state=state)
+    reasons = (*expected.doubts, *_doubts_of_rows(query, expected, snapshot, found))
+    if reasons:
+        return replace(verdict, state="undecided", findings=reasons)
+    return replace(verdict, state="wrong", findings=(_wrong(query, verdict),))
+
+
+def _doubts_of_rows(query: Query, expected: Answer, snapshot: Snapshot, found: Comparison) -> Iterator[Finding]:
+    """The doubts that only the rows themselves can raise."""
+    names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
+    revived = sum(metric(found.executed, name, 1) for name in names)
+    if revived:
+        yield doubts.revived_sessions(query, revived)
+    if snapshot.key:
+        distinct = expected.frame.select(*[f"`{name}`" for name in snapshot.key]).distinct().count()
+        if distinct < found.rows_expected:
+            yield doubts.unfit_key(query, snapshot.key, found.rows_expected - distinct)
+
+
+def _first_late(inputs: tuple[LateInput, ...]) -> Iterator[LateRow]:
+    room = MOST
+    for each in inputs:
+        for row in each.rows.orderBy("batch").limit(room).collect():
+            values = row.asDict(recursive=True)
+            room -= 1
+            batch, watermark = values.pop("batch"), values.pop("watermark")
+            yield LateRow(operator=each.operator, batch=batch, watermark=watermark, row=values)
+
+
+def _lost(query: Query, held: int, committed: int) -> Finding:
+    return Finding(
+        code="HR704",
+        what=f"the sink holds batches up to {held}, but batch {committed} was committed: {committed - held} are lost",
+        fix="was the sink restored from an older backup? rewind the query to it, or rebuild",
+        where=query.where,
+    )
+
+
+def _wrong(query: Query, verdict: Verdict) -> Finding:
+    return Finding(
+        code="HR712",
+        what=verdict.why,
+        fix="look at the rows below; if nothing else writes to the sink, rebuild the query",
+        where=query.where,
+    )

@@ -1,0 +1,149 @@
+"""What a verification found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal
+
+from headrace.errors import Finding
+
+State = Literal["equal", "pending", "late", "wrong", "undecided"]
+Kind = Literal["missing", "unexpected", "different"]
+
+_WORDS = {"missing": "missing in the sink", "unexpected": "unexpected in the sink", "different": "with other values"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One row in which the sink and the batch answer differ; `key` is empty when the sink has none."""
+
+    kind: Kind
+    key: Mapping[str, Any]
+    expected: Mapping[str, Any] | None
+    actual: Mapping[str, Any] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The difference as plain data."""
+        return {
+            "kind": self.kind,
+            "key": plain(self.key),
+            "expected": plain(self.expected),
+            "actual": plain(self.actual),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateRow:
+    """One row that Spark dropped: the operator that dropped it, its batch, the watermark, the row at the operator."""
+
+    operator: str
+    batch: int
+    watermark: datetime
+    row: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return {
+            "operator": self.operator,
+            "batch": self.batch,
+            "watermark": plain(self.watermark),
+            "row": plain(self.row),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether a sink holds the batch answer over the committed prefix.
+
+    equal: it does. pending: it does, apart from groups that the watermark has not closed. late: it does, once the rows
+    that Spark dropped as late are left out. wrong: it does not. undecided: `findings` say why it cannot be told.
+    rows_expected counts the batch answer without late and pending rows; rows_pending the groups still open; rows_late
+    the rows dropped at the operator, so that a row of two sliding windows counts once for each window it missed.
+    differences and late are the first of them; missing, unexpected and different count them all.
+    """
+
+    query: str
+    batch: int | None
+    state: State
+    rows_read: int = 0
+    rows_expected: int = 0
+    rows_actual: int = 0
+    rows_pending: int = 0
+    rows_late: int = 0
+    missing: int = 0
+    unexpected: int = 0
+    different: int = 0
+    differences: tuple[Difference, ...] = ()
+    late: tuple[LateRow, ...] = ()
+    seconds: float = 0.0
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 when the sink is proved right, 1 otherwise."""
+        return 1 if self.state in ("wrong", "undecided") else 0
+
+    @property
+    def rate(self) -> float:
+        """How many rows of the sources were verified in a second."""
+        return self.rows_read / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one line."""
+        if self.state in ("wrong", "undecided"):
+            head = "broken" if self.state == "wrong" else "undecided"
+            return f"prefix integrity: {head}: {self.why}"
+        apart = []
+        if self.rows_late:
+            apart.append(f"{_counted(self.rows_late, 'late row')} left out as Spark left them out")
+        if self.rows_pending:
+            apart.append(f"{_counted(self.rows_pending, 'group')} still open")
+        return "; ".join(["prefix integrity: holds", *apart])
+
+    @property
+    def why(self) -> str:
+        """What is wrong, or what keeps the verdict open."""
+        counts = [(getattr(self, kind), words) for kind, words in _WORDS.items()]
+        rows = ", ".join(f"{_counted(count, 'row')} {words}" for count, words in counts if count)
+        if self.state == "wrong" and rows:
+            return rows
+        return self.findings[0].what if self.findings else rows
+
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict as plain data, for `--json` and the history."""
+        counts = ("rows_read", "rows_expected", "rows_actual", "rows_pending", "rows_late")
+        return {
+            "query": self.query,
+            "batch": self.batch,
+            "state": self.state,
+            "sentence": self.sentence,
+            **{name: getattr(self, name) for name in (*counts, "missing", "unexpected", "different")},
+            "differences": [difference.as_dict() for difference in self.differences],
+            "late": [row.as_dict() for row in self.late],
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self.rate, 1),
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+
+def plain(value: Any) -> Any:
+    """A value of a row as JSON can hold it."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if isinstance(value, Decimal | timedelta):
+        return str(value)
+    return value
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

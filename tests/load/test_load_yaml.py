@@ -1,0 +1,144 @@
+"""headrace.yml becomes the model, or every fault of it with file, line, code and way out."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.model import AvailableNow, Default, Duration, Every, Once, SqlTransform
+
+pytestmark = pytest.mark.plain
+
+BASE = """\
+sources:
+  events:
+    rate: {rows_per_second: 5}
+queries:
+  counts:
+    select: SELECT * FROM events
+    sink: console
+"""
+
+
+def test_a_query_reads_what_its_select_names(loaded):
+    query = loaded(BASE).queries["counts"]
+    assert query.transform == SqlTransform(sql="SELECT * FROM events", inputs=("events",), where=query.transform.where)
+    assert (str(query.where), query.sink_kind, query.mode) == ("headrace.yml:5", "console", "append")
+
+
+def test_a_select_may_stand_in_a_file(loaded):
+    text = BASE.replace("select: SELECT * FROM events", "sql: queries/counts.sql")
+    project = loaded({"headrace.yml": text, "queries/counts.sql": "-- all of them\nSELECT * FROM Events;\n"})
+    body = project.queries["counts"].transform
+    assert (body.sql, body.inputs, str(body.where)) == (
+        "-- all of them\nSELECT * FROM Events",
+        ("events",),
+        "queries/counts.sql:1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "trigger"),
+    [
+        ("default", Default()),
+        ("once", Once()),
+        ("available-now", AvailableNow()),
+        ("{every: 5 seconds}", Every(Duration("5 seconds", 5.0))),
+        ("2 minutes", Every(Duration("2 minutes", 120.0))),
+    ],
+)
+def test_a_trigger_is_a_word_or_an_interval(loaded, text, trigger):
+    assert loaded(BASE + f"    trigger: {text}\n").queries["counts"].trigger == trigger
+
+
+@pytest.mark.parametrize("text", ["{column: timestamp, delay: 2 hours}", "[timestamp, 2 hours]"])
+def test_a_watermark_is_a_column_and_a_delay(loaded, text):
+    project = loaded(BASE.replace("queries:", f"    watermark: {text}\nqueries:"))
+    assert project.sources["events"].watermark.column == "timestamp"
+    assert project.sources["events"].watermark.delay.seconds == 7200
+
+
+def test_relative_paths_start_from_the_project_and_urls_stay(loaded, tmp_path):
+    text = BASE.replace("rate: {rows_per_second: 5}", "files: {path: landing/../in, format: text}")
+    assert loaded(text).sources["events"].connector.path == str(tmp_path / "in")
+    text = text.replace("landing/../in", "s3a://lake/in")
+    assert loaded(text).sources["events"].connector.path == "s3a://lake/in"
+
+
+def test_one_value_in_place_of_the_options_is_the_first_option(loaded):
+    assert loaded(BASE.replace("{rows_per_second: 5}", "7")).sources["events"].connector.rows_per_second == 7
+
+
+def test_views_and_tables_are_selects_too(loaded):
+    project = loaded(BASE + "views: {busy: {select: SELECT * FROM events}}\ntables: {names: SELECT 1 AS one}\n")
+    assert project.views["busy"].transform.inputs == ("events",)
+    assert project.tables["names"].transform.sql == "SELECT 1 AS one"
+
+
+def test_merged_mappings_are_one_mapping(loaded):
+    text = BASE.replace("{rows_per_second: 5}", "&r {rows_per_second: 5}").replace(
+        "queries:", "  more:\n    rate:\n      <<: *r\n      num_partitions: 2\nqueries:"
+    )
+    connector = loaded(text).sources["more"].connector
+    assert (connector.rows_per_second, connector.num_partitions) == (5, 2)
+
+
+FAULTS = {
+    "misspelt key at the top": (BASE + "qeries: {}\n", 8, "HR103", "'queries'"),
+    "misspelt key of a query": (BASE + "    triger: once\n", 8, "HR103", "'trigger'"),
+    "unknown source": (BASE.replace("rate:", "rat:"), 2, "HR110", "'rate'"),
+    "unknown sink": (BASE.replace("console", "consol"), 7, "HR110", "'console'"),
+    "misspelt option": (BASE.replace("rows_per_second", "rows_per_secnd"), 3, "HR111", "'rows_per_second'"),
+    "option of a wrong type": (BASE.replace("5}", "many}"), 3, "HR113", "reference"),
+    "truth for a number": (BASE.replace("5}", "true}"), 3, "HR113", "reference"),
+    "missing option": (BASE.replace("rate: {rows_per_second: 5}", "files: {format: csv}"), 2, "HR112", "give 'path'"),
+    "two kinds": (BASE.replace("queries:", "    files: x\nqueries:"), 4, "HR103", "one kind"),
+    "misspelt watermark": (BASE.replace("queries:", "    watermrk: x\nqueries:"), 4, "HR103", "'watermark'"),
+    "watermark without a delay": (BASE.replace("queries:", "    watermark: {column: t}\nqueries:"), 4, "HR112", "2 h"),
+    "delay of no length": (BASE.replace("queries:", "    watermark: [t, soon]\nqueries:"), 4, "HR118", "2 hours"),
+    "unknown mode": (BASE + "    mode: upsert\n", 8, "HR119", "update"),
+    "unknown trigger": (BASE + "    trigger: onse\n", 8, "HR119", "every"),
+    "no sink": (BASE.replace("    sink: console\n", ""), 5, "HR120", "sink: console"),
+    "no SELECT": (BASE.replace("    select: SELECT * FROM events\n", ""), 5, "HR120", "sql:"),
+    "no such SQL file": (BASE.replace("select: SELECT * FROM events", "sql: no.sql"), 6, "HR115", "relative"),
+    "no SELECT in it": (BASE.replace("SELECT * FROM", "DELETE FROM"), 6, "HR116", "SELECT"),
+    "two statements": (BASE.replace("FROM events", "FROM events; SELECT 2"), 6, "HR116", "view or query"),
+    "a list for a mapping": (BASE.replace("queries:", "views: [1]\nqueries:"), 4, "HR104", "keys and values"),
+    "two of one name": (BASE + "views: {events: SELECT 1}\n", 8, "HR109", "rename"),
+    "a key twice": (BASE + "  counts: {}\n", 8, "HR102", "keep one"),
+    "no such module": ("modules: [no.py]\n" + BASE, 1, "HR115", "relative"),
+}
+
+
+@pytest.mark.parametrize(("text", "line", "code", "fix"), FAULTS.values(), ids=FAULTS)
+def test_each_fault_tells_its_line_its_code_and_a_way_out(faults, text, line, code, fix):
+    found = faults(text)
+    assert [(str(finding.where), finding.code) for finding in found] == [(f"headrace.yml:{line}", code)]
+    assert fix in found[0].fix
+
+
+def test_text_that_is_no_yaml_is_told_with_its_line(faults):
+    found = faults("name: a\nsources: [\n")
+    assert found[0].code == "HR101"
+    assert found[0].where.line in (2, 3)
+
+
+def test_an_alias_that_contains_itself_is_refused(faults):
+    assert faults("views: &v {a: *v}\n")[0].code == "HR101"
+
+
+def test_all_faults_come_together_in_the_order_of_their_lines(faults):
+    text = BASE.replace("rate:", "rat:").replace("console", "consol") + "    mode: upsert\nname: [1]\n"
+    python = "import headrace as hr\n\n@hr.view\ndef v(a=1): ...\n"
+    found = faults({"headrace.yml": text, "views.py": python})
+    assert [(str(finding.where), finding.code) for finding in found] == [
+        ("headrace.yml:2", "HR110"),
+        ("headrace.yml:7", "HR110"),
+        ("headrace.yml:8", "HR119"),
+        ("headrace.yml:9", "HR104"),
+        ("views.py:3", "HR117"),
+    ]
+
+
+def test_an_empty_file_is_an_empty_project(loaded, tmp_path):
+    project = loaded("")
+    assert (project.name, project.queries) == (tmp_path.name, {})

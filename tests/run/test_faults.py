@@ -1,0 +1,71 @@
+"""Spark's messages become one sentence with a code and a way out."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.contract import SinkFacts
+from headrace.model import Query, SqlTransform
+from headrace.run.faults import finding_of_message
+
+pytestmark = pytest.mark.plain
+
+HEAD = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+
+
+class Nowhere:
+    facts = SinkFacts(modes=frozenset(), transactional=False, idempotent=False, readable_back=False)
+
+
+QUERY = Query(
+    name="clicks",
+    transform=SqlTransform(sql="", inputs=()),
+    sink=Nowhere(),  # type: ignore[arg-type]
+    sink_kind="x",
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "says"),
+    [
+        pytest.param(
+            HEAD
+            + "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/7.json.  SQLSTATE: KD001\n"
+            "Caused by: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected in record "
+            "parsing: [x,null].\nParse Mode: FAILFAST.",
+            "HR302",
+            "in /in/7.json: [x,null]",
+            id="malformed record",
+        ),
+        pytest.param(
+            HEAD + "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:///in/7.json. "
+            "File does not exist.",
+            "HR303",
+            "has gone in /in/7.json",
+            id="vanished file",
+        ),
+        pytest.param(HEAD + "java.io.IOException: No space left on device", "HR502", "no space", id="disk full"),
+        pytest.param(
+            HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR503", "another driver", id="two"
+        ),
+        pytest.param(
+            HEAD + "Traceback (most recent call last):\n  File 'a.py', line 1\nValueError: negative price\n\tat x.y.Z",
+            "HR601",
+            "ValueError: negative price",
+            id="user's function",
+        ),
+        pytest.param(
+            HEAD + "Job aborted.\n\tat a.b\nCaused by: java.lang.IllegalStateException: the end of it\n\tat c.d",
+            "HR601",
+            "the end of it",
+            id="innermost cause",
+        ),
+    ],
+)
+def test_a_failure_is_one_sentence(message: str, code: str, says: str) -> None:
+    finding = finding_of_message(QUERY, message)
+    assert finding.code == code
+    assert says in finding.what
+    assert finding.fix
+    assert "\n" not in finding.what
+    assert "\tat" not in finding.what
