@@ -29,7 +29,7 @@ def load(
     """
     from headrace.load import load as load_project
 
-    return load_project(path, target=target, environ=environ)
+    return load_project(os.fspath(path), target=target, environ=environ)
 
 
 def check(

@@ -175,7 +175,7 @@ class SinkRun:
     checkpoint: the checkpoint directory; its `metadata` file holds the id that the ledger remembers.
     fingerprint: of the query as it runs now, kept in the ledger.
     reached: called at each boundary of a batch; the crash tests halt or kill there.
-    failed: called with the fault before it is raised out of a batch, since Spark passes on only its text.
+    failed: called with a fault of the sink's own before it is raised out of a batch; Spark passes on only its text.
     """
 
     query: str

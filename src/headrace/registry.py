@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import fields, replace
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
+from inspect import get_annotations
+from types import SimpleNamespace, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from headrace.errors import EnvironmentFault, Finding, Where, nearest
 
@@ -96,52 +99,66 @@ def build(
     return (None if findings or unresolved else built), findings
 
 
+def _validated(cls: Any, options: Mapping[str, Any]) -> tuple[Any | None, list[tuple[str, str, str]]]:
+    """The instance, or the faults as (option, code, what)."""
+    faults = [(name, "HR112", "") for name in _required(cls) if name not in options]
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        try:
+            values[name] = _converted(cls, name, value)
+        except ValueError as fault:
+            faults.append((name, "HR113", f"option '{name}' {fault}"))
+    if faults:
+        return None, faults
+    try:
+        return cls(**values), []
+    except ValueError as fault:
+        return None, [("", "HR113", str(fault))]
+
+
+def _required(cls: Any) -> list[str]:
+    return [each.name for each in fields(cls) if each.init and each.default is each.default_factory is MISSING]
+
+
+def _converted(cls: Any, name: str, value: Any) -> Any:
+    """`value` as the option's type; raises ValueError with a predicate that does not repeat the value."""
+    hint = _hint(cls, name)
+    if isinstance(value, bool) and not _fits(hint, value):
+        raise ValueError("should not be true or false")
+    if not _fits(hint, value):  # what fits as it is does without pydantic, whose import takes a tenth of a second
+        from pydantic import ValidationError
+
+        try:
+            value = _adapter(cls, name).validate_python(value)
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            raise ValueError(fault["msg"].removeprefix("Input ").removeprefix("Value error, ")) from None
+    return tuple(value) if isinstance(value, list) else value
+
+
 @cache
-def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
+def _adapter(cls: Any, name: str) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(cls)
-
-
-def _validated(cls: Any, options: Mapping[str, Any]) -> tuple[Any | None, list[tuple[str, str, str]]]:
-    """The instance, or the faults as (option, code, what); pydantic is imported here, for it takes its time."""
-    from pydantic import ValidationError
-
-    faults: list[tuple[str, str, str]] = []
-    built: Any | None = None
-    try:
-        built = _adapter(cls).validate_python(dict(options))
-    except ValidationError as error:
-        seen: set[str] = set()
-        for fault in error.errors(include_url=False, include_input=False, include_context=False):
-            path = [str(step) for step in fault["loc"]]
-            option = path[0] if path else ""
-            if option in seen and option:
-                continue
-            seen.add(option)
-            if fault["type"] == "missing" and len(path) == 1:
-                faults.append((option, "HR112", ""))
-            else:
-                faults.append((option, "HR113", _sentence(option, fault["type"], fault["msg"])))
-    truths = {option for option, value in options.items() if isinstance(value, bool)}
-    faulty = {option for option, _, _ in faults}
-    for option in sorted(truths - faulty - _taking_truths(cls)):
-        faults.append((option, "HR113", f"option '{option}' should not be true or false"))
-    return (None if faults else built), faults
+    return TypeAdapter(_hint(cls, name))
 
 
 @cache
-def _taking_truths(cls: type[Any]) -> frozenset[str]:
-    """The options whose types take true and false as such, not as the numbers one and zero."""
-    hints = get_type_hints(cls)
-    return frozenset(option.name for option in fields(cls) if _takes_truth(hints[option.name]))
+def _hint(cls: Any, name: str) -> Any:
+    """The type of one option; those of other fields may name what only type checkers import."""
+    owner = next(each for each in cls.__mro__ if name in get_annotations(each))
+    alone = SimpleNamespace(__annotations__={name: get_annotations(owner)[name]})
+    return get_type_hints(alone, vars(sys.modules[owner.__module__]))[name]
 
 
-def _takes_truth(hint: Any) -> bool:
-    return hint in (bool, Any, object) or any(_takes_truth(part) for part in get_args(hint))
-
-
-def _sentence(option: str, kind: str, message: str) -> str:
-    if kind == "value_error":
-        return message.removeprefix("Value error, ")
-    return f"option '{option}' {message.removeprefix('Input ')}"
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether `value` is of the type `hint` as it stands; False may also mean that only pydantic can tell."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(part, value) for part in parts)
+    if origin is Literal:
+        return value in parts
+    if origin in (tuple, list, Sequence):
+        items = isinstance(value, (list, tuple)) and (origin is not tuple or parts[1:] == (...,))
+        return items and all(_fits(parts[0], item) for item in value)
+    return hint in (Any, object, type(value))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -77,7 +78,7 @@ class Heard(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         if event.progress.name == "counts" and event.progress.batchId in (0, 6):
-            (PROGRESS / f"heard_{event.progress.batchId}.json").write_text(event.progress.json + "\n")
+            (PROGRESS / f"heard_{event.progress.batchId}.json").write_text(neutral(event.progress.json))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...  # noqa: N802
 
@@ -190,7 +191,12 @@ def wait_for(query: StreamingQuery, *, batch: int) -> None:
 
 
 def save(name: str, progress: StreamingQueryProgress) -> None:
-    (PROGRESS / f"{name}.json").write_text(progress.json + "\n")
+    (PROGRESS / f"{name}.json").write_text(neutral(progress.json))
+
+
+def neutral(report: str) -> str:
+    """The report with paths that mean nothing on this machine."""
+    return re.sub(r"file:[^\"\]]*/tmp\w+/", "file:/data/", report) + "\n"
 
 
 def keep(checkpoint: Path, name: str, work: Path) -> None:

@@ -65,6 +65,16 @@ def test_a_compacted_source_log_unfolds_to_all_its_entries() -> None:
     assert paths == [f"file:///data/in/{number:03d}.json" for number in range(26)]
 
 
+def test_entries_that_are_kept_beside_the_compacted_file_count_once(named: Path) -> None:
+    folder = named / "sources" / "events"
+    lines = (folder / "19.compact").read_text().split("\n")[1:]
+    for number, line in enumerate(lines):
+        (folder / str(number)).write_text("v1\n" + line)
+    (folder / "9.compact").write_text("\n".join(["v1", *lines[:10]]))
+    assert Checkpoint(named).source_log("events") == NAMED.source_log("events")
+    assert codes(named) == []
+
+
 def test_the_log_of_a_rate_source_holds_its_creation_time() -> None:
     assert int(NUMBERED.source_log("1")[0][0]) > 1_700_000_000_000
 

@@ -197,6 +197,17 @@ def test_threads_share_one_history(history: History) -> None:
     assert [status.rows_total for status in history.statuses()] == [500] * 4
 
 
+def test_a_reader_in_the_middle_of_reading_holds_up_no_writer(history: History, path: Path) -> None:
+    run = begin(history)
+    history._connection.execute("PRAGMA busy_timeout = 50")
+    with sqlite3.connect(path, isolation_level=None) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM batches").fetchone() == (0,)
+        history.record(run, RECORD)
+        assert reader.execute("SELECT count(*) FROM batches").fetchone() == (0,)
+    assert history.statuses()[0].rows_total == 10
+
+
 def test_a_newer_version_is_refused(path: Path) -> None:
     History.open(path).close()
     with sqlite3.connect(path) as db:

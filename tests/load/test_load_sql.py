@@ -28,7 +28,10 @@ READS = {
     "WITH and column names": ("WITH a(x, y) AS (SELECT 1, 2 FROM events) SELECT * FROM a, phones", "events phones"),
     "WITH within": ("SELECT * FROM (WITH a AS (SELECT 1 FROM events) SELECT * FROM a) JOIN a", "events a"),
     "recursive": ("WITH RECURSIVE r AS (SELECT 1 UNION ALL SELECT * FROM r) SELECT * FROM r, events", "events"),
-    "a union": ("SELECT a FROM events UNION ALL (SELECT a FROM phones) UNION SELECT a FROM users", "events phones Users"),
+    "a union": (
+        "SELECT a FROM events UNION ALL (SELECT a FROM phones) UNION SELECT a FROM users",
+        "events phones Users",
+    ),
     "functions with FROM": ("SELECT extract(HOUR FROM time), trim(BOTH 'x' FROM a) FROM events", "events"),
     "distinct from": ("SELECT * FROM events WHERE a IS NOT DISTINCT FROM phones", "events"),
     "a lateral view": ("SELECT * FROM events LATERAL VIEW OUTER explode(m) t AS phones, users WHERE a", "events"),

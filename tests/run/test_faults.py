@@ -44,9 +44,9 @@ QUERY = Query(
             "has gone in /in/7.json",
             id="vanished file",
         ),
-        pytest.param(HEAD + "java.io.IOException: No space left on device", "HR502", "no space", id="disk full"),
+        pytest.param(HEAD + "java.io.IOException: No space left on device", "HR541", "no space", id="disk full"),
         pytest.param(
-            HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR503", "another driver", id="two"
+            HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR542", "another driver", id="two"
         ),
         pytest.param(
             HEAD + "Traceback (most recent call last):\n  File 'a.py', line 1\nValueError: negative price\n\tat x.y.Z",

@@ -8,11 +8,10 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 from headrace.declare import DECLARED, collecting
 from headrace.declare.place import shown
@@ -54,7 +53,7 @@ class _Fresh(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-class _Runner(MetaPathFinder, Loader):
+class _Runner:
     """Runs the project's files, also when one of them imports another by its plain name, so that each runs once."""
 
     def __init__(self, root: Path, files: Sequence[Path], number: int) -> None:
@@ -76,7 +75,7 @@ class _Runner(MetaPathFinder, Loader):
         return module
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if path is None and name in self.by_name else None
+        return ModuleSpec(name, cast(Any, self)) if path is None and name in self.by_name else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return self.module(self.by_name[spec.name])
@@ -94,11 +93,11 @@ def _importing(root: Path, runner: _Runner, before: dict[str, ModuleType]) -> It
             before.pop(name, None)
     _borrowed.clear()
     sys.path.insert(0, str(root))
-    sys.meta_path.insert(0, runner)
+    sys.meta_path.insert(0, cast(Any, runner))
     try:
         yield
     finally:
-        sys.meta_path.remove(runner)
+        sys.meta_path.remove(cast(Any, runner))
         if str(root) in sys.path:
             sys.path.remove(str(root))
         own = set(runner.modules.values()) | set(_below(root, before))

@@ -35,8 +35,8 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
         )
     keys = entries.get(wanted, {})
     whose = f"target '{wanted}'"
-    reading.variables.vars = reading.texts(keys.get("vars"), f"{whose}, vars")
     reading.variables.vars_of = wanted if wanted in entries else ""
+    reading.variables.vars = reading.texts(keys.get("vars"), f"{whose}, vars")
     base = Target()
     spark = {
         **reading.texts(top.get("spark"), "spark"),

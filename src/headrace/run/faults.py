@@ -48,19 +48,19 @@ KNOWN = (
         "replace the damaged file and start again: the batch is read again from its beginning",
     ),
     Known(
-        "HR502",
+        "HR541",
         r"No space left on device|Disk quota exceeded",
         "no space is left on the storage's disk",
         "make room and start again: the run goes on with the batch that was not committed",
     ),
     Known(
-        "HR503",
+        "HR542",
         r"CONCURRENT_STREAM_LOG_UPDATE|Concurrent update to the log|Multiple streaming jobs detected",
         "another driver works on the same checkpoint",
         "stop one of the two; `headrace status` shows the process of each run",
     ),
     Known(
-        "HR504",
+        "HR543",
         r"Permission denied|AccessControlException",
         "the storage directory cannot be written: permission denied",
         "give the user that runs Headrace the right to write there, and start again",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model import Project, Query, Trigger
-from headrace.run.settings import LOCAL_FILE_MANAGER, ROCKSDB, is_local
+from headrace.run.settings import LOCAL_FILE_MANAGER, ROCKSDB, UNFINISHED_REPARTITION, is_local
 from headrace.run.start import start
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ NEEDED = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
+    UNFINISHED_REPARTITION: "false",
 }
 
 
@@ -26,11 +27,11 @@ def start_in_session(
 ) -> StreamingQuery:
     """Start `query` in `spark` and return Spark's StreamingQuery.
 
-    The session's streaming settings are set to Headrace's where the user has not set them. Raises as `start`.
+    The session's settings in NEEDED are set, without which a checkpoint could not be read by `headrace` later. Raises
+    as `start`.
     """
     for key, value in NEEDED.items():
-        if spark.conf.get(key, None) in (None, "false", "1") or key.endswith("providerClass"):
-            spark.conf.set(key, value)
+        spark.conf.set(key, value)
     if is_local(spark.sparkContext.master or ""):
         key = "spark.sql.streaming.checkpointFileManagerClass"
         if spark.conf.get(key, None) is None:

@@ -10,6 +10,7 @@ from typing import Literal
 Purpose = Literal["stream", "short"]
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+UNFINISHED_REPARTITION = "spark.sql.streaming.checkUnfinishedRepartitionOnRestart"
 LOCAL_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -66,6 +67,12 @@ def settings(*, master: str, purpose: Purpose) -> Iterator[Setting]:
         "spark.sql.streaming.offsetLog.formatVersion",
         "2",
         "offsets are kept by the source's name, without which named sources cannot be reordered",
+    )
+    yield Setting(
+        UNFINISHED_REPARTITION,
+        "false",
+        "with offsets kept by name, Spark 4.2 fails at every start after a crash when it looks for a repartitioning "
+        "that was cut off (None.get)",
     )
     yield Setting(
         "spark.sql.session.timeZone",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ class Running:
     layout: QueryLayout
     sink_run: SinkRun
     handle: StreamingQuery
+    source_names: tuple[str, ...]
     notes: tuple[Finding, ...]
     faults: list[HeadraceError]
     scratch: Path | None = None
@@ -88,7 +90,14 @@ def start(
             shutil.rmtree(scratch, ignore_errors=True)
         raise
     return Running(
-        query=query, layout=layout, sink_run=sink_run, handle=handle, notes=notes, faults=faults, scratch=scratch
+        query=query,
+        layout=layout,
+        sink_run=sink_run,
+        handle=handle,
+        source_names=source_names(frame),
+        notes=notes,
+        faults=faults,
+        scratch=scratch,
     )
 
 
@@ -96,6 +105,11 @@ def fingerprint(frame: DataFrame, query: Query) -> str:
     """Sixteen hexadecimal digits that change when the query's plan (normalised by Spark), schema or mode changes."""
     plan = analysed_plan(frame).canonicalized().treeString()
     return hashlib.sha256(f"{query.mode}\n{frame.schema.json()}\n{plan}".encode()).hexdigest()[:16]
+
+
+def source_names(frame: DataFrame) -> tuple[str, ...]:
+    """The names of the sources in the order of the plan, which is that of Spark's progress."""
+    return tuple(re.findall(r'StreamingRelation.*\bname="(\w+)"', analysed_plan(frame).treeString()))
 
 
 def _checked(query: Query, frame: DataFrame) -> tuple[Finding, ...]:
@@ -136,7 +150,7 @@ def _make_home(layout: QueryLayout) -> None:
     except OSError as fault:
         raise EnvironmentFault(
             Finding(
-                code="HR501",
+                code="HR540",
                 what=f"the storage directory {layout.home} cannot be written: {fault.strerror or fault}",
                 fix="give the user that runs Headrace the right to write there, or name another `storage`",
             )

@@ -226,7 +226,7 @@ class _Supervisor:
         watched = self.watched.get(event.run_id)
         if watched is None or event.kind != "progress":
             return
-        record = BatchRecord.parse(event.json)
+        record = BatchRecord.parse(event.json, source_names=watched.running.source_names)
         if watched.last_batch is not None and record.batch <= watched.last_batch and record.rows == 0:
             return  # An idle query repeats its last progress.
         watched.batches += 1
@@ -318,7 +318,7 @@ class _Supervisor:
         except OSError as fault:
             self.reporter.note(
                 Finding(
-                    code="HR505",
+                    code="HR544",
                     what=f"query '{watched.query.name}': {fault.filename or 'the storage'} cannot be written: "
                     f"{fault.strerror or fault}",
                     fix="make room or give the right to write; what is missing is written with the next batch",

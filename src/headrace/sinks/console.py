@@ -39,4 +39,6 @@ class Console:
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
         what = "what the console sink printed cannot be read back"
-        raise SinkFault(Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite"))
+        raise SinkFault(
+            Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
+        )

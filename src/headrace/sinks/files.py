@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import CheckpointFault, Finding, SinkFault, nearest
@@ -123,4 +123,4 @@ class FileSink:
 def _nullable(schema: StructType) -> StructType:
     from pyspark.sql.types import StructField, StructType
 
-    return StructType([StructField(part.name, part.dataType, True) for part in cast("list[StructField]", schema.fields)])
+    return StructType([StructField(part.name, part.dataType, True) for part in schema.fields])

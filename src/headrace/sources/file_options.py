@@ -22,10 +22,8 @@ _SIZE = re.compile(r"\s*(\d+)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _AGE = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)\s*", re.IGNORECASE)
 _AGE_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_OURS = frozenset(
-    "mode columnnameofcorruptrecord basepath path maxfilespertrigger maxbytespertrigger latestfirst maxfileage "
-    "filenameonly cleansource sourcearchivedir".split()
-)
+_OURS = {"mode", "columnnameofcorruptrecord", "basepath", "path", "maxfilespertrigger", "maxbytespertrigger"}
+_OURS |= {"latestfirst", "maxfileage", "filenameonly", "cleansource", "sourcearchivedir"}
 
 
 def size(text: int | str) -> int | None:
@@ -53,22 +51,22 @@ def problems(source: Files) -> Iterator[Problem]:
 
 
 def _wrong(what: str, fix: str) -> Problem:
-    return Problem(code="HR302", what=what, fix=fix)
+    return Problem(code="HR312", what=what, fix=fix)
 
 
 def _schema(source: Files) -> Iterator[Problem]:
     if source.format not in FORMATS:
         what = f"'{source.format}' is no format of the file source"
-        yield Problem(code="HR301", what=what, fix=nearest(source.format, FORMATS))
+        yield Problem(code="HR311", what=what, fix=nearest(source.format, FORMATS))
     elif source.schema is None and not source.infer_schema and source.format != "text":
         yield Problem(
-            code="HR301",
+            code="HR311",
             what=f"a {source.format} file source needs a schema",
             fix="give schema: 'name TYPE, ...', or infer_schema: true to let Spark guess it at each start",
         )
     if source.schema is not None and source.infer_schema:
         yield Problem(
-            code="HR301",
+            code="HR311",
             what="infer_schema has no effect, because a schema is given",
             fix="leave out one of the two",
             severity="warning",
@@ -97,7 +95,7 @@ def _limits(source: Files) -> Iterator[Problem]:
         yield _wrong(f"max_file_age '{source.max_file_age}' is no length of time", "write for example 7d or 12h")
     if source.latest_first and source.limits():
         yield Problem(
-            code="HR304",
+            code="HR314",
             what="max_file_age is ignored by Spark, because latest_first is used with a rate limit",
             fix="leave out max_file_age or latest_first, or give max_bytes_per_trigger: unlimited",
             severity="warning",
@@ -111,7 +109,7 @@ def _cleaning(source: Files) -> Iterator[Problem]:
     if source.clean_source != "archive":
         if archive is not None:
             yield Problem(
-                code="HR302",
+                code="HR312",
                 what="source_archive_dir has no effect without clean_source: archive",
                 fix="add clean_source: archive, or leave out source_archive_dir",
                 severity="warning",
@@ -122,13 +120,13 @@ def _cleaning(source: Files) -> Iterator[Problem]:
         urlsplit(source.path)[:2] != urlsplit(archive)[:2]
     ):
         yield Problem(
-            code="HR305",
+            code="HR315",
             what=f"the archive '{archive}' is not on the file system of '{source.path}'",
             fix="choose a directory on the same file system",
         )
     elif file_paths.would_match(source.path, archive):
         yield Problem(
-            code="HR305",
+            code="HR315",
             what=f"files archived in '{archive}' would match '{source.path}' and be read again",
             fix="choose an archive directory beside the source's path, neither in it nor above it",
         )

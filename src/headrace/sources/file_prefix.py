@@ -60,7 +60,7 @@ def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
             if log not in by_log:
                 what = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
                 fix = "restore the checkpoint's directory sources/, or rebuild the query"
-                raise SourceFault(Finding(code="HR303", what=what, fix=fix))
+                raise SourceFault(Finding(code="HR313", what=what, fix=fix))
             taken.extend((path, batch.batch) for path in by_log[log])
     return taken
 
@@ -83,7 +83,7 @@ def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> 
         named = ", ".join(f"'{file}'" for file in gone[:3]) + (", ..." if len(gone) > 3 else "")
         what = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named}"
         fix = "put them back; without them the prefix cannot be read again"
-        raise SourceFault(Finding(code="HR306", what=what, fix=fix))
+        raise SourceFault(Finding(code="HR303", what=what, fix=fix))
     moved_base = None if base is None or moved_to is None else moved_to + file_paths.local(base)
     return [place for place in (Place(base, tuple(here)), Place(moved_base, tuple(moved))) if place.files]
 

@@ -153,7 +153,7 @@ class Files:
             except AnalysisException as fault:
                 what = f"no schema can be inferred from '{self.path}': {fault.getCondition()}"
                 fix = "put a file there first, or give schema: 'name TYPE, ...'"
-                raise SourceFault(Finding(code="HR308", what=what, fix=fix)) from fault
+                raise SourceFault(Finding(code="HR317", what=what, fix=fix)) from fault
         else:
             return None
         return schema.add(CORRUPT_RECORD, StringType()) if self.on_bad_row == "quarantine" else schema
@@ -200,7 +200,7 @@ class Files:
         if not os.path.isdir(place):
             what = "is not a directory" if os.path.exists(place) else "does not exist"
             fix = "create it, or correct the path; files are read as they land in it"
-            raise SourceFault(Finding(code="HR307", what=f"'{place}', where files should land, {what}", fix=fix))
+            raise SourceFault(Finding(code="HR316", what=f"'{place}', where files should land, {what}", fix=fix))
 
     def _identity(self, path: str) -> str:
         return os.path.basename(path) if self.file_name_only else os.path.normpath(path)

@@ -37,10 +37,10 @@ class Rate:
     def problems(self) -> Iterator[Problem]:
         for option, value in (("rows_per_second", self.rows_per_second), ("num_partitions", self.num_partitions)):
             if value is not None and value <= 0:
-                yield Problem(code="HR302", what=f"{option} is {value}", fix=f"give {option} a number above 0")
+                yield Problem(code="HR312", what=f"{option} is {value}", fix=f"give {option} a number above 0")
         if self.ramp_up_time is not None and _seconds(self.ramp_up_time) is None:
             yield Problem(
-                code="HR302",
+                code="HR312",
                 what=f"ramp_up_time '{self.ramp_up_time}' is no length of time",
                 fix="write a number and one unit, for example 5s or 2min",
             )
@@ -91,7 +91,7 @@ class Rate:
         except (KeyError, IndexError, ValueError) as fault:
             raise SourceFault(
                 Finding(
-                    code="HR303",
+                    code="HR313",
                     what="the rate source's log, which holds the time of its creation, is missing or cannot be read",
                     fix="restore the checkpoint's directory sources/, or rebuild the query",
                 )

@@ -35,7 +35,7 @@ class RateMicroBatch:
         ):
             if value is not None and value < least:
                 fix = f"give {option} a number of {least} or more"
-                yield Problem(code="HR302", what=f"{option} is {value}", fix=fix)
+                yield Problem(code="HR312", what=f"{option} is {value}", fix=fix)
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         reader = (

@@ -11,8 +11,8 @@ from headrace.errors import Finding
 from headrace.model import Project, Query
 from headrace.run.frames import build
 from headrace.verify import doubts, plans
-from headrace.verify.operators import Operator, kind_of, operators, stateful_nodes
-from headrace.verify.plans import BATCH, LATE
+from headrace.verify.operators import Operator, keeps_state, kind_of, operators, stateful
+from headrace.verify.plans import BATCH, LATE, Tree
 from headrace.verify.prefix import Prefix
 
 if TYPE_CHECKING:
@@ -53,19 +53,19 @@ def answer(project: Project, query: Query, prefix: Prefix, spark: SparkSession, 
     """
     stream = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
     batch = build(project, query.transform, spark, lambda source: prefix.read(spark, source))
-    analysed = plans.inlined(spark, analysed_plan(stream))
-    known = operators(analysed, plans.optimised(spark, analysed), complete=query.mode == "complete")
-    plan = plans.inlined(spark, analysed_plan(batch))
+    streaming = plans.inlined(spark, analysed_plan(stream))
+    analysed, optimised = (plans.stream_tree(each) for each in (streaming, plans.optimised(spark, streaming)))
+    known = operators(analysed, optimised, complete=query.mode == "complete")
+    tree = plans.batch_tree(plans.inlined(spark, analysed_plan(batch)))
     work = _Rewriting(spark=spark, query=query, evict_ms=prefix.evict_ms)
     work.doubts.extend(doubts.of_plan(query, stream, analysed, known))
-    nodes = list(stateful_nodes(plan, plans.fed))
-    if [kind_of(node) for node in nodes] != [operator.kind for operator in known]:
+    if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in known]:
         work.doubts.append(doubts.other_shape(query))
         return Answer(frame=batch, late=(), doubts=tuple(work.doubts))
     work.operators = known
     if not known and query.mode == "update" and key:
-        return Answer(frame=work.latest(plan, key), late=(), doubts=tuple(work.doubts))
-    frame = plans.only(spark, plans.frame_of(spark, work.rewritten(plan)), sequence(plan.output()))
+        return Answer(frame=work.latest(tree, key), late=(), doubts=tuple(work.doubts))
+    frame = plans.only(spark, plans.frame_of(spark, work.rewritten(tree)), sequence(tree.plan.output()))
     return Answer(frame=frame, late=tuple(work.late), doubts=tuple(work.doubts))
 
 
@@ -81,45 +81,42 @@ class _Rewriting:
     late: list[LateInput] = field(default_factory=list)
     doubts: list[Finding] = field(default_factory=list)
 
-    def rewritten(self, node: Any) -> Any:
-        if not plans.fed(node) or plans.is_mark(node):
-            return node
-        stateful = next(stateful_nodes(node, plans.fed), None)
-        if stateful is None:
-            return node
+    def rewritten(self, tree: Tree) -> Any:
+        """The plan with a filter below each operator that drops rows, and one above each that has not closed all."""
+        if not tree.fed or not tree.below:
+            return tree.plan
         operator = None
-        if node.equals(stateful):
+        if keeps_state(tree):
             operator = self.operators[self.met]
             self.met += 1
-        before = list(sequence(node.children()))
-        children = [self.rewritten(child) for child in before]
+        children = [self.rewritten(child) for child in tree.below]
         if operator is None:
-            return plans.with_children(self.spark, node, children)
+            return plans.with_children(self.spark, tree.plan, children)
         for index, column in enumerate(operator.late):
             if column is not None and not operator.covered[index]:
-                children[index] = self._without_late(operator, before[index], column)
-        changed = plans.with_children(self.spark, node, children)
+                children[index] = self._without_late(operator, tree.below[index], column)
+        changed = plans.with_children(self.spark, tree.plan, children)
         if operator.kind == "DeduplicateWithinWatermark":
             changed = plans.deduplicated(self.spark, changed)
         if operator.closing is not None and self.query.mode == "append":
-            changed = self._without_open(node, changed, sequence_at(before[0], operator.closing))
+            changed = self._without_open(tree, changed, operator.closing)
         return changed
 
-    def _without_late(self, operator: Operator, child: Any, column: int) -> Any:
+    def _without_late(self, operator: Operator, child: Tree, column: int) -> Any:
         """The operator's child without the rows that the operator drops."""
         from pyspark.sql import functions as F
 
-        attribute = sequence_at(child, column)
+        attribute = child.plan.output().apply(column)
         try:
             carried = plans.frame_of(self.spark, plans.carrying(self.spark, child))
-        except plans.Untraceable as node:
+        except plans.UntraceableError as node:
             self.doubts.append(doubts.untraceable(self.query, str(node)))
-            return child
+            return child.plan
         end = plans.end_micros(self.spark, attribute)
         judged = carried.withColumn(_IS_LATE, F.coalesce(end <= F.col(LATE), F.lit(False)))
         metrics = [F.count_if(F.col(_IS_LATE)).alias("rows"), self._revived(operator, attribute).alias("revived")]
         kept = judged.observe(f"{LATE_METRIC}{len(self.late)}", *metrics).where(~F.col(_IS_LATE))
-        attributes = list(sequence(child.output()))
+        attributes = list(sequence(child.plan.output()))
         dropped = judged.where(F.col(_IS_LATE)).select(
             *[plans.column_of(self.spark, each) for each in attributes],
             F.col(BATCH).alias("batch"),
@@ -137,12 +134,13 @@ class _Rewriting:
         start = F.unix_micros(plans.column_of(self.spark, attribute)["start"].cast("timestamp"))
         return F.count_if(~F.col(_IS_LATE) & (start <= F.col(LATE)))
 
-    def _without_open(self, node: Any, changed: Any, attribute: Any) -> Any:
+    def _without_open(self, tree: Tree, changed: Any, closing: int) -> Any:
         """An aggregation without the groups that the watermark has not closed."""
         from pyspark.sql import functions as F
 
-        output = list(sequence(node.output()))
-        if node.nodeName() == "Aggregate" and plans.identity(attribute) not in map(plans.identity, output):
+        attribute = tree.below[0].plan.output().apply(closing)
+        output = list(sequence(tree.plan.output()))
+        if tree.name == "Aggregate" and plans.identity(attribute) not in map(plans.identity, output):
             columns = [*sequence(changed.aggregateExpressions()), attribute]
             changed = plans.with_parts(self.spark, changed, {1: plans.scala_seq(self.spark, columns)})
         closed = plans.end_micros(self.spark, attribute) <= F.lit(self.evict_ms * 1000)
@@ -150,30 +148,25 @@ class _Rewriting:
         counted = judged.observe(f"{OPEN_METRIC}{self.met}", F.count_if(~F.col(_IS_CLOSED)).alias("rows"))
         return analysed_plan(plans.only(self.spark, counted.where(F.col(_IS_CLOSED)), output))
 
-    def latest(self, plan: Any, key: tuple[str, ...]) -> DataFrame:
+    def latest(self, tree: Tree, key: tuple[str, ...]) -> DataFrame:
         """A stateless query in update mode: of each key, the row of the last batch that brought it."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
-        attributes = list(sequence(plan.output()))
+        attributes = list(sequence(tree.plan.output()))
         try:
-            carried = plans.frame_of(self.spark, plans.carrying(self.spark, plan))
-        except plans.Untraceable as node:
+            carried = plans.frame_of(self.spark, plans.carrying(self.spark, tree))
+        except plans.UntraceableError as node:
             self.doubts.append(doubts.untraceable(self.query, str(node)))
-            return plans.frame_of(self.spark, plan)
+            return plans.frame_of(self.spark, tree.plan)
         by = [plans.column_of(self.spark, each) for each in attributes if each.name() in key]
         newest = carried.withColumn(_IS_CLOSED, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))
         return plans.only(self.spark, newest.where(F.col(_IS_CLOSED) == 1), attributes)
 
 
-def sequence_at(node: Any, index: int) -> Any:
-    """One attribute of a node's output."""
-    return node.output().apply(index)
-
-
 def metric(frame: DataFrame, name: str, column: int = 0) -> int:
     """An observed metric of a frame that was executed; 0 where the optimizer found nothing to execute."""
-    found = frame._jdf.queryExecution().observedMetrics().get(name)  # type: ignore[operator]
+    found = frame._jdf.queryExecution().observedMetrics().get(name)
     if found.isEmpty() or found.get().isNullAt(column):
         return 0
     return int(found.get().getLong(column))
@@ -181,5 +174,5 @@ def metric(frame: DataFrame, name: str, column: int = 0) -> int:
 
 def metrics_of(frame: DataFrame) -> Iterator[str]:
     """The names of the metrics that an executed frame observed."""
-    names = frame._jdf.queryExecution().observedMetrics().keys().toSeq()  # type: ignore[operator]
+    names = frame._jdf.queryExecution().observedMetrics().keys().toSeq()
     yield from (str(name) for name in sequence(names))

@@ -1,8 +1,8 @@
 """The comparison of two DataFrames as multisets of rows.
 
 Rows are equal when all columns are, NULL being equal to NULL. Floating-point values depend on the order in which Spark
-adds, so rows that differ are looked at again in pairs (by the key, or by all other columns) and are equal within a relative
-1e-9 (FLOAT: 1e-6) or an absolute 1e-12.
+adds, so rows that differ are looked at again in pairs (by the key, or by all other columns) and are equal within a
+relative 1e-9 (FLOAT: 1e-6) or an absolute 1e-12.
 """
 
 from __future__ import annotations
@@ -66,11 +66,18 @@ def compare(expected: DataFrame, actual: DataFrame, key: tuple[str, ...] = ()) -
     lacking, spare = F.greatest(F.col("e") - F.col("a"), F.lit(0)), F.greatest(F.col("a") - F.col("e"), F.lit(0))
     totals = groups.agg(F.sum("e"), F.sum("a"), F.sum(lacking), F.sum(spare))
     rows_expected, rows_actual, missing, unexpected = (int(count or 0) for count in totals.collect()[0])
-    counts = {"rows_expected": rows_expected, "rows_actual": rows_actual}
     if not missing and not unexpected:
-        return Comparison(**counts, executed=totals)
+        return Comparison(rows_expected=rows_expected, rows_actual=rows_actual, executed=totals)
     found, first = _differences(groups, schema, columns, key)
-    return Comparison(**counts, **found, differences=first, executed=totals)
+    return Comparison(
+        rows_expected=rows_expected,
+        rows_actual=rows_actual,
+        missing=found["missing"],
+        unexpected=found["unexpected"],
+        different=found["different"],
+        differences=first,
+        executed=totals,
+    )
 
 
 def _differences(

@@ -9,7 +9,7 @@ from headrace.check.plan import plan_facts, sequence
 from headrace.errors import Finding
 from headrace.model import Query
 from headrace.verify.operators import ARBITRARY_STATE, DEDUPLICATIONS, LIMITS, Operator
-from headrace.verify.plans import walk
+from headrace.verify.plans import Tree
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,9 +20,9 @@ _CLOCKS = frozenset(
 _BY_ORDER = frozenset({"First", "Last", "AnyValue", "CollectList", "CollectSet", "ListAgg", "MaxBy", "MinBy", "Mode"})
 
 
-def of_plan(query: Query, stream: DataFrame, plan: Any, operators: tuple[Operator, ...]) -> Iterator[Finding]:
+def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Operator, ...]) -> Iterator[Finding]:
     """The doubts that the query's own plan raises."""
-    yield from _asked_again(query, stream, plan)
+    yield from _asked_again(query, stream, tree)
     for operator in operators:
         if operator.kind in DEDUPLICATIONS:
             yield Finding(
@@ -40,7 +40,7 @@ def of_plan(query: Query, stream: DataFrame, plan: Any, operators: tuple[Operato
                 where=query.where,
                 severity="note",
             )
-    for name in dict.fromkeys(node.nodeName() for node in walk(plan) if node.nodeName() in LIMITS):
+    for name in dict.fromkeys(node.name for node in tree.walk() if node.name in LIMITS):
         yield Finding(
             code="HR705",
             what=f"query '{query.name}' takes the first rows only ({name}), and equal rows have no order",
@@ -75,7 +75,7 @@ def revived_sessions(query: Query, rows: int) -> Finding:
     """A row was in time, but the session that it would have prolonged was closed."""
     return Finding(
         code="HR707",
-        what=f"{rows} rows came after the watermark had passed them, and may have begun a session where a batch goes on",
+        what=f"{rows} rows in time for a session of their own may have missed one that was closed already",
         fix="allow more delay in the source's watermark; compare the differing sessions below by hand",
         where=query.where,
         severity="note",
@@ -92,8 +92,8 @@ def unfit_key(query: Query, key: tuple[str, ...], rows: int) -> Finding:
     )
 
 
-def _asked_again(query: Query, stream: DataFrame, plan: Any) -> Iterator[Finding]:
-    found = [*plan_facts(stream).indeterminate, *dict.fromkeys(_suspicious(plan))]
+def _asked_again(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Finding]:
+    found = [*plan_facts(stream).indeterminate, *dict.fromkeys(_suspicious(tree))]
     if found:
         yield Finding(
             code="HR705",
@@ -104,9 +104,9 @@ def _asked_again(query: Query, stream: DataFrame, plan: Any) -> Iterator[Finding
         )
 
 
-def _suspicious(plan: Any) -> Iterator[str]:
-    for node in walk(plan):
-        for expression in sequence(node.expressions()):
+def _suspicious(tree: Tree) -> Iterator[str]:
+    for node in tree.walk():
+        for expression in sequence(node.plan.expressions()):
             for each in _below(expression):
                 name = each.getClass().getSimpleName()
                 if name in _CLOCKS or name in _BY_ORDER:

@@ -1,23 +1,22 @@
 """The stateful operators of a query, and which of them hold rows against the watermark.
 
-Source: Spark's WatermarkSupport, StateStoreSaveExec, SessionWindowStateStoreRestoreExec, BaseStreamingDeduplicateExec and
-SymmetricHashJoinExec. A row is late when its event time, or the end of its window, is not after the late watermark.
+Source: Spark's WatermarkSupport, StateStoreSaveExec, SessionWindowStateStoreRestoreExec, BaseStreamingDeduplicateExec
+and SymmetricHashJoinExec. A row is late when its event time, or its window's end, is not after the late watermark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.check.plan import WATERMARK_KEY, sequence
+from headrace.verify.plans import Tree, identity
 
 SESSION_KEY = "spark.sessionWindow"
 ARBITRARY_STATE = ("GroupsWithState", "TransformWithState", "GroupsInPandasWithState")
 DEDUPLICATIONS = ("Deduplicate", "DeduplicateWithinWatermark")
 LIMITS = ("GlobalLimit", "Offset", "Tail")
-
-Feeds = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,77 +36,72 @@ class Operator:
     covered: tuple[bool, ...] = ()
 
 
-def stateful_nodes(plan: Any, feeds: Feeds) -> Iterator[Any]:
-    """The nodes of `plan` that keep state when what `feeds` them is a stream."""
-    if not feeds(plan):
-        return
-    if _keeps_state(plan, feeds):
-        yield plan
-    for child in sequence(plan.children()):
-        yield from stateful_nodes(child, feeds)
+def stateful(tree: Tree) -> Iterator[Tree]:
+    """The nodes that keep state when the sources are streams, from the result downwards."""
+    if keeps_state(tree):
+        yield tree
+    for child in tree.below:
+        yield from stateful(child)
 
 
-def kind_of(node: Any) -> str:
+def keeps_state(tree: Tree) -> bool:
+    """Whether a node keeps state when the sources are streams."""
+    if tree.name == "Join":
+        return all(side.fed for side in tree.below)
+    known = tree.name in ("Aggregate", "Distinct", *DEDUPLICATIONS)
+    return tree.fed and (known or any(each in tree.name for each in ARBITRARY_STATE))
+
+
+def kind_of(tree: Tree) -> str:
     """The kind of a stateful node; Spark turns SELECT DISTINCT into an aggregation."""
-    name = str(node.nodeName())
-    return "Aggregate" if name == "Distinct" else name
+    return "Aggregate" if tree.name == "Distinct" else tree.name
 
 
-def operators(analysed: Any, optimised: Any, *, complete: bool) -> tuple[Operator, ...]:
+def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Operator, ...]:
     """The stateful operators of an analysed streaming plan.
 
     The optimised plan tells which of them still have the event-time column: Spark prunes it before a deduplication or
     join that does not name it, and then drops nothing there. An aggregation in complete mode never drops a row, unless
     its groups are sessions.
     """
-    nodes, kept = (list(stateful_nodes(plan, _streaming)) for plan in (analysed, optimised))
+    nodes, kept = list(stateful(analysed)), list(stateful(optimised))
     same = [kind_of(node) for node in nodes] == [kind_of(node) for node in kept]
     found = []
     for index, node in enumerate(nodes):
-        late = tuple(_event_time(node, child) for child in sequence(node.children()))
-        session = any(attribute.metadata().contains(SESSION_KEY) for attribute in _groups(node))
-        closing = late[0] if node.nodeName() in ("Aggregate", "Distinct") else None
-        if same and closing is None:
-            there = [_marked(child) is not None for child in sequence(kept[index].children())]
+        late = tuple(_event_time(node, child) for child in node.below)
+        session = any(group.metadata().contains(SESSION_KEY) for group in _groups(node))
+        closing = late[0] if kind_of(node) == "Aggregate" else None
+        if same and kind_of(node) != "Aggregate":
+            there = [_marked(child) is not None for child in kept[index].below]
             late = tuple(column if has else None for column, has in zip(late, there, strict=True))
-        if complete and closing is not None and not session:
+        if complete and kind_of(node) == "Aggregate" and not session:
             late = (None,)
-        covered = tuple(any(True for _ in stateful_nodes(child, _streaming)) for child in sequence(node.children()))
-        found.append(Operator(kind=kind_of(node), late=late, closing=closing, session=session, covered=covered))
+        covered = tuple(any(True for _ in stateful(child)) for child in node.below)
+        operator = Operator(kind=kind_of(node), late=late, closing=closing, session=session, covered=covered)
+        found.append(operator)
     return tuple(found)
 
 
-def _keeps_state(node: Any, feeds: Feeds) -> bool:
-    name = node.nodeName()
-    if name == "Join":
-        return feeds(node.left()) and feeds(node.right())
-    return name in ("Aggregate", "Distinct", *DEDUPLICATIONS) or any(each in name for each in ARBITRARY_STATE)
-
-
-def _streaming(node: Any) -> bool:
-    return bool(node.isStreaming())
-
-
-def _groups(node: Any) -> Iterator[Any]:
-    if node.nodeName() == "Aggregate":
-        for expression in sequence(node.groupingExpressions()):
+def _groups(node: Tree) -> Iterator[Any]:
+    if node.name == "Aggregate":
+        for expression in sequence(node.plan.groupingExpressions()):
             if expression.nodeName() == "AttributeReference":
                 yield expression
 
 
-def _event_time(node: Any, child: Any) -> int | None:
+def _event_time(node: Tree, child: Tree) -> int | None:
     """The position, in the child's output, of the column that the operator holds against the watermark."""
-    if node.nodeName() != "Aggregate":
+    if node.name != "Aggregate":
         return _marked(child)
-    marked = {int(group.exprId().id()) for group in _groups(node) if group.metadata().contains(WATERMARK_KEY)}
-    for index, attribute in enumerate(sequence(child.output())):
-        if int(attribute.exprId().id()) in marked:
+    marked = {identity(group) for group in _groups(node) if group.metadata().contains(WATERMARK_KEY)}
+    for index, attribute in enumerate(sequence(child.plan.output())):
+        if identity(attribute) in marked:
             return index
     return None
 
 
-def _marked(child: Any) -> int | None:
-    for index, attribute in enumerate(sequence(child.output())):
+def _marked(child: Tree) -> int | None:
+    for index, attribute in enumerate(sequence(child.plan.output())):
         if attribute.metadata().contains(WATERMARK_KEY):
             return index
     return None

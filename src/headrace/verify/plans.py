@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.check.plan import sequence
@@ -19,8 +20,39 @@ _PASSING = frozenset(
 )
 
 
-class Untraceable(Exception):
+class UntraceableError(Exception):
     """A node through which a row's batch cannot be carried, such as a Python function over whole partitions."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A plan as a Python tree. `fed`: rows of a source pass through, which those of a bounded table are not."""
+
+    plan: Any
+    name: str
+    below: tuple[Tree, ...]
+    fed: bool
+
+    def walk(self) -> Iterator[Tree]:
+        """This node, then all below it."""
+        yield self
+        for child in self.below:
+            yield from child.walk()
+
+
+def stream_tree(plan: Any) -> Tree:
+    """The tree of a streaming plan."""
+    below = tuple(stream_tree(child) for child in sequence(plan.children()))
+    return Tree(plan, str(plan.nodeName()), below, any(each.fed for each in below) or bool(plan.isStreaming()))
+
+
+def batch_tree(plan: Any) -> Tree:
+    """The tree of a batch plan, down to the marks at which the prefixes of the sources enter."""
+    name = str(plan.nodeName())
+    if name == "SubqueryAlias" and plan.identifier().name().startswith(MARK):
+        return Tree(plan, MARK, (), True)
+    below = tuple(batch_tree(child) for child in sequence(plan.children()))
+    return Tree(plan, name, below, any(each.fed for each in below))
 
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
@@ -66,7 +98,7 @@ def deduplicated(spark: SparkSession, node: Any) -> Any:
 
 def inlined(spark: SparkSession, plan: Any) -> Any:
     """`plan` with its WITH clauses put where they are used."""
-    if "WithCTE" not in {node.nodeName() for node in walk(plan)}:
+    if "WithCTE" not in {tree.name for tree in stream_tree(plan).walk()}:
         return plan
     return _jvm(spark).org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
 
@@ -76,26 +108,9 @@ def optimised(spark: SparkSession, plan: Any) -> Any:
     return _jsession(spark).sessionState().optimizer().execute(plan)
 
 
-def walk(node: Any) -> Iterator[Any]:
-    """The nodes of a plan, each before those below it."""
-    yield node
-    for child in sequence(node.children()):
-        yield from walk(child)
-
-
 def identity(attribute: Any) -> int:
     """What tells one attribute of a plan from all others."""
     return int(attribute.exprId().id())
-
-
-def is_mark(node: Any) -> bool:
-    """Whether `node` is the place where a source's prefix enters the plan."""
-    return bool(node.nodeName() == "SubqueryAlias" and node.identifier().name().startswith(MARK))
-
-
-def fed(node: Any) -> bool:
-    """Whether a source's rows pass through `node`, which a bounded table's do not."""
-    return any(is_mark(each) for each in walk(node))
 
 
 def end_micros(spark: SparkSession, attribute: Any) -> Column:
@@ -114,35 +129,35 @@ def only(spark: SparkSession, frame: DataFrame, attributes: Iterable[Any]) -> Da
     return frame.select(*[column_of(spark, attribute) for attribute in attributes])
 
 
-def carrying(spark: SparkSession, node: Any) -> Any:
-    """`node`, stateless down to the sources, with BATCH and LATE of each row carried up into its output.
+def carrying(spark: SparkSession, tree: Tree) -> Any:
+    """A plan, stateless down to the sources, with BATCH and LATE of each row carried up into its output.
 
     A stateless plan is executed batch by batch, so that every row of its output belongs to one batch.
-    Raises Untraceable at a node whose output cannot take up further columns.
+    Raises UntraceableError at a node whose output cannot take up further columns.
     """
-    if not fed(node):
+    node = tree.plan
+    if not tree.fed:
         return node
-    if is_mark(node):
+    if tree.name == MARK:
         return _appended(spark, node.child(), node.child().child())
-    name = node.nodeName()
-    if name in ("SubqueryAlias", "View"):
-        return carrying(spark, node.child())
-    children = [carrying(spark, child) for child in sequence(node.children())]
-    if name == "Project":
+    children = [carrying(spark, child) for child in tree.below]
+    if tree.name in ("SubqueryAlias", "View"):
+        return children[0]
+    if tree.name == "Project":
         return _appended(spark, node, children[0])
-    if name == "Expand":
+    if tree.name == "Expand":
         return _expanded(spark, node, children[0])
-    if name == "Union":
+    if tree.name == "Union":
         return _united(spark, node, children)
-    if name in _PASSING:
+    if tree.name in _PASSING:
         return with_children(spark, node, children)
-    raise Untraceable(name)
+    raise UntraceableError(tree.name)
 
 
 def _carried(node: Any) -> list[Any]:
     found = {attribute.name(): attribute for attribute in sequence(node.output()) if attribute.name() in (BATCH, LATE)}
     if len(found) != 2:
-        raise Untraceable(node.nodeName())
+        raise UntraceableError(node.nodeName())
     return [found[BATCH], found[LATE]]
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
 from headrace.cli.view.figures import number, took
 
@@ -11,31 +16,35 @@ if TYPE_CHECKING:
 
 
 def sentence(verdict: Verdict) -> str:
-    """What was found, as one sentence that begins with the promise and whether it holds."""
-    upto = "" if verdict.batch is None else f" up to batch {verdict.batch}"
-    same = f"the result equals the batch query over everything taken{upto}"
-    late = f"{number(verdict.rows_late)} rows that came later than the watermark"
-    found = {
-        "equal": f"holds: {same}",
-        "pending": f"holds: {same}, with {number(verdict.rows_pending)} rows pending until the watermark passes them",
-        "late": f"holds: {same}, but for {late}",
-        "wrong": f"is broken: the result differs from the batch query over everything taken{upto}",
-        "undecided": "is undecided: the result could not be compared with the batch query",
-    }
-    return f"{verdict.query}: prefix integrity: {found[verdict.state]}"
+    """What was found of which query, up to which batch."""
+    upto = "" if verdict.batch is None else f", up to batch {verdict.batch}"
+    return f"{verdict.query}{upto}: {verdict.sentence}"
 
 
 def figures(verdict: Verdict) -> str:
     """Counts, time and speed."""
-    rate = verdict.rows_read / verdict.seconds if verdict.seconds else None
-    return ", ".join(
-        [
-            f"{number(verdict.rows_read)} rows read",
-            f"{number(verdict.rows_expected)} rows expected",
-            f"{number(verdict.rows_actual)} rows found",
-            f"{number(verdict.rows_pending)} pending",
-            f"{number(verdict.rows_late)} late",
-            took(verdict.seconds * 1000),
-            f"{number(rate)} rows/s",
-        ]
-    )
+    counts = {
+        "rows read": verdict.rows_read,
+        "rows expected": verdict.rows_expected,
+        "rows in the sink": verdict.rows_actual,
+        "pending": verdict.rows_pending,
+        "late": verdict.rows_late,
+    }
+    counted = ", ".join(f"{number(count)} {name}" for name, count in counts.items())
+    return f"{counted}; {took(verdict.seconds * 1000)}, {number(verdict.rate)} rows/s"
+
+
+def difference_table(verdict: Verdict) -> Table:
+    """The first rows that differ, by key."""
+    total = verdict.missing + verdict.unexpected + verdict.different
+    table = Table(title=f"the first {len(verdict.differences)} of {number(total)} differing rows", box=box.SIMPLE_HEAD)
+    for column in ("row", "key", "the batch query says", "the sink holds"):
+        table.add_column(column, overflow="fold")
+    for difference in verdict.differences:
+        cells = (difference.key, difference.expected, difference.actual)
+        table.add_row(difference.kind, *(_cell(each) for each in cells))
+    return table
+
+
+def _cell(row: Mapping[str, Any] | None) -> Text:
+    return Text("-" if not row else ", ".join(f"{name}={value}" for name, value in row.items()))

@@ -40,7 +40,8 @@ class BatchWriter:
         except Exception as fault:
             self._disconnect()
             known = self._known(fault, batch)
-            self.run.failed(known)
+            if isinstance(known, HeadraceError):
+                self.run.failed(known)
             if known is fault:
                 raise
             raise known from fault
@@ -100,7 +101,9 @@ class BatchWriter:
                 f"a newer driver runs query '{self.run.query}' (epoch {newest}, this one has {self.epoch}); "
                 f"batch {batch} of this one was not written"
             )
-            raise Fenced(Finding(code="HR409", what=what, fix="let only one driver run the query; this one has stopped"))
+            raise Fenced(
+                Finding(code="HR409", what=what, fix="let only one driver run the query; this one has stopped")
+            )
 
     def _require_keys(self, rows: Sequence[tuple[Any, ...]], batch: int) -> None:
         places = [self.table.names.index(name) for name in self.table.key]
@@ -110,7 +113,9 @@ class BatchWriter:
                     column = self.table.names[place]
                     what = f"column '{column}' of the key is NULL in the row {self._shown(row)}"
                     raise SinkFault(
-                        self._finding("HR408", batch, what, f"filter such rows out, or give them a value: coalesce({column}, ...)")
+                        self._finding(
+                            "HR408", batch, what, f"filter such rows out, or give them a value: coalesce({column}, ...)"
+                        )
                     )
         if self.run.mode == "update":
             keys = list(map(itemgetter(*places), rows))

@@ -70,9 +70,7 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
                 what = f"table '{name}' holds no result of generation {life.generation} of query '{life.query}'"
                 raise SinkFault(Finding(code="HR402", what=what, fix=f"run query '{life.query}' first"))
             schema = StructType.fromJson(json.loads(owner.schema))
-            rows = list(
-                rows_of(connection, f"SELECT {identifiers(dialect, schema.names)} FROM {dialect.quote(name)}")
-            )
+            rows = list(rows_of(connection, f"SELECT {identifiers(dialect, schema.names)} FROM {dialect.quote(name)}"))
             run(connection, "COMMIT")
     except dialect.errors as fault:
         raise _explained(dialect, fault, life) from fault

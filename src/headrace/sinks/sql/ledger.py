@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import Any
 
 from headrace.contract import SinkRun
 from headrace.sinks.sql.dialect import Connection, Dialect, rows_of, run
@@ -103,12 +104,10 @@ class Ledger:
 
     def own(self, table: str, owner: Owner) -> None:
         """Write down whose result `table` holds from now on."""
-        statement = self.dialect.upsert(
-            TABLES, ("table_name", "query", "generation", "spark_schema"), ("table_name",)
-        )
+        statement = self.dialect.upsert(TABLES, ("table_name", "query", "generation", "spark_schema"), ("table_name",))
         self._run(statement, table, owner.query, owner.generation, owner.schema)
 
-    def _rows(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+    def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         return list(rows_of(self.connection, self._own(statement), values))
 
     def _run(self, statement: str, *values: object) -> None:

@@ -14,6 +14,7 @@ from headrace.sinks.sql import exactly_once
 from headrace.sinks.sql.batches import BatchWriter
 from headrace.sinks.sql.dialect import Connection, ExistingColumn, ExistingTable, identifiers, rows_of
 from headrace.sinks.sql.ledger import OWN_PREFIX
+from headrace.sinks.sql.result_table import ResultTable
 from headrace.sinks.sql.types import ResultColumn
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ class Sqlite:
     path: str = field(metadata={"path": True})
     table: str
     key: Sequence[str] = ()
-    _epochs: dict[tuple[str, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # What `prepare` found out for `write`: the table and the epoch, by query and generation.
+    _ready: dict[tuple[str, int], tuple[ResultTable, int]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
         if mode == "update" and not self.key:
@@ -70,12 +74,12 @@ class Sqlite:
 
     def prepare(self, frame: DataFrame, run: SinkRun) -> None:
         table = exactly_once.result_table(self.table, self.key, frame.schema, run)
-        self._epochs[run.query, run.generation] = exactly_once.prepare(
-            SqliteDialect(self.path), table, frame.schema.json(), run
-        )
+        epoch = exactly_once.prepare(SqliteDialect(self.path), table, frame.schema.json(), run)
+        self._ready[run.query, run.generation] = (table, epoch)
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
-        raise NotImplementedError
+        table, epoch = self._ready[run.query, run.generation]
+        return writer.foreachBatch(BatchWriter(dialect=SqliteDialect(self.path), table=table, run=run, epoch=epoch))
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
         return exactly_once.snapshot(SqliteDialect(self.path), self.table, self.key, spark, run)

@@ -1,0 +1,285 @@
+"""The suites that prove the facts of a source or a sink by real streams; a connector's tests subclass them.
+
+    class TestTickets(SourceConformance):
+        def make(self, home): return Tickets(path=str(home))
+        def feed(self, home, step): write_some_tickets(home, step)
+
+Run them with pytest and a fixture `spark`. What a connector does not claim must not work either: a claim that is
+missing fails as well as one that is false.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.prefix import committed_prefix
+from headrace.contract import (
+    OUTPUT_MODES,
+    OutputMode,
+    Sink,
+    SinkRun,
+    Source,
+    SourcePrefix,
+    bad_rows_metric,
+)
+from headrace.errors import Fenced, HeadraceError, SinkFault, SourceFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+NAME = "events"
+STEPS = 3
+
+
+def drain(frame: DataFrame, checkpoint: Path) -> tuple[dict[int, list[tuple[Any, ...]]], list[Any]]:
+    """The rows of each batch that a stream makes of what is there, and its progress."""
+    rows: dict[int, list[tuple[Any, ...]]] = {}
+
+    def keep(batch: DataFrame, number: int) -> None:
+        rows[number] = sorted(map(tuple, batch.collect()), key=repr)
+
+    query = (
+        frame.writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return rows, query.recentProgress
+
+
+def prefix_of(checkpoint: Path, name: str = NAME) -> SourcePrefix:
+    """What the checkpoint says of one source, up to the last committed batch."""
+    found = Checkpoint(checkpoint)
+    last = found.last_committed
+    return committed_prefix(found, Archive(checkpoint / "archive.jsonl"), [name], -1 if last is None else last)[name]
+
+
+def forget_commit(checkpoint: Path) -> int:
+    """Take away the newest commit file, as a crash just before it would; returns its batch."""
+    last = Checkpoint(checkpoint).last_committed
+    if last is None:
+        raise ValueError(f"'{checkpoint}' has no commit to forget")
+    for file in (checkpoint / "commits" / str(last), checkpoint / "commits" / f".{last}.crc"):
+        file.unlink(missing_ok=True)
+    return last
+
+
+class SourceConformance:
+    """What every source must hold."""
+
+    def make(self, home: Path) -> Source:
+        """The source, reading from below `home`; a rate limit of one step's rows if it can be limited."""
+        raise NotImplementedError
+
+    def feed(self, home: Path, step: int) -> None:
+        """Bring about the input of one step: some rows, the same number in each step."""
+
+    def spoil(self, home: Path) -> None:
+        """Bring about one row that does not fit, for a source that sets such rows aside."""
+
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> Path:
+        place = tmp_path / "input"
+        place.mkdir()
+        return place
+
+    def test_the_connector_keeps_the_protocol(self, home: Path) -> None:
+        source = self.make(home)
+        assert isinstance(source, Source)
+        assert [problem.what for problem in source.problems() if problem.severity == "error"] == []
+
+    def test_a_batch_without_commit_comes_again_with_the_same_rows(
+        self, spark: SparkSession, home: Path, tmp_path: Path
+    ) -> None:
+        source, checkpoint = self.make(home), tmp_path / "checkpoint"
+        first: dict[int, list[tuple[Any, ...]]] = {}
+        for step in range(2):
+            self.feed(home, step)
+            first |= drain(source.stream(spark, NAME), checkpoint)[0]
+        last = forget_commit(checkpoint)
+        self.feed(home, 2)
+        again = drain(source.stream(spark, NAME), checkpoint)[0]
+        assert first[last]
+        assert (again[last] == first[last]) is source.facts.replayable
+
+    def test_the_committed_prefix_reads_as_the_stream_gave_it(
+        self, spark: SparkSession, home: Path, tmp_path: Path
+    ) -> None:
+        source, checkpoint = self.make(home), tmp_path / "checkpoint"
+        streamed: list[tuple[Any, ...]] = []
+        for step in range(STEPS):
+            self.feed(home, step)
+            frame = source.stream(spark, NAME)
+            streamed += [(*row, batch) for batch, rows in drain(frame, checkpoint)[0].items() for row in rows]
+        if not source.facts.readable_as_batch:
+            with pytest.raises(SourceFault):
+                source.read(spark, prefix_of(checkpoint)).collect()
+            return
+        prefix = prefix_of(checkpoint)
+        assert source.read(spark, prefix).schema == frame.schema
+        read = source.read(spark, prefix, batch_column="batch")
+        assert read.columns == [*frame.columns, "batch"]
+        assert sorted(map(tuple, read.collect()), key=repr) == sorted(streamed, key=repr)
+        assert len({row[-1] for row in streamed}) == STEPS
+
+    def test_an_empty_prefix_reads_as_no_rows(self, spark: SparkSession, home: Path) -> None:
+        source = self.make(home)
+        empty = source.read(spark, SourcePrefix(batches=()), batch_column="batch")
+        assert empty.collect() == []
+        assert empty.columns == [*source.stream(spark, NAME).columns, "batch"]
+
+    def test_a_batch_is_no_larger_than_the_limit(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
+        source, checkpoint = self.make(home), tmp_path / "checkpoint"
+        self.feed(home, 0)
+        one_step = sum(map(len, drain(source.stream(spark, NAME), checkpoint)[0].values()))
+        for step in range(1, STEPS):
+            self.feed(home, step)
+        rows = drain(source.stream(spark, NAME), checkpoint)[0]
+        assert (max(map(len, rows.values())) <= one_step) is source.facts.rate_limited
+
+    def test_rows_that_do_not_fit_are_counted_and_listed(
+        self, spark: SparkSession, home: Path, tmp_path: Path
+    ) -> None:
+        source, checkpoint = self.make(home), tmp_path / "checkpoint"
+        if not source.facts.quarantines:
+            assert getattr(source, "bad_rows", lambda *_: None)(spark, SourcePrefix(batches=())) is None
+            return
+        self.feed(home, 0)
+        self.spoil(home)
+        _, progress = drain(source.stream(spark, NAME), checkpoint)
+        counted = sum(batch.observedMetrics[bad_rows_metric(NAME)]["rows"] for batch in progress)
+        listed = source.bad_rows(spark, prefix_of(checkpoint))  # type: ignore[attr-defined]
+        assert listed.columns == ["file", "record", "batch"]
+        assert counted == listed.count() == 1
+
+
+class SinkConformance:
+    """What every sink must hold."""
+
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        """The sink, writing below `home` a result of (name STRING, total BIGINT), keyed by name."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> Path:
+        place = tmp_path / "output"
+        place.mkdir()
+        return place
+
+    def result(self, frame: DataFrame, mode: OutputMode) -> DataFrame:
+        """The query: the rows as they are in append mode, or the total of each name."""
+        from pyspark.sql import functions as F
+
+        if mode == "append":
+            return frame.select("name", "total")
+        return frame.groupBy("name").agg(F.sum("total").alias("total"))
+
+    def rows(self, step: int) -> Iterator[dict[str, Any]]:
+        """The input of one step: names are new in each, but for one that comes in every step."""
+        for number in range(4):
+            yield {"name": f"n{step}{number}", "total": step * 10 + number, "step": step}
+
+    def feed(self, tmp_path: Path, step: int, *, shared: bool) -> None:
+        """Let the input of one step land."""
+        place = tmp_path / "input"
+        place.mkdir(exist_ok=True)
+        rows = [*self.rows(step), *([{"name": "shared", "total": step, "step": step}] if shared else [])]
+        unfinished = tmp_path / "unfinished"
+        unfinished.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        unfinished.rename(place / f"{step}.json")
+
+    def life(self, tmp_path: Path, mode: OutputMode, **more: Any) -> SinkRun:
+        return SinkRun(query=f"q_{mode}", generation=1, mode=mode, checkpoint=tmp_path / "checkpoint", **more)
+
+    def frame(self, spark: SparkSession, tmp_path: Path, mode: OutputMode, *, stream: bool) -> DataFrame:
+        (tmp_path / "input").mkdir(exist_ok=True)
+        reader: Any = spark.readStream.name(NAME).option("maxFilesPerTrigger", 1) if stream else spark.read
+        frame = reader.schema("name STRING, total BIGINT, step INT").json(str(tmp_path / "input"))
+        return self.result(frame, mode)
+
+    def start(self, spark: SparkSession, sink: Sink, tmp_path: Path, life: SinkRun, *, ends: bool) -> StreamingQuery:
+        """Prepare the sink and start the stream, until all input is taken if `ends`."""
+        frame = self.frame(spark, tmp_path, life.mode, stream=True)
+        sink.prepare(frame, life)
+        writer = frame.writeStream.outputMode(life.mode).option("checkpointLocation", str(life.checkpoint))
+        writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="100 milliseconds")
+        query = sink.write(writer, life).start()
+        if ends:
+            query.awaitTermination()
+        return query
+
+    def written(self, spark: SparkSession, sink: Sink, life: SinkRun) -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, sink.snapshot(spark, life).rows.collect()))
+
+    def answer(self, spark: SparkSession, tmp_path: Path, mode: OutputMode) -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, self.frame(spark, tmp_path, mode, stream=False).collect()))
+
+    @pytest.mark.parametrize("mode", OUTPUT_MODES)
+    def test_several_batches_end_in_the_batch_answer(
+        self, spark: SparkSession, home: Path, tmp_path: Path, mode: OutputMode
+    ) -> None:
+        sink, life = self.make(home, mode), self.life(tmp_path, mode)
+        assert isinstance(sink, Sink)
+        faults = [problem for problem in sink.problems(mode) if problem.severity == "error"]
+        assert (not faults) is (mode in sink.facts.modes)
+        if faults:
+            return
+        for step in range(STEPS):
+            self.feed(tmp_path, step, shared=mode != "append")
+        self.start(spark, sink, tmp_path, life, ends=True)
+        if not sink.facts.readable_back:
+            with pytest.raises(SinkFault):
+                sink.snapshot(spark, life)
+            return
+        assert self.written(spark, sink, life) == self.answer(spark, tmp_path, mode)
+        assert sink.snapshot(spark, life).batch in ((STEPS - 1,) if sink.facts.durable else (None,))
+
+    @pytest.mark.parametrize("mode", OUTPUT_MODES)
+    def test_a_batch_that_comes_again_changes_nothing(
+        self, spark: SparkSession, home: Path, tmp_path: Path, mode: OutputMode
+    ) -> None:
+        sink, life = self.make(home, mode), self.life(tmp_path, mode)
+        if mode not in sink.facts.modes:
+            pytest.skip(f"the sink does not take {mode} mode")
+        for step in range(2):
+            self.feed(tmp_path, step, shared=mode != "append")
+        self.start(spark, sink, tmp_path, life, ends=True)
+        forget_commit(life.checkpoint)
+        self.feed(tmp_path, 2, shared=mode != "append")
+        again = self.make(home, mode)
+        if not sink.facts.durable and mode == "append" and sink.facts.readable_back:
+            with pytest.raises(SinkFault):
+                self.start(spark, again, tmp_path, life, ends=True)
+            return
+        self.start(spark, again, tmp_path, life, ends=True)
+        if sink.facts.readable_back:
+            assert self.written(spark, again, life) == self.answer(spark, tmp_path, mode)
+
+    def test_an_older_driver_writes_nothing_more(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
+        mode: OutputMode = "append"
+        if not self.make(home, mode).facts.transactional:
+            pytest.skip("the sink has no transactions to fence")
+        told: list[HeadraceError] = []
+        self.feed(tmp_path, 0, shared=False)
+        older, life = self.make(home, mode), self.life(tmp_path, mode, failed=told.append)
+        query = self.start(spark, older, tmp_path, life, ends=False)
+        try:
+            query.processAllAvailable()
+            before = self.written(spark, older, life)
+            self.make(home, mode).prepare(self.frame(spark, tmp_path, mode, stream=True), life)
+            self.feed(tmp_path, 1, shared=False)
+            with pytest.raises(Exception, match="newer driver"):
+                query.processAllAvailable()
+        finally:
+            query.stop()
+        assert [type(fault) for fault in told] == [Fenced]
+        assert self.written(spark, older, life) == before

@@ -1,0 +1,123 @@
+"""What is wrong with a project's shape is found without Spark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from subprocess import run
+
+import pytest
+
+from headrace.check.structure import columns_of, structure
+from headrace.load import load
+
+pytestmark = pytest.mark.plain
+
+BASE = """\
+sources:
+  events: {rate: {rows_per_second: 5}}
+queries:
+  q:
+    select: SELECT * FROM events
+    sink: {files: out}
+"""
+
+
+def findings(root: Path, text: str) -> list[tuple[str, int | None, str]]:
+    (root / "headrace.yml").write_text(text)
+    return [(found.code, found.where.line, found.severity) for found in structure(load(root, environ={}))]
+
+
+FAULTS = {
+    "nothing": (BASE, []),
+    "unknown input": (BASE.replace("FROM events", "FROM event"), [("HR250", 5, "error"), ("HR256", 2, "note")]),
+    "a query as input": (BASE + "views: {v: SELECT * FROM q}\n", [("HR250", 7, "error"), ("HR256", 7, "note")]),
+    "a cycle": (
+        BASE.replace("FROM events", "FROM events, a") + "views:\n  a: SELECT * FROM b\n  b: SELECT * FROM a\n",
+        [("HR251", 8, "error")],
+    ),
+    "a view of itself": (
+        BASE.replace("FROM events", "FROM events, a") + "views: {a: SELECT * FROM a}\n",
+        [("HR251", 7, "error")],
+    ),
+    "no stream": (BASE.replace("FROM events", ""), [("HR252", 4, "error"), ("HR256", 2, "note")]),
+    "a table of a stream": (
+        BASE.replace("FROM events", "FROM events JOIN t") + "tables: {t: SELECT * FROM v}\n"
+        "views: {v: SELECT * FROM events}\n",
+        [("HR253", 7, "error")],
+    ),
+    "a name": (
+        BASE.replace("events:", "my-events:").replace("FROM events", "FROM `my-events`"),
+        [("HR254", 2, "error")],
+    ),
+    "a mode": (BASE + "    mode: complete\n", [("HR255", 4, "error")]),
+    "an unused source": (BASE.replace("queries:", "  more: {rate: {}}\nqueries:"), [("HR256", 3, "note")]),
+    "the trigger once": (BASE + "    trigger: once\n", [("HR257", 4, "warning")]),
+    "a watermark on no column": (
+        BASE.replace(
+            "{rate: {rows_per_second: 5}}", "{files: {path: i, format: csv, schema: a INT}, watermark: [b, 1h]}"
+        ),
+        [("HR258", 2, "error")],
+    ),
+    "one place for two": (
+        BASE + "  r:\n    select: SELECT * FROM events\n    sink: {files: {path: ./out}}\n",
+        [("HR259", 7, "error")],
+    ),
+    "one console for two": (
+        BASE.replace("{files: out}", "console") + "  r: {select: SELECT * FROM events, sink: console}\n",
+        [],
+    ),
+    "names that differ by case": (
+        BASE + "views: {EVENTS: SELECT 1}\n",
+        [("HR260", 7, "error"), ("HR252", 4, "error"), ("HR256", 2, "note")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), FAULTS.values(), ids=FAULTS)
+def test_each_fault_is_found_with_its_line(tmp_path, text, expected):
+    assert findings(tmp_path, text) == expected
+
+
+def test_problems_of_a_connector_say_whose_they_are(tmp_path):
+    (tmp_path / "headrace.yml").write_text(BASE.replace("5", "-5"))
+    (found,) = structure(load(tmp_path, environ={}))
+    assert (found.code[:3], found.where.line) == ("HR3", 2)
+    assert found.what.startswith("source 'events': ")
+
+
+def test_a_misspelt_input_gets_the_nearest_name(tmp_path):
+    (tmp_path / "p.py").write_text(
+        "import headrace as hr\nevents = hr.source.rate()\n\n@hr.query(sink=hr.sink.console())\ndef q(evnts): ...\n"
+    )
+    found = next(structure(load(tmp_path, environ={})))
+    assert (found.code, found.where.line, found.fix) == ("HR250", 4, "did you mean 'events'?")
+
+
+def test_a_cycle_is_told_as_a_way_round(tmp_path):
+    (tmp_path / "headrace.yml").write_text(BASE + "views: {a: TABLE b, b: TABLE c, c: TABLE a}\n")
+    (cycle,) = [found for found in structure(load(tmp_path, environ={})) if found.code == "HR251"]
+    assert "a -> b -> c -> a" in cycle.what
+
+
+@pytest.mark.parametrize(
+    ("schema", "columns"),
+    [
+        ("a INT, b STRUCT<c: INT, d: ARRAY<STRING>>, `e f` DECIMAL(10, 2) COMMENT 'x, y'", ("a", "b", "e f")),
+        ("a: INT, b: STRING", ("a", "b")),
+        ('{"type": "struct"}', ()),
+        ("", ()),
+    ],
+)
+def test_a_schemas_columns_are_its_top_level_names(schema, columns):
+    assert columns_of(schema) == columns
+
+
+def test_no_jvm_and_no_pyspark_is_needed(tmp_path):
+    (tmp_path / "headrace.yml").write_text(BASE)
+    program = (
+        "import sys; from headrace.load import load; from headrace.check.structure import structure\n"
+        "print(list(structure(load('.'))), {'pyspark', 'pandas'} & set(sys.modules))"
+    )
+    done = run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] set()"

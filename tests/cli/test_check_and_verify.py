@@ -1,0 +1,91 @@
+"""`headrace check` and `headrace verify` on what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from headrace.cli import main
+from headrace.cli.view.verdict import difference_table, figures, sentence
+from headrace.demo.starter import write_project
+from headrace.verify import Difference, Verdict
+
+pytestmark = pytest.mark.plain
+
+
+@pytest.fixture
+def phones(tmp_path: Path) -> Path:
+    write_project(tmp_path / "phones", event_files=1)
+    return tmp_path / "phones"
+
+
+def test_with_json_findings_and_guarantees_are_data(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-C", str(phones), "--no-spark", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["findings"] == []
+    assert told["guarantees"]["action_counts"]["level"] == "exactly once"
+
+
+def test_every_fault_of_a_project_is_told_with_its_line(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = phones / "pipeline.py"
+    pipeline.write_text(pipeline.read_text().replace("format=", "fromat=").replace("(events:", "(event:"))
+    assert main(["check", "-C", str(phones), "--no-spark"]) == 1
+    told = capsys.readouterr().err
+    assert told.count("pipeline.py:") >= 2
+    assert "format" in told
+    assert "'events'" in told
+
+
+@pytest.mark.parametrize("command", ["run", "verify"])
+def test_a_misspelt_query_gets_the_nearest_names(
+    command: str, phones: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "action_count", "-C", str(phones)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("headrace HR091: there is no query 'action_count' in the project 'phones'")
+    assert "did you mean 'action_counts'?" in told
+
+
+WRONG = Verdict(
+    query="action_counts",
+    batch=41,
+    state="wrong",
+    rows_read=120_000,
+    rows_expected=500,
+    rows_actual=501,
+    rows_late=3,
+    different=1,
+    unexpected=1,
+    seconds=2.0,
+    differences=(
+        Difference(
+            kind="different",
+            key={"action": "open", "hour": "2026-01-01 02:00:00"},
+            expected={"action": "open", "hour": "2026-01-01 02:00:00", "count": 17},
+            actual={"action": "open", "hour": "2026-01-01 02:00:00", "count": 18},
+        ),
+        Difference(kind="unexpected", key={"action": "[red]"}, expected=None, actual={"action": "[red]"}),
+    ),
+)
+
+
+def test_a_verdict_is_a_sentence_and_its_figures() -> None:
+    assert sentence(WRONG).startswith("action_counts, up to batch 41: prefix integrity: broken: ")
+    assert figures(WRONG) == (
+        "120,000 rows read, 500 rows expected, 501 rows in the sink, 0 pending, 3 late; 2.0 s, 60,000 rows/s"
+    )
+    assert "prefix integrity: holds" in sentence(Verdict(query="q", batch=3, state="equal"))
+
+
+def test_rows_that_differ_are_a_table_with_both_sides() -> None:
+    console = Console(width=120, record=True, markup=False)
+    with console.capture() as shown:
+        console.print(difference_table(WRONG))
+    text = " ".join(shown.get().split())
+    assert "the first 2 of 2 differing rows" in text
+    assert "count=17" in text
+    assert "count=18" in text
+    assert "action=[red]" in text

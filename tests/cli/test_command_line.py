@@ -1,0 +1,146 @@
+"""The command line as a person meets it: help, misspelt words, exit codes, crashes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from headrace.cli import main
+from headrace.cli.entry import COMMANDS
+from headrace.errors import Finding, ProjectError
+
+pytestmark = pytest.mark.plain
+
+OPTIONS = {
+    "init": ["NAME", "--sql", "--json"],
+    "demo": ["DIR", "--seconds", "--target", "--json"],
+    "check": ["--no-spark", "--project", "-C", "--target", "--json"],
+    "run": ["QUERY", "--once", "--available-now", "--trigger", "--project", "-C", "--target", "--json"],
+    "status": ["--watch", "--project", "-C", "--target", "--json"],
+    "verify": ["QUERY", "--project", "-C", "--target", "--json"],
+}
+
+
+def test_help_names_every_command_in_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in OPTIONS)
+    assert {command.name for command in COMMANDS} == set(OPTIONS)
+    assert "..." not in shown.split("Commands:")[1]
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_the_help_of_a_command_names_its_options(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [option for option in OPTIONS[command] if option not in shown] == []
+
+
+def test_help_needs_neither_spark_nor_rich_nor_pandas() -> None:
+    script = "import sys; from headrace.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "click" in loaded
+    assert not loaded & {"pyspark", "rich", "pandas", "pyarrow"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["rum"], "did you mean 'run'?"),
+        (["run", "--avalable-now"], "did you mean '--available-now'?"),
+        (["run", "--once", "--available-now"], "--once and --available-now exclude each other"),
+        (["run", "--trigger", "soon"], "there is no trigger 'soon'"),
+        (["run", "--trigger", "5 fortnights"], "'5 fortnights' is no length of time"),
+        (["init"], "missing argument 'NAME'"),
+        (["status", "--watch", "often"], "'often' is not a valid"),
+        (["demo", "x", "--seconds", "1"], "1.0 is not in the range"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_used_wrongly_is_named_with_a_way_out(
+    arguments: list[str], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("headrace HR090: ")
+    assert what in told.err
+    assert "\n  fix: " in told.err
+
+
+def test_with_json_an_error_is_one_line_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--once", "--available-now", "--json"]) == 2
+    told = capsys.readouterr()
+    line = json.loads(told.out)
+    assert (line["event"], line["exit_code"], line["findings"][0]["code"]) == ("error", 2, "HR090")
+    assert told.err == ""
+
+
+@pytest.mark.parametrize("command", ["check", "run", "status", "verify"])
+def test_a_directory_without_a_project_is_a_finding(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "-C", str(tmp_path)]) == 1
+    assert " HR1" in capsys.readouterr().err
+
+
+def raises(fault: BaseException) -> click.Command:
+    @click.command("explode")
+    def explode() -> None:
+        raise fault
+
+    return explode
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (ProjectError(Finding(code="HR100", what="[red]wrong[/red]")), 1),
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+        (RuntimeError("secret plans"), 2),
+    ],
+    ids=["a foreseen error", "Ctrl-C", "an aborted question", "an unforeseen error"],
+)
+def test_every_end_has_its_code_and_none_a_stack_trace(
+    fault: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from headrace.cli.entry import headrace
+
+    monkeypatch.setitem(headrace.commands, "explode", raises(fault))
+    assert main(["explode"]) == code
+    told = capsys.readouterr()
+    assert "Traceback" not in told.err + told.out
+    if isinstance(fault, ProjectError):
+        assert told.err == "headrace HR100: [red]wrong[/red]\n"
+
+
+def test_an_unforeseen_error_leaves_a_crash_log_beside_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from headrace.cli.entry import headrace
+
+    (tmp_path / ".headrace").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(headrace.commands, "explode", raises(RuntimeError("the reason")))
+    assert main(["explode"]) == 2
+    (log,) = (tmp_path / ".headrace").glob("headrace-crash-*.log")
+    told = capsys.readouterr().err
+    assert f"'{log}'" in told
+    assert told.startswith("headrace HR999: ")
+    assert "report it" in told
+    assert "RuntimeError: the reason" in log.read_text()
+    assert "command: headrace explode" in log.read_text()
+
+
+def test_python_m_headrace_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "headrace", "chek"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == "headrace HR090: there is no command 'chek'\n  fix: did you mean 'check'?\n"

@@ -1,0 +1,302 @@
+"""What a run shows: tables, bars, plain lines and JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from headrace.cli.view import view_for
+from headrace.cli.view.bars import Bars, backlog_at_start
+from headrace.cli.view.figures import left, number, sentence, size_of, took
+from headrace.cli.view.json_lines import JsonLines
+from headrace.cli.view.lines import Lines
+from headrace.cli.view.live import LiveTable
+from headrace.cli.view.show import LiveShow, PlainShow, panel
+from headrace.cli.view.tables import Row, live_table, status_table
+from headrace.contract import Backlog
+from headrace.demo.flow import Tally
+from headrace.demo.starter import write_project
+from headrace.errors import Finding
+from headrace.history import QueryStatus
+from headrace.model.layout import QueryLayout
+from headrace.progress import BatchRecord
+from headrace.run.result import Outcome, RunResult
+
+pytestmark = pytest.mark.plain
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+RECORD = BatchRecord(
+    query="clicks",
+    run_id="r",
+    batch=23,
+    at=NOON,
+    rows=4000,
+    input_rate=4100.0,
+    processed_rate=22222.2,
+    duration_ms=180,
+    watermark=NOON - timedelta(hours=2),
+    state_rows=120,
+    backlog=Backlog(count=3, unit="files", bytes=1_500_000),
+)
+FAULT = Finding(code="HR602", what="it broke", fix="mend it")
+FAILED = Outcome(query="clicks", state="failed", finding=FAULT, batches=3, rows=12_000)
+STATUS = QueryStatus(
+    query="clicks",
+    state="killed",
+    pid=1,
+    run=2,
+    generation=1,
+    mode="update",
+    trigger="every 1 second",
+    sink="sqlite",
+    batch=23,
+    rows_total=92_000,
+    input_rate=4100.0,
+    processed_rate=22222.2,
+    watermark=NOON,
+    batch_ms=180,
+    state_rows=120,
+    backlog=None,
+    restarts=4,
+    error=None,
+    verdict=None,
+    started=NOON,
+    last_seen=NOON,
+)
+
+
+def rendered(thing: Any, width: int = 160) -> str:
+    console = Console(width=width, markup=False, highlight=False)
+    with console.capture() as shown:
+        console.print(thing)
+    return shown.get()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (number(1234567), "1,234,567"),
+        (number(None), "-"),
+        (took(180), "180 ms"),
+        (took(2500), "2.5 s"),
+        (took(200_000), "3 min 20 s"),
+        (left(Backlog(count=1, unit="files")), "1 file"),
+        (left(Backlog(count=3, unit="files", bytes=1_500_000)), "3 files (1.5 MB)"),
+        (size_of(999), "999 B"),
+    ],
+)
+def test_figures_are_short(text: str, value: str) -> None:
+    assert text == value
+
+
+def test_a_batch_is_one_line() -> None:
+    assert sentence(RECORD) == (
+        "clicks batch 23: 4,000 rows, 22,222 rows/s, 180 ms, watermark 2026-01-01 10:00:00, state 120 rows,"
+        " backlog 3 files (1.5 MB)"
+    )
+    bare = replace(RECORD, watermark=None, state_rows=None, backlog=None)
+    assert sentence(bare, batches=3, rows=9) == "clicks batches 21 to 23: 9 rows, 22,222 rows/s, 180 ms"
+
+
+def test_the_live_table_shows_each_query_with_its_last_batch() -> None:
+    row = Row(query="clicks")
+    row.take(replace(RECORD, batch=22))
+    row.take(RECORD)
+    shown = rendered(live_table([row, Row(query="[red]taps")]))
+    clicks = next(line for line in shown.splitlines() if line.lstrip().startswith("clicks"))
+    assert clicks.split() == (
+        [
+            "clicks",
+            "running",
+            "23",
+            "8,000",
+            "22,222",
+            "180",
+            "ms",
+            "2026-01-01",
+            "10:00:00",
+            "120",
+            "3",
+            "files",
+            "(1.5",
+            "MB)",
+        ]
+    )
+    assert "[red]taps" in shown
+
+
+def test_the_status_table_shows_what_never_ran_too() -> None:
+    shown = rendered(status_table(["clicks", "taps"], [STATUS])).splitlines()
+    clicks = next(line for line in shown if line.lstrip().startswith("clicks"))
+    assert clicks.split()[1:4] == ["killed", "23", "92,000"]
+    assert "4" in clicks.split()
+    assert any(line.lstrip().startswith("taps") and "never started" in line for line in shown)
+
+
+class Clock:
+    """A clock that is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_plain_lines_come_once_a_second_and_leave_no_row_out(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    with Lines(clock) as lines:
+        for batch in range(10):
+            clock.now = batch * 0.4
+            lines.progressed(replace(RECORD, batch=batch, rows=10))
+        lines.ended(replace(FAILED, state="stopped", finding=None))
+    told = capsys.readouterr()
+    assert told.out == ""
+    batches = [line.split("clicks ", 1)[1].split(" rows,")[0] for line in told.err.splitlines()[:-1]]
+    assert batches == [
+        "batch 0: 10",
+        "batches 1 to 3: 30",
+        "batches 4 to 6: 30",
+        "batches 7 to 9: 30",
+    ]
+
+
+def test_plain_lines_never_lose_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    with Lines(Clock()) as lines:
+        lines.progressed(RECORD)
+        lines.progressed(replace(RECORD, batch=24))
+        lines.ended(FAILED)
+        lines.note(Finding(code="HR680", what="it falls behind", severity="warning"))
+    told = capsys.readouterr().err
+    assert "clicks batch 24" in told
+    assert "headrace HR602: it broke\n  fix: mend it\n" in told
+    assert "headrace HR680 (warning): it falls behind\n" in told
+
+
+def test_every_json_line_is_an_object_and_the_last_is_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    with JsonLines() as lines:
+        lines.progressed(RECORD)
+        lines.note(FAULT)
+        lines.ended(FAILED)
+    lines.summary(RunResult(outcomes=(FAILED,)))
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in told] == ["batch", "note", "ended", "result"]
+    assert BatchRecord.from_dict({key: value for key, value in told[0].items() if key != "event"}) == RECORD
+    assert told[-1]["exit_code"] == 1
+    assert told[-1]["outcomes"][0]["finding"]["code"] == "HR602"
+
+
+def test_a_reader_that_goes_away_stops_the_run_as_sigterm_does() -> None:
+    script = (
+        "import signal; from tests.cli.test_views import *\n"
+        "asked = []; signal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
+        "lines = JsonLines(); lines.progressed(RECORD); input()\n"
+        "for _ in range(3): lines.progressed(RECORD)\n"
+        "raise SystemExit(40 + len(asked))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["batch"] == 23
+    process.stdout.close()
+    process.stdin.write(b"go\n")
+    process.stdin.close()
+    assert process.wait(timeout=30) == 41
+
+
+@pytest.mark.parametrize(("ends", "view"), [(True, Bars), (False, LiveTable)], ids=["bars", "table"])
+def test_a_terminal_gets_bars_when_there_is_an_end_and_a_table_when_there_is_none(
+    ends: bool, view: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headrace.api import load
+
+    write_project(tmp_path / "phones")
+    project = load(tmp_path / "phones")
+    assert isinstance(view_for(project, ends=ends, as_json=False), Lines)
+    assert isinstance(view_for(project, ends=ends, as_json=True), JsonLines)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(view_for(project, ends=ends, as_json=False), view)
+
+
+def test_the_live_table_lets_failures_scroll_by_and_the_summary_is_on_stdout(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    console = Console(width=160, stderr=True, force_terminal=True, markup=False, highlight=False)
+    with LiveTable(console) as live:
+        live.progressed(RECORD)
+        live.ended(FAILED)
+        assert "failed" in rendered(live.table())
+    live.summary(RunResult(outcomes=(FAILED,)))
+    told = capsys.readouterr()
+    assert "headrace HR602: it broke" in told.err
+    assert told.out == "clicks: failed after 3 batches with 12,000 rows (HR602)\n"
+
+
+def test_bars_are_as_long_as_what_the_sources_hold_at_the_start(tmp_path: Path) -> None:
+    from headrace.api import load
+
+    write_project(tmp_path / "phones", event_files=5)
+    project = load(tmp_path / "phones")
+    query = project.queries["action_counts"]
+    layout = QueryLayout(project.storage, query.name)
+    waiting = backlog_at_start(project, query, layout)
+    assert waiting is not None
+    assert (waiting.count, waiting.unit) == (5, "files")
+    console = Console(width=160, force_terminal=True, markup=False, highlight=False)
+    with console.capture(), Bars(project, console) as bars:
+        bars.started(query, layout)
+        bars.progressed(replace(RECORD, query=query.name, backlog=Backlog(count=2, unit="files")))
+        (task,) = bars._progress.tasks
+        assert (task.completed, task.total) == (3, 5)
+        assert task.fields["figures"] == "batch 23, 4,000 rows, 22,222 rows/s, 180 ms, 2 files left"
+        bars.ended(Outcome(query=query.name, state="finished"))
+        assert task.finished
+
+
+TALLY = Tally(landed=61_000, rows=44_000, batches=2, starts=2, state="running", last=RECORD)
+
+
+def test_the_panel_of_the_demo_shows_every_figure() -> None:
+    shown = rendered(panel(TALLY))
+    for name, value in (
+        ("rows landed", "61,000"),
+        ("rows in", "44,000"),
+        ("batch", "23"),
+        ("rows/s", "22,222"),
+        ("batch time", "180 ms"),
+        ("watermark", "2026-01-01 10:00:00"),
+        ("state rows", "120"),
+        ("backlog", "3 files (1.5 MB)"),
+    ):
+        assert f"{name} " in shown
+        assert value in shown
+    assert "driver running, start 2" in shown
+
+
+@pytest.mark.parametrize("show", [PlainShow, LiveShow], ids=["lines", "panel"])
+def test_the_demo_tells_the_same_with_and_without_a_terminal(
+    show: type[PlainShow], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with show() as audience:
+        audience.says("driver killed with SIGKILL at batch 23; starting it again")
+        audience.types(["verify", "action_counts"])
+        audience.result(["action", "count"], [("open", 17)])
+    audience.ends(0, ["cd demo"])
+    told = capsys.readouterr().out
+    for words in ("driver killed with SIGKILL at batch 23", "$ headrace verify action_counts", "17", "next, type:"):
+        assert words in told

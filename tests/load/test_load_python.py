@@ -1,0 +1,184 @@
+"""Python files declare things by decorators and assignment; their faults are findings, never stack traces."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from headrace.errors import NOWHERE, ProjectError
+from headrace.load import load, project_modules
+
+pytestmark = pytest.mark.plain
+
+PIPELINE = '''\
+import headrace as hr
+
+events = hr.source.files("landing/events", format="json",
+                         schema="phone_id STRING, time TIMESTAMP, action STRING",
+                         watermark=("time", "2 hours"))
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="action_counts", key=["action", "hour"]),
+          mode="update", trigger=hr.every("5 seconds"))
+def action_counts(events):
+    """How many actions of each kind
+    happened in each hour.
+
+    More about it.
+    """
+    return events
+'''
+
+YAML = """\
+sources:
+  events:
+    files: {path: landing/events, format: json, schema: "phone_id STRING, time TIMESTAMP, action STRING"}
+    watermark: {column: time, delay: 2 hours}
+queries:
+  action_counts:
+    description: How many actions of each kind happened in each hour.
+    sql: queries/action_counts.sql
+    mode: update
+    trigger: {every: 5 seconds}
+    sink: {sqlite: {path: out.db, table: action_counts, key: [action, hour]}}
+"""
+
+SQL = "SELECT action, window.start AS hour, count(*) AS count FROM events GROUP BY action, window(time, '1 hour')"
+
+
+@pytest.mark.capability("MODEL-01")
+def test_both_forms_of_the_example_give_the_same_model(loaded, tmp_path):
+    written = loaded({"headrace.yml": YAML, "queries/action_counts.sql": SQL})
+    (tmp_path / "headrace.yml").unlink()
+    declared = loaded({"pipeline.py": PIPELINE})
+
+    def bare(project):
+        query = project.queries["action_counts"]
+        return (
+            {name: replace(source, where=NOWHERE) for name, source in project.sources.items()},
+            replace(query, where=NOWHERE, transform=query.transform.inputs),
+            (project.name, project.root, replace(project.target, where=NOWHERE)),
+        )
+
+    assert bare(declared) == bare(written)
+
+
+def test_everything_knows_its_file_and_line(loaded):
+    project = loaded({"pipeline.py": PIPELINE})
+    assert str(project.sources["events"].where) == "pipeline.py:3"
+    assert str(project.queries["action_counts"].where) == "pipeline.py:7"
+
+
+def test_both_forms_live_in_one_namespace(loaded):
+    yaml = "views: {late: SELECT * FROM events WHERE action = 'late'}\n"
+    python = PIPELINE + "\n@hr.query(sink=hr.sink.console())\ndef all_late(late): return late\n"
+    project = loaded({"headrace.yml": yaml, "pipeline.py": python})
+    assert project.sources_of(project.queries["all_late"]) == (project.sources["events"],)
+
+
+def test_one_name_in_both_forms_is_told_with_both_places(faults):
+    (finding,) = faults({"headrace.yml": "views: {events: SELECT 1}\n", "pipeline.py": PIPELINE})
+    assert (finding.code, str(finding.where)) == ("HR109", "pipeline.py:3")
+    assert "headrace.yml:1" in finding.what
+
+
+def test_variables_in_options_are_filled_in_at_load(loaded):
+    python = PIPELINE.replace('"landing/events"', '"${ROOT}/in"')
+    assert loaded({"p.py": python}, environ={"ROOT": "/data"}).sources["events"].connector.path == "/data/in"
+
+
+def test_a_file_imports_another_and_each_runs_once(loaded):
+    files = {
+        "a_uses.py": "import headrace as hr\nfrom common import events, runs\n"
+        "@hr.view\ndef v(events, spark): return events\n",
+        "common.py": "import headrace as hr\nevents = hr.source.rate()\nruns = [1]\n"
+        "import sys; sys.runs_of_common = getattr(sys, 'runs_of_common', 0) + 1\n",
+    }
+    sys.runs_of_common = 0
+    project = loaded(files)
+    assert sys.runs_of_common == 1
+    assert list(project.sources) == ["events"]
+    assert str(project.sources["events"].where) == "common.py:2"
+    body = project.views["v"].transform
+    assert (body.inputs, body.wants_spark) == (("events",), True)
+    assert {module.__file__ for module in project_modules(project.root)} == {
+        str(project.root / "a_uses.py"),
+        str(project.root / "common.py"),
+    }
+
+
+def test_a_second_load_sees_what_was_changed(loaded):
+    files = {"p.py": "import headrace as hr\nimport shared\nx = hr.source.rate(rows_per_second=shared.n)\n"}
+    assert loaded({**files, "shared.py": "n = 1\n"}).sources["x"].connector.rows_per_second == 1
+    assert loaded({**files, "shared.py": "n = 2\n"}).sources["x"].connector.rows_per_second == 2
+
+
+def test_dataclasses_of_a_project_work_after_the_load(loaded):
+    python = PIPELINE + "\nfrom __future__ import annotations\n"
+    python = "from __future__ import annotations\nimport dataclasses\n" + PIPELINE
+    python += "\n@dataclasses.dataclass\nclass Row:\n    a: dataclasses.InitVar[int]\n"
+    module = sys.modules[loaded({"p.py": python}).queries["action_counts"].transform.function.__module__]
+    assert module.Row(1)
+
+
+def test_names_of_tests_and_data_generators_are_not_run(loaded, tmp_path):
+    files = dict.fromkeys(("test_p.py", "conftest.py", "_x.py", "setup.py"), "import headrace\nraise ValueError\n")
+    assert loaded({**files, "generator.py": "raise ValueError\n", "p.py": PIPELINE}).queries
+
+
+def test_only_the_modules_named_are_run(loaded):
+    files = {"headrace.yml": "modules: p.py\n", "p.py": PIPELINE, "other.py": "import headrace\nraise ValueError\n"}
+    assert list(loaded(files).queries) == ["action_counts"]
+
+
+@pytest.mark.parametrize(
+    ("last", "line", "said"),
+    [
+        ("1 / 0", 2, "ZeroDivisionError: division by zero"),
+        ("import no_such_package", 2, "No module named 'no_such_package'"),
+        ("def f(:", 2, "SyntaxError"),
+        ("raise SystemExit(3)", 2, "SystemExit: 3"),
+        ("import json; json.loads('{')", 2, "JSONDecodeError"),
+        ("load = __import__('headrace').load('.')", 2, "loads it"),
+        ("s = headrace.sink.console()\n@headrace.query(sink=s)\ndef q(): ...\nq.start(None)", 3, "is started"),
+    ],
+    ids=["error", "missing package", "syntax", "exit", "error in a library", "loads itself", "starts itself"],
+)
+def test_an_exception_is_a_finding_at_the_users_line(faults, last, line, said):
+    (finding,) = faults({"p.py": f"import headrace\n{last}\n"})
+    assert str(finding.where) == f"p.py:{line}"
+    assert said in finding.what
+    assert "\n" not in finding.what
+
+
+def test_a_fault_within_an_imported_file_is_told_there(faults):
+    found = faults({"p.py": "import headrace\nfrom lib.tools import x\n", "lib/tools.py": "\n\nx = missing\n"})
+    assert [(str(finding.where), finding.code) for finding in found] == [("lib/tools.py:3", "HR114")]
+
+
+def test_a_single_file_is_a_project(write):
+    root = write({"pipeline.py": PIPELINE, "other.py": "import headrace\nraise ValueError\n"})
+    assert list(load(root / "pipeline.py", environ={}).queries) == ["action_counts"]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "Python files (found: none)"),
+        ({"a.py": "x = 1\n"}, "found: a.py"),
+        ({"a.py": "import headrace\n"}, "found: a.py"),
+    ],
+)
+def test_a_directory_without_a_project_says_what_was_looked_for(write, files, said):
+    with pytest.raises(ProjectError) as caught:
+        load(write(files))
+    (finding,) = caught.value.findings
+    assert finding.code == "HR100"
+    assert said in finding.what
+    assert "headrace.yml" in finding.what
+
+
+def test_a_path_that_does_not_exist_is_told(tmp_path):
+    with pytest.raises(ProjectError, match="does not exist"):
+        load(tmp_path / "nowhere")

@@ -1,0 +1,111 @@
+"""Targets, variables and secrets of a project."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.plain
+
+BASE = """\
+storage: base
+spark: {a: 1, b: true}
+sources:
+  events:
+    files: {path: "${DATA:-in}", format: text}
+queries:
+  q:
+    select: SELECT * FROM events
+    sink: {files: {path: "$${kept}/${OUT}"}}
+targets:
+  staging: {vars: {OUT: "from-${LETTER}"}, spark: {b: false}}
+  prod: {master: "spark://one:7077", storage: "/var/lib/headrace", vars: {OUT: "${PROD_OUT}"}}
+"""
+
+
+def test_the_first_target_is_taken_where_none_is_named_dev(loaded):
+    target = loaded(BASE, environ={"LETTER": "x"}).target
+    assert (target.name, target.storage, dict(target.spark)) == ("staging", "base", {"a": "1", "b": "false"})
+
+
+def test_a_target_is_chosen_by_argument_then_by_the_environment(loaded):
+    environ = {"PROD_OUT": "p", "LETTER": "x", "HEADRACE_TARGET": "prod"}
+    assert loaded(BASE, environ=environ).target.master == "spark://one:7077"
+    assert loaded(BASE, "staging", environ=environ).target.master is None
+    assert loaded(BASE.replace("staging:", "dev:"), environ={"LETTER": "x"}).target.name == "dev"
+
+
+@pytest.mark.parametrize(("target", "environ"), [("prd", {}), (None, {"HEADRACE_TARGET": "prd"})])
+def test_an_unknown_target_is_told_with_the_nearest(faults, target, environ):
+    found = {finding.code: finding for finding in faults(BASE, target, environ={"OUT": "x", **environ})}
+    assert "'prod'" in found["HR108"].fix
+
+
+def test_a_project_without_targets_is_seen_from_dev(loaded, faults):
+    text = BASE[: BASE.index("targets:")]
+    assert loaded(text, "dev", environ={"OUT": "x"}).target.name == "dev"
+    assert faults(text, "prod", environ={"OUT": "x"})[0].code == "HR108"
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [({"LETTER": "x"}, "from-x"), ({"LETTER": "x", "OUT": "env"}, "env")],
+    ids=["the target's vars", "the environment first"],
+)
+def test_variables_come_from_the_environment_then_the_target(loaded, tmp_path, environ, path):
+    assert loaded(BASE, environ=environ).queries["q"].sink.path == str(tmp_path / "${kept}" / path)
+
+
+def test_variables_come_from_the_env_file_last(loaded):
+    files = {"headrace.yml": BASE, ".env": "# words\nexport LETTER='f'\nDATA=/d # words\nOUT=no\n"}
+    project = loaded(files)
+    assert project.queries["q"].sink.path.endswith("from-f")
+    assert project.sources["events"].connector.path == "/d"
+
+
+def test_an_unset_variable_is_told_with_every_place_searched(faults):
+    (finding,) = faults(BASE, "prod", environ={"PRD_OUT": "x"})[:1]
+    assert (finding.code, str(finding.where)) == ("HR105", "headrace.yml:9")
+    (finding,) = [finding for finding in faults(BASE, "prod", environ={"PRD_OUT": "x"}) if "PROD_OUT" in finding.what]
+    assert (finding.code, str(finding.where)) == ("HR105", "headrace.yml:12")
+    for place in ("the environment", "vars of target 'prod'", ".env (no such file)"):
+        assert place in finding.what
+    assert "'PRD_OUT'" in finding.fix
+
+
+@pytest.mark.parametrize("text", ["${1A}", "${}", "${OUT", "${a b}"])
+def test_a_malformed_reference_is_refused(faults, text):
+    (finding,) = faults(BASE.replace("${DATA:-in}", text), environ={"LETTER": "x"})
+    assert (finding.code, str(finding.where)) == ("HR107", "headrace.yml:5")
+
+
+def test_a_secret_comes_from_a_file(loaded, tmp_path):
+    files = {"headrace.yml": BASE.replace("${DATA:-in}", "/d/${file:secret.txt}"), "secret.txt": "hunter22\n"}
+    project = loaded(files, environ={"LETTER": "x"})
+    assert project.sources["events"].connector.path == "/d/hunter22"
+    assert project.redacted("cannot read /d/hunter22") == "cannot read /d/${file:secret.txt}"
+    assert "hunter22" not in repr(project.secrets.values())
+
+
+def test_a_secret_file_that_is_not_there_is_told(faults):
+    (finding,) = faults(BASE.replace("${DATA:-in}", "${file:/no/secret}"), environ={"LETTER": "x"})
+    assert finding.code == "HR106"
+    assert "/no/secret" in finding.what
+
+
+SECRETS = {
+    "by its name": ("DB_PASSWORD", "hunter22"),
+    "by its look": ("DB", "postgresql://me:hunter22@db/x"),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), SECRETS.values(), ids=SECRETS)
+@pytest.mark.parametrize(
+    "place",
+    ["mode: ${S}", "trigger: ${S}", "sink: ${S}", "sql: ${S}", "sink: {files: {path: x, format: ${S}}}"],
+)
+def test_no_message_shows_a_secret(faults, name, value, place):
+    query = f"queries: {{q: {{{place}, select: SELECT 1}}}}\nname: [1]\n"
+    query = query.replace("${S}", "'${" + name + "}'")
+    text = "\n".join(str(finding) for finding in faults(query, environ={name: value}))
+    assert "HR104" in text
+    assert "hunter22" not in text

@@ -1,0 +1,81 @@
+"""Every source holds what it claims, shown by real streams."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.sources.files import Files
+from headrace.sources.rate import Rate
+from headrace.sources.rate_micro_batch import RateMicroBatch
+from headrace.testing.conformance import SourceConformance
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "a INT, b STRING, t TIMESTAMP, inner STRUCT<x: INT, y: ARRAY<STRING>>"
+
+
+def land(home: Path, name: str, *lines: str) -> Path:
+    """Put a file into place at once, under a name that must survive every encoding on its way."""
+    unfinished = home.parent / f"unfinished-{home.name}"
+    unfinished.write_text("".join(line + "\n" for line in lines))
+    home.mkdir(parents=True, exist_ok=True)
+    return unfinished.rename(home / name)
+
+
+def record(number: int) -> str:
+    inner = {"x": number, "y": ["p", None]}
+    return json.dumps({"a": number, "b": f"é{number}", "t": f"2024-01-01T00:00:{number:02}.123456Z", "inner": inner})
+
+
+class TestFiles(SourceConformance):
+    def make(self, home: Path) -> Files:
+        return Files(path=str(home), format="json", schema=SCHEMA, max_files_per_trigger=1)
+
+    def feed(self, home: Path, step: int) -> None:
+        land(home, f"step {step} 100%+é%20.json", record(step), record(step + 10))
+
+
+class TestFilesThatSetAside(TestFiles):
+    def make(self, home: Path) -> Files:
+        return Files(path=str(home), format="json", schema=SCHEMA, max_files_per_trigger=1, on_bad_row="quarantine")
+
+    def feed(self, home: Path, step: int) -> None:
+        land(home, f"step {step} 100%+é%20.json", record(step), record(step + 10), '{"a": ')
+
+    def spoil(self, home: Path) -> None:
+        """Each step has a bad row already."""
+
+
+class TestFilesThatAreDeleted(TestFiles):
+    def make(self, home: Path) -> Files:
+        return Files(path=str(home), format="json", schema=SCHEMA, max_files_per_trigger=1, clean_source="delete")
+
+
+class TestFilesThatAreArchived(TestFiles):
+    def make(self, home: Path) -> Files:
+        archive = home.parent / "archive"
+        return Files(
+            path=str(home),
+            format="json",
+            schema=SCHEMA,
+            max_files_per_trigger=1,
+            clean_source="archive",
+            source_archive_dir=str(archive),
+        )
+
+
+class TestRate(SourceConformance):
+    def make(self, home: Path) -> Rate:
+        return Rate(rows_per_second=7, ramp_up_time="3s", num_partitions=2)
+
+    def feed(self, home: Path, step: int) -> None:
+        time.sleep(0 if step == 0 else 1.5)
+
+
+class TestRateMicroBatch(SourceConformance):
+    def make(self, home: Path) -> RateMicroBatch:
+        return RateMicroBatch(rows_per_batch=7, num_partitions=2, start_timestamp=1500, advance_millis_per_batch=250)

@@ -1,0 +1,120 @@
+"""Connectors are built from options, or every fault of the options is told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
+from typing import Literal
+
+import pytest
+
+from headrace import registry
+from headrace.errors import EnvironmentFault, Where
+
+pytestmark = pytest.mark.plain
+
+HERE = Where(file="headrace.yml", line=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gauge:
+    """A connector with an option of every type."""
+
+    path: str
+    table: str = "t"
+    key: tuple[str, ...] = ()
+    limit: int | None = None
+    ratio: float = 1.0
+    header: bool = False
+    size: int | str | None = None
+    on_bad: Literal["fail", "drop"] = "fail"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.table == "forbidden":
+            raise ValueError("this table is forbidden")
+
+
+@pytest.fixture(autouse=True)
+def gauge(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {
+        "gauge": EntryPoint("gauge", f"{__name__}:Gauge", "headrace.sinks"),
+        "absent": EntryPoint("absent", "no_such_package:Absent", "headrace.sinks"),
+    }
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+    monkeypatch.setattr(registry, "_entries", lambda kind: entries)
+
+
+BUILT = {
+    "a list for a tuple": ({"key": ["a", "b"]}, "key", ("a", "b")),
+    "a text for a number": ({"limit": "5"}, "limit", 5),
+    "a whole number for a number": ({"ratio": 2}, "ratio", 2.0),
+    "truth": ({"header": "true"}, "header", True),
+    "a choice": ({"on_bad": "drop"}, "on_bad", "drop"),
+    "either": ({"size": "unlimited"}, "size", "unlimited"),
+    "a mapping": ({"options": {"a": "b"}}, "options", {"a": "b"}),
+}
+
+
+@pytest.mark.parametrize(("options", "name", "value"), BUILT.values(), ids=BUILT)
+def test_options_take_their_declared_types(options, name, value):
+    built, findings = registry.build("sink", "gauge", {"path": "x", **options}, HERE)
+    assert findings == []
+    assert getattr(built, name) == value
+
+
+FAULTS = {
+    "misspelt": ({"pth": "x", "path": "y"}, ["HR111"], "'path'"),
+    "missing": ({}, ["HR112"], "give 'path'"),
+    "no number": ({"path": "x", "limit": "many"}, ["HR113"], ""),
+    "truth for a whole number": ({"path": "x", "limit": True}, ["HR113"], ""),
+    "truth for a number": ({"path": "x", "ratio": False}, ["HR113"], ""),
+    "truth for one of two": ({"path": "x", "size": True}, ["HR113"], ""),
+    "a number for a text": ({"path": 5}, ["HR113"], ""),
+    "no choice": ({"path": "x", "on_bad": "skip"}, ["HR113"], ""),
+    "a text for a list": ({"path": "x", "key": "a"}, ["HR113"], ""),
+    "refused by the connector": ({"path": "x", "table": "forbidden"}, ["HR113"], ""),
+    "many at once": ({"tabl": "x", "limit": "many", "header": "perhaps"}, ["HR111", "HR112", "HR113", "HR113"], ""),
+}
+
+
+@pytest.mark.parametrize(("options", "codes", "fix"), FAULTS.values(), ids=FAULTS)
+def test_every_fault_of_the_options_is_told(options, codes, fix):
+    built, findings = registry.build("sink", "gauge", options, HERE)
+    assert built is None
+    assert sorted(finding.code for finding in findings) == codes
+    assert fix in findings[0].fix
+    assert {finding.where for finding in findings} == {HERE}
+
+
+def test_a_fault_is_told_at_the_options_own_line():
+    there = Where(file="headrace.yml", line=9)
+    _, (finding,) = registry.build("sink", "gauge", {"path": "x", "limit": "many"}, HERE, lines={"limit": there})
+    assert finding.where == there
+
+
+def test_no_message_repeats_a_value():
+    _, findings = registry.build("sink", "gauge", {"path": "x", "limit": "hunter2", "on_bad": "hunter2"}, HERE)
+    assert len(findings) == 2
+    assert "hunter2" not in str(findings)
+
+
+def test_an_option_whose_value_is_not_known_is_not_missing():
+    assert registry.build("sink", "gauge", {"path": ""}, HERE, unresolved={"path"}) == (None, [])
+
+
+def test_an_unknown_connector_is_told_with_the_nearest():
+    built, (finding,) = registry.build("sink", "guage", {}, HERE)
+    assert built is None
+    assert (finding.code, finding.where) == ("HR110", HERE)
+    assert "'gauge'" in finding.fix
+
+
+def test_a_connector_that_cannot_be_imported_says_what_to_install():
+    _, (finding,) = registry.build("sink", "absent", {}, HERE)
+    assert (finding.code, finding.where) == ("HR011", HERE)
+    assert "headrace[absent]" in finding.fix
+    with pytest.raises(EnvironmentFault):
+        registry.connector("sink", "absent")

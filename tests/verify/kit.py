@@ -1,0 +1,155 @@
+"""What the tests of this room share: timelines as files, a small SQLite sink, and a run from first file to last."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.model import AvailableNow, Duration, Project, PythonTransform, Query, Source, Watermark
+from headrace.model.layout import QueryLayout
+from headrace.run.start import start
+from headrace.sources.files import Files
+from headrace.verify import Verdict, verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "time TIMESTAMP, who STRING, value DOUBLE"
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of JSON records, upserted by key; each batch and its number in one transaction."""
+
+    facts: ClassVar[SinkFacts] = SinkFacts(
+        modes=frozenset({"append", "update", "complete"}), transactional=True, idempotent=True, readable_back=True
+    )
+    path: Path
+    key: tuple[str, ...] = ()
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        yield from ()
+
+    def open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path)
+        connection.execute("CREATE TABLE IF NOT EXISTS record (id TEXT UNIQUE, json TEXT)")
+        connection.execute("CREATE TABLE IF NOT EXISTS batch (number INTEGER PRIMARY KEY)")
+        connection.execute("CREATE TABLE IF NOT EXISTS shape (ddl TEXT)")
+        return connection
+
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        with self.open() as connection:
+            connection.execute("DELETE FROM shape")
+            connection.execute("INSERT INTO shape VALUES (?)", (frame.schema.json(),))
+
+    def write(self, writer: Any, run: SinkRun) -> Any:
+        def upsert(rows: DataFrame, number: int) -> None:
+            records = [json.loads(text) for text in rows.toJSON().collect()]
+            with self.open() as connection:
+                if connection.execute("SELECT 1 FROM batch WHERE number = ?", (number,)).fetchone():
+                    return
+                if run.mode == "complete":
+                    connection.execute("DELETE FROM record")
+                for record in records:
+                    identity = json.dumps([record.get(name) for name in self.key]) if self.key else None
+                    connection.execute("INSERT OR REPLACE INTO record VALUES (?, ?)", (identity, json.dumps(record)))
+                connection.execute("INSERT INTO batch VALUES (?)", (number,))
+
+        return writer.foreachBatch(upsert)
+
+    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+        from pyspark.sql.types import StructType
+
+        connection = self.open()
+        schema = StructType.fromJson(json.loads(connection.execute("SELECT ddl FROM shape").fetchone()[0]))
+        lines = [row[0] for row in connection.execute("SELECT json FROM record")]
+        last = connection.execute("SELECT max(number) FROM batch").fetchone()[0]
+        from pyspark.sql import functions as F
+
+        text = spark.createDataFrame([(line,) for line in lines], "json STRING")
+        rows = text.select(F.from_json("json", schema).alias("row")).select("row.*")
+        return Snapshot(rows=rows, batch=last, key=self.key)
+
+    def edit(self, sql: str, *values: Any) -> int:
+        with self.open() as connection:
+            return connection.execute(sql, values).rowcount
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A project of one query `q` over the files of one directory."""
+
+    spark: SparkSession
+    project: Project
+    table: Table
+
+    @property
+    def layout(self) -> QueryLayout:
+        return QueryLayout(self.project.storage, "q")
+
+    def run(self) -> None:
+        """Everything that is there, a file a batch."""
+        running = start(self.project, self.project.queries["q"], self.spark)
+        running.handle.awaitTermination()
+
+    def verify(self) -> Verdict:
+        return verify(self.project, "q", spark=self.spark)
+
+
+def write(folder: Path, batches: Sequence[Sequence[Row]], columns: Sequence[str] = ("time", "who", "value")) -> None:
+    """One file a batch, in order; a time `12:05` is that of 2024-01-01."""
+    folder.mkdir(exist_ok=True)
+    begin = len(list(folder.iterdir()))
+    for index, rows in enumerate(batches, start=begin):
+        path = folder / f"{index:03d}.json"
+        records = [{name: _moment(value) for name, value in zip(columns, row, strict=False)} for row in rows]
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        os.utime(path, (1_700_000_000 + index,) * 2)
+
+
+def scene(
+    spark: SparkSession,
+    home: Path,
+    batches: Sequence[Sequence[Row]],
+    function: Callable[..., DataFrame],
+    *,
+    mode: OutputMode,
+    key: tuple[str, ...] = (),
+    delay: str | None = "10 minutes",
+    schema: str = SCHEMA,
+    columns: Sequence[str] = ("time", "who", "value"),
+) -> Scene:
+    """A project over `batches` that was run to their end."""
+    write(home / "landing", batches, columns)
+    table = Table(path=home / "sink.db", key=key)
+    source = Source(
+        name="events",
+        kind="files",
+        connector=Files(path=str(home / "landing"), format="json", schema=schema, max_files_per_trigger=1),
+        watermark=Watermark(column="time", delay=Duration.parse(delay)) if delay else None,
+    )
+    query = Query(
+        name="q",
+        transform=PythonTransform(function=function, inputs=("events",)),
+        sink=table,
+        sink_kind="table",
+        mode=mode,
+        trigger=AvailableNow(),
+    )
+    project = Project(name="scene", root=home, sources={"events": source}, queries={"q": query})
+    made = Scene(spark, project, table)
+    made.run()
+    return made
+
+
+def _moment(value: Any) -> Any:
+    if isinstance(value, str) and len(value) == 5 and value[2] == ":":
+        return f"2024-01-01 {value}:00"
+    return value

@@ -1,0 +1,169 @@
+"""Rows that Spark drops as late are found exactly, whatever operator drops them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.verify import late_rows
+from tests.verify.kit import scene
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+# The watermark passes 12:50 with the second file and holds for the rows of the fourth.
+LATE_LAST = [
+    [("12:00", "a", 1)],
+    [("13:00", "a", 1)],
+    [("13:00", "b", 1)],
+    [("12:05", "a", 1), ("12:45", "a", 1), ("12:50", "c", 1), ("12:55", "a", 1), ("13:01", "b", 1), (None, "n", 1)],
+]
+
+
+def windows(*sizes: str) -> Callable[..., DataFrame]:
+    def counted(events: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        counts = events.groupBy(F.window("time", *sizes), "who").count()
+        return counts.select("who", F.col("window.start").alias("start"), "count")
+
+    return counted
+
+
+def by_time(events: DataFrame) -> DataFrame:
+    return events.groupBy("time", "who").count()
+
+
+def sessions(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    counts = events.groupBy(F.session_window("time", "5 minutes"), "who").count()
+    return counts.select("who", F.col("session_window.start").alias("start"), "count")
+
+
+def distinct(events: DataFrame) -> DataFrame:
+    return events.dropDuplicates(["who", "time"])
+
+
+def distinct_within(events: DataFrame) -> DataFrame:
+    return events.dropDuplicatesWithinWatermark(["who", "time"])
+
+
+def distinct_pruned(events: DataFrame) -> DataFrame:
+    return events.dropDuplicates(["who"]).select("who")
+
+
+def distinct_counted(events: DataFrame) -> DataFrame:
+    return windows("10 minutes")(events.dropDuplicates(["who", "time"]))
+
+
+def united(events: DataFrame) -> DataFrame:
+    return windows("10 minutes")(events.where("who = 'a'").unionByName(events.where("who <> 'a'")))
+
+
+def by_window_unseen(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return events.groupBy(F.window("time", "10 minutes"), "who").count().select("who", "count")
+
+
+def own_watermark(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    moved = events.withColumn("moment", F.col("time") + F.expr("INTERVAL 1 HOUR")).drop("time")
+    return (
+        moved.withWatermark("moment", "10 minutes")
+        .groupBy(F.window("moment", "10 minutes"), "who")
+        .count()
+        .select("who", F.col("window.start").alias("start"), "count")
+    )
+
+
+def exploded(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    doubled = events.select(F.explode(F.array("who", F.lit("z"))).alias("who"), "time")
+    return windows("10 minutes")(doubled)
+
+
+def chained(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    small = events.groupBy(F.window("time", "5 minutes"), "who").count()
+    large = small.groupBy(F.window(F.window_time("window"), "10 minutes")).agg(F.sum("count").alias("count"))
+    return large.select(F.col("window.start").alias("start"), "count")
+
+
+def count_by_key(events: DataFrame) -> DataFrame:
+    return events.groupBy("who").count()
+
+
+KEYED = ("who", "start")
+CASES: dict[str, tuple[Callable[..., Any], str, tuple[str, ...], str, int, int]] = {
+    # function, mode, key, state, late rows, pending rows
+    "tumbling, update": (windows("10 minutes"), "update", KEYED, "late", 2, 0),
+    "tumbling, append": (windows("10 minutes"), "append", (), "late", 2, 3),
+    "tumbling, complete drops nothing": (windows("10 minutes"), "complete", KEYED, "equal", 0, 0),
+    "sliding, a row late for one window only": (windows("20 minutes", "10 minutes"), "update", KEYED, "late", 3, 0),
+    "plain column": (by_time, "update", ("time", "who"), "late", 3, 0),
+    "plain column, append": (by_time, "append", (), "late", 3, 4),
+    "sessions, append": (sessions, "append", (), "late", 2, 3),
+    "sessions, complete": (sessions, "complete", KEYED, "late", 2, 0),
+    "duplicates with their time": (distinct, "append", (), "late", 3, 0),
+    "duplicates within the watermark": (distinct_within, "append", (), "late", 3, 0),
+    "duplicates whose time is pruned": (distinct_pruned, "append", (), "equal", 0, 0),
+    "duplicates dropped, then counted": (distinct_counted, "append", (), "late", 3, 3),
+    "union of two branches": (united, "update", KEYED, "late", 2, 0),
+    "the window is not in the result": (by_window_unseen, "append", (), "late", 2, 3),
+    "the function's own watermark": (own_watermark, "update", KEYED, "late", 2, 0),
+    "exploded rows count each": (exploded, "update", KEYED, "late", 4, 0),
+    "two aggregations": (chained, "append", (), "late", 2, 2),
+    "no event time in the group": (count_by_key, "update", ("who",), "equal", 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_spark_dropped_is_left_out_and_counted(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    function, mode, key, state, late, pending = CASES[name]
+    batches = LATE_LAST
+    if function is distinct_within:  # a NULL event time fails in Spark itself there
+        batches = [[row for row in rows if row[0]] for rows in LATE_LAST]
+    verdict = scene(spark, tmp_path, batches, function, mode=mode, key=key).verify()  # type: ignore[arg-type]
+    assert (verdict.state, verdict.rows_late, verdict.rows_pending) == (state, late, pending), verdict
+    assert verdict.rows_read == sum(map(len, batches))
+    assert len(verdict.late) == late
+
+
+def test_the_guides_example_drops_the_donkey(spark: SparkSession, tmp_path: Path) -> None:
+    # Structured Streaming guide, "Handling Late Data and Watermarking": triggers at 12:05, 12:10, ... with 10 minutes.
+    batches = [
+        [("12:07", "dog"), ("12:08", "owl")],
+        [("12:14", "dog"), ("12:09", "cat")],
+        [("12:15", "cat"), ("12:08", "dog"), ("12:13", "owl"), ("12:21", "owl")],
+        [("12:04", "donkey"), ("12:26", "monkey"), ("12:17", "owl")],
+    ]
+    made = scene(spark, tmp_path, batches, windows("10 minutes", "5 minutes"), mode="update", key=KEYED)
+    verdict = made.verify()
+    assert verdict.state == "equal" if not verdict.rows_late else "late"
+    write_more = [[("12:04", "donkey")]]
+    from tests.verify.kit import write
+
+    write(tmp_path / "landing", write_more)
+    made.run()
+    again = made.verify()
+    assert again.state == "late"
+    assert {row.row["who"] for row in again.late} == {"donkey"}
+    assert again.rows_late > verdict.rows_late
+
+
+def test_the_dropped_rows_come_with_their_batch_and_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    made = scene(spark, tmp_path, LATE_LAST, windows("10 minutes"), mode="update", key=KEYED)
+    (dropped,) = late_rows(made.project, "q", spark=spark)
+    found = sorted((str(row["time"])[11:16], row["batch"], str(row["watermark"])[11:16]) for row in dropped.rows.collect())
+    assert dropped.operator == "Aggregate"
+    assert found == [("12:05", 3, "12:50"), ("12:45", 3, "12:50")]
