@@ -31,12 +31,12 @@ def test_with_json_findings_and_guarantees_are_data(phones: Path, capsys: pytest
 
 def test_every_fault_of_a_project_is_told_with_its_line(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline = phones / "pipeline.py"
-    pipeline.write_text(pipeline.read_text().replace("format=", "fromat=").replace("(events:", "(event:"))
+    pipeline.write_text(pipeline.read_text().replace("format=", "fromat=").replace("key=", "keys="))
     assert main(["check", "-C", str(phones), "--no-spark"]) == 1
     told = capsys.readouterr().err
     assert told.count("pipeline.py:") >= 2
-    assert "format" in told
-    assert "'events'" in told
+    assert "did you mean 'format'?" in told
+    assert "did you mean 'key'?" in told
 
 
 @pytest.mark.parametrize("command", ["run", "verify"])

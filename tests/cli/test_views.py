@@ -113,7 +113,7 @@ def test_the_live_table_shows_each_query_with_its_last_batch() -> None:
     row.take(RECORD)
     shown = rendered(live_table([row, Row(query="[red]taps")]))
     clicks = next(line for line in shown.splitlines() if line.lstrip().startswith("clicks"))
-    assert clicks.split() == (
+    assert " ".join(clicks.split()) == "clicks running 23 8,000 22,222 180 ms 2026-01-01 10:00:00 120 3 files (1.5 MB)"
         [
             "clicks",
             "running",
@@ -132,6 +132,16 @@ def test_the_live_table_shows_each_query_with_its_last_batch() -> None:
         ]
     )
     assert "[red]taps" in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 160], ids=str)
+def test_no_figure_is_cut_off_on_a_narrow_terminal(width: int) -> None:
+    row = Row(query="clicks")
+    row.take(RECORD)
+    shown = " ".join(rendered(live_table([row]), width).split())
+    assert "\u2026" not in shown
+    assert "22,222" in shown
+    assert ("rows/s 22,222" in shown) == (width < 160)
 
 
 def test_the_status_table_shows_what_never_ran_too() -> None:

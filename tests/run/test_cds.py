@@ -14,6 +14,13 @@ import pytest
 from headrace.run import cds
 from headrace.run.java import Java, require_java
 
+MAKE = """
+import sys
+from pathlib import Path
+from headrace.run import cds, java
+print(cds.make(java.Java(path=Path(sys.argv[1]), home=Path(sys.argv[2]), version="17.0.15", major=17)))
+"""
+
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
@@ -148,19 +155,17 @@ def test_without_a_fitting_archive_a_note_says_that_one_is_being_made(
     if before:
         given_archive(java)
         (tmp_path / "spark" / "jars" / "new.jar").write_text("new")
-    # The process that is started finds itself switched off by the environment of the shell in between.
-    shim = tmp_path / "bin" / "nice"
+    # A `nice` that only notes what it was asked to start.
+    shim, asked = tmp_path / "bin" / "nice", tmp_path / "asked"
     shim.parent.mkdir()
-    shim.write_text(
-        f"#!/bin/sh\necho \"$@\" > '{tmp_path}/asked.part'\nmv '{tmp_path}/asked.part' '{tmp_path}/asked'\n"
-    )
+    shim.write_text(f"#!/bin/sh\nprintf '%s ' \"$@\" > '{asked}.part'\nmv '{asked}.part' '{asked}'\n")
     shim.chmod(0o755)
     monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
     note = cds.ensure_in_background(java)
     assert note is not None
     assert (note.code, note.severity) == ("HR003", "note")
     assert says in note.what
-    assert _appears(tmp_path / "asked").read_text().split() == ["-n", "19", sys.executable, "-m", "headrace.run.cds"]
+    assert _appears(asked).read_text().split() == ["-n", "19", sys.executable, "-m", "headrace.run.cds"]
 
 
 @pytest.mark.plain
@@ -169,7 +174,7 @@ def test_only_archives_that_nothing_can_use_are_deleted(java: Java, tmp_path: Pa
     stale.write_text("old")
     stale.with_suffix(".json").write_text(usable.with_suffix(".json").read_text())
     cds._discard_unusable()
-    assert sorted(path.name for path in cds.cache().glob("*.js*")) == [usable.with_suffix(".json").name, usable.name]
+    assert {path.name for path in cds.cache().glob("*.js*")} == {usable.name, usable.with_suffix(".json").name}
 
 
 @pytest.mark.plain
@@ -177,11 +182,9 @@ def test_a_second_maker_waits_for_the_first_and_takes_its_archive(java: Java) ->
     jars = Path(os.environ["SPARK_HOME"]) / "jars"
     cds.cache().mkdir(parents=True)
     with cds._lock(cds._key(java.path, jars)):
-        asked = (
-            f"from headrace.run import cds, java; j = java.Java(path=__import__('pathlib').Path({str(java.path)!r}), "
+        second = subprocess.Popen(
+            [sys.executable, "-c", MAKE, str(java.path), str(java.home)], stdout=subprocess.PIPE, text=True
         )
-        asked += f"home=__import__('pathlib').Path({str(java.home)!r}), version='17', major=17); print(cds.make(j))"
-        second = subprocess.Popen([sys.executable, "-c", asked], stdout=subprocess.PIPE, text=True)
         with pytest.raises(subprocess.TimeoutExpired):
             second.wait(timeout=1)
         archive = given_archive(java)

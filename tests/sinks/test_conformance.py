@@ -38,4 +38,4 @@ class TestSqlite(SinkConformance):
 
 class TestSqliteWithoutKey(SinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
-        return Sqlite(path=str(home / "result.db"), table="result")
+        return Sqlite(path=str(home / "result.db"), table="result", key=["name"] if mode == "update" else [])

@@ -50,8 +50,10 @@ class Table:
             connection.execute("INSERT INTO shape VALUES (?)", (frame.schema.json(),))
 
     def write(self, writer: Any, run: SinkRun) -> Any:
+        from pyspark.sql.functions import struct, to_json
+
         def upsert(rows: DataFrame, number: int) -> None:
-            records = [json.loads(text) for text in rows.toJSON().collect()]
+            records = [json.loads(row[0]) for row in rows.select(to_json(struct("*"))).collect()]
             with self.open() as connection:
                 if connection.execute("SELECT 1 FROM batch WHERE number = ?", (number,)).fetchone():
                     return
@@ -65,14 +67,13 @@ class Table:
         return writer.foreachBatch(upsert)
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+        from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
         connection = self.open()
         schema = StructType.fromJson(json.loads(connection.execute("SELECT ddl FROM shape").fetchone()[0]))
         lines = [row[0] for row in connection.execute("SELECT json FROM record")]
         last = connection.execute("SELECT max(number) FROM batch").fetchone()[0]
-        from pyspark.sql import functions as F
-
         text = spark.createDataFrame([(line,) for line in lines], "json STRING")
         rows = text.select(F.from_json("json", schema).alias("row")).select("row.*")
         return Snapshot(rows=rows, batch=last, key=self.key)
@@ -125,25 +126,30 @@ def scene(
     delay: str | None = "10 minutes",
     schema: str = SCHEMA,
     columns: Sequence[str] = ("time", "who", "value"),
+    others: Sequence[Sequence[Row]] | None = None,
 ) -> Scene:
-    """A project over `batches` that was run to their end."""
-    write(home / "landing", batches, columns)
+    """A project over `batches`, and over `others` as a second source, that was run to their end."""
+    timelines = {"events": batches} if others is None else {"events": batches, "others": others}
+    sources = {}
+    for name, timeline in timelines.items():
+        folder = home / ("landing" if name == "events" else name)
+        write(folder, timeline, columns)
+        sources[name] = Source(
+            name=name,
+            kind="files",
+            connector=Files(path=str(folder), format="json", schema=schema, max_files_per_trigger=1),
+            watermark=Watermark(column="time", delay=Duration.parse(delay)) if delay else None,
+        )
     table = Table(path=home / "sink.db", key=key)
-    source = Source(
-        name="events",
-        kind="files",
-        connector=Files(path=str(home / "landing"), format="json", schema=schema, max_files_per_trigger=1),
-        watermark=Watermark(column="time", delay=Duration.parse(delay)) if delay else None,
-    )
     query = Query(
         name="q",
-        transform=PythonTransform(function=function, inputs=("events",)),
+        transform=PythonTransform(function=function, inputs=tuple(sources)),
         sink=table,
         sink_kind="table",
         mode=mode,
         trigger=AvailableNow(),
     )
-    project = Project(name="scene", root=home, sources={"events": source}, queries={"q": query})
+    project = Project(name="scene", root=home, sources=sources, queries={"q": query})
     made = Scene(spark, project, table)
     made.run()
     return made

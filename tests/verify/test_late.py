@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.verify import late_rows
-from tests.verify.kit import scene
+from tests.verify.kit import scene, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,8 +62,8 @@ def distinct_counted(events: DataFrame) -> DataFrame:
     return windows("10 minutes")(events.dropDuplicates(["who", "time"]))
 
 
-def united(events: DataFrame) -> DataFrame:
-    return windows("10 minutes")(events.where("who = 'a'").unionByName(events.where("who <> 'a'")))
+def united(events: DataFrame, others: DataFrame) -> DataFrame:
+    return windows("10 minutes")(events.unionByName(others))
 
 
 def by_window_unseen(events: DataFrame) -> DataFrame:
@@ -107,19 +107,18 @@ KEYED = ("who", "start")
 CASES: dict[str, tuple[Callable[..., Any], str, tuple[str, ...], str, int, int]] = {
     # function, mode, key, state, late rows, pending rows
     "tumbling, update": (windows("10 minutes"), "update", KEYED, "late", 2, 0),
-    "tumbling, append": (windows("10 minutes"), "append", (), "late", 2, 3),
+    "tumbling, append": (windows("10 minutes"), "append", (), "late", 2, 4),
     "tumbling, complete drops nothing": (windows("10 minutes"), "complete", KEYED, "equal", 0, 0),
     "sliding, a row late for one window only": (windows("20 minutes", "10 minutes"), "update", KEYED, "late", 3, 0),
     "plain column": (by_time, "update", ("time", "who"), "late", 3, 0),
-    "plain column, append": (by_time, "append", (), "late", 3, 4),
+    "plain column, append": (by_time, "append", (), "late", 3, 5),
     "sessions, append": (sessions, "append", (), "late", 2, 3),
     "sessions, complete": (sessions, "complete", KEYED, "late", 2, 0),
     "duplicates with their time": (distinct, "append", (), "late", 3, 0),
     "duplicates within the watermark": (distinct_within, "append", (), "late", 3, 0),
     "duplicates whose time is pruned": (distinct_pruned, "append", (), "equal", 0, 0),
     "duplicates dropped, then counted": (distinct_counted, "append", (), "late", 3, 3),
-    "union of two branches": (united, "update", KEYED, "late", 2, 0),
-    "the window is not in the result": (by_window_unseen, "append", (), "late", 2, 3),
+    "the window is not in the result": (by_window_unseen, "append", (), "late", 2, 4),
     "the function's own watermark": (own_watermark, "update", KEYED, "late", 2, 0),
     "exploded rows count each": (exploded, "update", KEYED, "late", 4, 0),
     "two aggregations": (chained, "append", (), "late", 2, 2),
@@ -133,37 +132,52 @@ def test_what_spark_dropped_is_left_out_and_counted(name: str, spark: SparkSessi
     batches = LATE_LAST
     if function is distinct_within:  # a NULL event time fails in Spark itself there
         batches = [[row for row in rows if row[0]] for rows in LATE_LAST]
-    verdict = scene(spark, tmp_path, batches, function, mode=mode, key=key).verify()  # type: ignore[arg-type]
+    delay = None if function is own_watermark else "10 minutes"
+    verdict = scene(spark, tmp_path, batches, function, mode=mode, key=key, delay=delay).verify()  # type: ignore[arg-type]
     assert (verdict.state, verdict.rows_late, verdict.rows_pending) == (state, late, pending), verdict
     assert verdict.rows_read == sum(map(len, batches))
     assert len(verdict.late) == late
 
 
 def test_the_guides_example_drops_the_donkey(spark: SparkSession, tmp_path: Path) -> None:
-    # Structured Streaming guide, "Handling Late Data and Watermarking": triggers at 12:05, 12:10, ... with 10 minutes.
+    # Structured Streaming guide, "Handling Late Data and Watermarking", up to the trigger at 12:20.
     batches = [
         [("12:07", "dog"), ("12:08", "owl")],
         [("12:14", "dog"), ("12:09", "cat")],
         [("12:15", "cat"), ("12:08", "dog"), ("12:13", "owl"), ("12:21", "owl")],
-        [("12:04", "donkey"), ("12:26", "monkey"), ("12:17", "owl")],
     ]
     made = scene(spark, tmp_path, batches, windows("10 minutes", "5 minutes"), mode="update", key=KEYED)
-    verdict = made.verify()
-    assert verdict.state == "equal" if not verdict.rows_late else "late"
-    write_more = [[("12:04", "donkey")]]
-    from tests.verify.kit import write
-
-    write(tmp_path / "landing", write_more)
+    assert made.verify().state == "equal"
+    write(tmp_path / "landing", [[("12:04", "donkey"), ("12:17", "owl")]])  # the watermark is 12:11 now
     made.run()
-    again = made.verify()
-    assert again.state == "late"
-    assert {row.row["who"] for row in again.late} == {"donkey"}
-    assert again.rows_late > verdict.rows_late
+    verdict = made.verify()
+    assert (verdict.state, verdict.rows_late, verdict.rows_actual) == ("late", 2, 13)
+    assert {row.row["who"] for row in verdict.late} == {"donkey"}
+
+
+def test_two_sources_share_the_older_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    others = [[("12:00", "x", 1)], [("12:30", "x", 1)], [("12:30", "x", 1)], [("12:05", "x", 1), ("12:15", "x", 1)]]
+    made = scene(spark, tmp_path, LATE_LAST, united, mode="update", key=KEYED, others=others)
+    verdict = made.verify()
+    # The watermark is 12:20 when the last files come: 12:05 of both sources is late, 12:15 too, 12:45 is not.
+    assert (verdict.state, verdict.rows_late) == ("late", 3)
+    assert sorted(str(row.row["time"])[11:16] for row in verdict.late) == ["12:05", "12:05", "12:15"]
+    assert verdict.rows_read == 9 + 5
+
+
+def test_a_session_that_was_closed_too_soon_is_not_called_wrong(spark: SparkSession, tmp_path: Path) -> None:
+    batches = [[("12:00", "a", 1)], [("12:16", "a", 1)], [("12:16", "b", 1)], [("12:04", "a", 1)]]
+    verdict = scene(spark, tmp_path, batches, sessions, mode="append", key=()).verify()
+    # 12:00 gave a session until 12:05, closed at 12:06; 12:04 reaches until 12:09 and is not late.
+    assert (verdict.state, verdict.rows_late) == ("undecided", 0)
+    assert [finding.code for finding in verdict.findings] == ["HR707"]
 
 
 def test_the_dropped_rows_come_with_their_batch_and_watermark(spark: SparkSession, tmp_path: Path) -> None:
     made = scene(spark, tmp_path, LATE_LAST, windows("10 minutes"), mode="update", key=KEYED)
     (dropped,) = late_rows(made.project, "q", spark=spark)
-    found = sorted((str(row["time"])[11:16], row["batch"], str(row["watermark"])[11:16]) for row in dropped.rows.collect())
+    found = sorted(
+        (str(row["time"])[11:16], row["batch"], str(row["watermark"])[11:16]) for row in dropped.rows.collect()
+    )
     assert dropped.operator == "Aggregate"
     assert found == [("12:05", 3, "12:50"), ("12:45", 3, "12:50")]

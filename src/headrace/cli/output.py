@@ -12,6 +12,7 @@ import click
 
 from headrace.errors import Finding
 
+WIDTH_WITHOUT_TERMINAL = 200
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -52,6 +53,16 @@ def say_error(findings: Iterable[Finding], *, exit_code: int, as_json: bool) -> 
         return
     line = {"event": "error", "exit_code": exit_code, "findings": [finding.as_dict() for finding in findings]}
     click.echo(json_text(line))
+
+
+def say_table(table: Any) -> None:
+    """A table on stdout, as wide as the terminal, or as it likes where there is none."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_WITHOUT_TERMINAL
+    console.print(table)
 
 
 def counted(number: int, noun: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.options import opened, project_options
-from headrace.cli.output import say_json
+from headrace.cli.output import say_json, say_table
 
 if TYPE_CHECKING:
     from headrace.history import QueryStatus
@@ -59,12 +59,9 @@ def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> N
     if as_json:
         say_json({"queries": [each.as_dict() for each in found], "never_started": _never(project, found)})
         return
-    from rich.console import Console
-
     from headrace.cli.view.tables import status_table
 
-    console = Console(markup=False, highlight=False)
-    console.print(status_table(project.queries, found))
+    say_table(status_table(project.queries, found))
     for each in found:
         if each.error:
             click.echo(f"{each.query}: {each.error}")

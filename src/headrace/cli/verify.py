@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.options import chosen, opened, project_options
-from headrace.cli.output import json_text, say_json
+from headrace.cli.output import json_text, say_json, say_table
 
 if TYPE_CHECKING:
     from headrace.model import Project
@@ -50,8 +50,6 @@ def _judged(project: Project, name: str) -> Verdict:
 
 
 def _say(verdict: Verdict) -> None:
-    from rich.console import Console
-
     from headrace.cli.view.verdict import difference_table, figures, sentence
 
     click.echo(sentence(verdict))
@@ -59,4 +57,4 @@ def _say(verdict: Verdict) -> None:
     for finding in verdict.findings:
         click.echo(f"  {finding}")
     if verdict.differences:
-        Console(markup=False, highlight=False).print(difference_table(verdict))
+        say_table(difference_table(verdict))

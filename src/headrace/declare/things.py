@@ -58,12 +58,13 @@ class DeclaredTransform:
     where: Where = NOWHERE
     scope: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        """Let `inspect` and `help` see the function: on the instance, for the class has a signature of its own."""
+        object.__setattr__(self, "__wrapped__", self.function)
+        object.__setattr__(self, "__doc__", self.function.__doc__)
+
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self.function(*arguments, **named)
-
-    @property
-    def __wrapped__(self) -> Callable[..., Any]:
-        return self.function
 
     @property
     def __name__(self) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from headrace import contract
-from headrace.errors import NOWHERE, Where
+from headrace.errors import NOWHERE, Finding, Where
 from headrace.model.duration import Duration
 from headrace.model.transform import Transform
 from headrace.model.trigger import Default, Trigger
@@ -99,6 +99,10 @@ class Project:
         for value in sorted(self.secrets, key=len, reverse=True):
             text = text.replace(value, self.secrets[value])
         return text
+
+    def redacted_finding(self, finding: Finding) -> Finding:
+        """`finding`, as it may be shown and stored: messages of Spark or a database can hold a secret."""
+        return replace(finding, what=self.redacted(finding.what), fix=self.redacted(finding.fix))
 
     @property
     def storage(self) -> Path:

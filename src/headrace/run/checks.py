@@ -33,7 +33,7 @@ def check(
     guarantees: dict[str, Guarantee] = {
         query.name: guarantee(project, query, facts.get(query.name)) for query in chosen
     }
-    return CheckResult(findings=tuple(findings), guarantees=guarantees)
+    return CheckResult(findings=tuple(map(project.redacted_finding, findings)), guarantees=guarantees)
 
 
 def _analyse(

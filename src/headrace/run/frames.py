@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.check.spark_errors import finding_of
 from headrace.errors import CheckFailed, Finding, HeadraceError, Where, nearest
+from headrace.load import project_modules
 from headrace.model import Project, PythonTransform, Source, SqlTransform, Table, Transform, View
 
 if TYPE_CHECKING:
@@ -23,7 +24,16 @@ def build(project: Project, transform: Transform, spark: SparkSession, read: Rea
     Views are inlined and tables computed. On a batch DataFrame a watermark has no effect (guide: "Handling Late Data
     and Watermarking"). Raises CheckFailed when the user's function or SQL fails or returns no DataFrame.
     """
+    _send_by_value(project)
     return _Builder(project, spark, read).apply(transform, "result")
+
+
+def _send_by_value(project: Project) -> None:
+    """Let Spark's Python workers have the project's own functions, whose modules they cannot import."""
+    from pyspark import cloudpickle
+
+    for module in project_modules(project.root):
+        cloudpickle.register_pickle_by_value(module)
 
 
 class _Builder:

@@ -153,7 +153,7 @@ class _Supervisor:
             running = start(self.project, query, self.spark, trigger=trigger, reached=self.reached)
         except HeadraceError as fault:
             for finding in fault.findings[1:]:
-                self.reporter.note(finding)
+                self._note(finding)
             self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=fault.findings[0]))
             return
         except Exception as fault:
@@ -173,9 +173,9 @@ class _Supervisor:
         self._record(lambda history: history.state(run_id, "running") if run_id is not None else None)
         self.reporter.started(query, running.layout)
         for note in running.notes:
-            self.reporter.note(note)
+            self._note(note)
         if watched.quarantine is not None:
-            self._guarded(watched, lambda: list(map(self.reporter.note, watched.quarantine.catch_up())))  # type: ignore[union-attr]
+            self._guarded(watched, lambda: list(map(self._note, watched.quarantine.catch_up())))  # type: ignore[union-attr]
 
     def _end(self, watched: _Watched, state: OutcomeState, finding: Finding | None) -> None:
         self._archive(watched)
@@ -192,6 +192,8 @@ class _Supervisor:
         self._finish(watched.query, watched.history_run, outcome)
 
     def _finish(self, query: Query, run_id: int | None, outcome: Outcome) -> None:
+        if outcome.finding is not None:
+            outcome = replace(outcome, finding=self.project.redacted_finding(outcome.finding))
         self.outcomes[query.name] = outcome
         self._record(
             lambda history: history.end_run(run_id, outcome.state, outcome.finding) if run_id is not None else None
@@ -239,7 +241,7 @@ class _Supervisor:
         self.reporter.progressed(record)
         if watched.quarantine is not None:
             quarantine = watched.quarantine
-            self._guarded(watched, lambda: list(map(self.reporter.note, quarantine.batch_done(record))))
+            self._guarded(watched, lambda: list(map(self._note, quarantine.batch_done(record))))
 
     def _archive(self, watched: _Watched) -> None:
         archive = watched.archive
@@ -293,7 +295,7 @@ class _Supervisor:
             return History.open(history_file(self.project.storage))
         except HeadraceError as fault:
             for finding in fault.findings:
-                self.reporter.note(replace(finding, severity="warning"))
+                self._note(replace(finding, severity="warning"))
             return None
 
     def _record(self, write: Callable[[History], int | None]) -> int | None:
@@ -305,8 +307,11 @@ class _Supervisor:
         except HeadraceError as fault:
             self.history = None
             for finding in fault.findings:
-                self.reporter.note(replace(finding, severity="warning"))
+                self._note(replace(finding, severity="warning"))
             return None
+
+    def _note(self, finding: Finding) -> None:
+        self.reporter.note(self.project.redacted_finding(finding))
 
     def _guarded(self, watched: _Watched, work: Callable[[], object]) -> None:
         """Do what accompanies a stream; its failure is told, and the stream goes on."""
@@ -314,9 +319,9 @@ class _Supervisor:
             work()
         except HeadraceError as fault:
             for finding in fault.findings:
-                self.reporter.note(replace(finding, severity="warning"))
+                self._note(replace(finding, severity="warning"))
         except OSError as fault:
-            self.reporter.note(
+            self._note(
                 Finding(
                     code="HR544",
                     what=f"query '{watched.query.name}': {fault.filename or 'the storage'} cannot be written: "

@@ -146,9 +146,7 @@ class SourceConformance:
         rows = drain(source.stream(spark, NAME), checkpoint)[0]
         assert (max(map(len, rows.values())) <= one_step) is source.facts.rate_limited
 
-    def test_rows_that_do_not_fit_are_counted_and_listed(
-        self, spark: SparkSession, home: Path, tmp_path: Path
-    ) -> None:
+    def test_rows_that_do_not_fit_are_counted_and_listed(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
         source, checkpoint = self.make(home), tmp_path / "checkpoint"
         if not source.facts.quarantines:
             assert getattr(source, "bad_rows", lambda *_: None)(spark, SourcePrefix(batches=())) is None

@@ -78,6 +78,7 @@ class _Rewriting:
     evict_ms: int
     operators: tuple[Operator, ...] = ()
     met: int = 0
+    closing: int = 0
     late: list[LateInput] = field(default_factory=list)
     doubts: list[Finding] = field(default_factory=list)
 
@@ -145,7 +146,8 @@ class _Rewriting:
             changed = plans.with_parts(self.spark, changed, {1: plans.scala_seq(self.spark, columns)})
         closed = plans.end_micros(self.spark, attribute) <= F.lit(self.evict_ms * 1000)
         judged = plans.frame_of(self.spark, changed).withColumn(_IS_CLOSED, F.coalesce(closed, F.lit(False)))
-        counted = judged.observe(f"{OPEN_METRIC}{self.met}", F.count_if(~F.col(_IS_CLOSED)).alias("rows"))
+        self.closing += 1
+        counted = judged.observe(f"{OPEN_METRIC}{self.closing}", F.count_if(~F.col(_IS_CLOSED)).alias("rows"))
         return analysed_plan(plans.only(self.spark, counted.where(F.col(_IS_CLOSED)), output))
 
     def latest(self, tree: Tree, key: tuple[str, ...]) -> DataFrame:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.view.ends import summarise
-from headrace.cli.view.tables import Row, live_table
+from headrace.cli.view.tables import Fitting, Row, live_table
 from headrace.errors import Finding
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
@@ -29,7 +28,7 @@ class LiveTable:
         self._rows: dict[str, Row] = {}
         self._live = Live(console=console, get_renderable=self.table, refresh_per_second=4)
 
-    def table(self) -> Table:
+    def table(self) -> Fitting:
         """The table as it is now."""
         return live_table(list(self._rows.values()))
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.history import QueryStatus
 
 STYLES = {"running": "green", "finished": "green", "failed": "bold red", "killed": "bold red", "stopping": "yellow"}
-NUMBERS = ("batch", "rows in", "rows/s", "took", "state rows")
+NUMBERS = ("batch", "rows in", "rows/s", "took", "state rows", "restarts")
 
 
 @dataclass(kw_only=True)
@@ -34,14 +36,14 @@ class Row:
         self.state, self.rows, self.last = "running", self.rows + record.rows, record
 
 
-def live_table(rows: Iterable[Row]) -> Table:
+def live_table(rows: Iterable[Row]) -> Fitting:
     """Every query of a run with its last batch."""
-    table = _table("query", "state", "batch", "rows in", "rows/s", "took", "watermark", "state rows", "backlog")
+    table = Fitting("query", "state", "batch", "rows in", "rows/s", "took", "watermark", "state rows", "backlog")
     for row in rows:
         last = row.last
-        table.add_row(
-            Text(row.query),
-            _state(row.state),
+        table.add(
+            row.query,
+            row.state,
             number(last.batch if last else None),
             number(row.rows),
             number(last.processed_rate if last else None),
@@ -53,20 +55,20 @@ def live_table(rows: Iterable[Row]) -> Table:
     return table
 
 
-def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Table:
+def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fitting:
     """Every query of a project as the history knows it; one that never ran says so."""
-    table = _table(
+    table = Fitting(
         "query", "state", "batch", "rows in", "rows/s", "took", "watermark", "state rows", "backlog", "restarts", "seen"
     )
     known = {status.query: status for status in statuses}
     for name in dict.fromkeys([*queries, *known]):
         status = known.get(name)
         if status is None:
-            table.add_row(Text(name), Text("never started"), *[NOTHING] * 9)
+            table.add(name, "never started", *[NOTHING] * 9)
             continue
-        table.add_row(
-            Text(name),
-            _state(status.state),
+        table.add(
+            name,
+            status.state,
             number(status.batch),
             number(status.rows_total),
             number(status.processed_rate),
@@ -80,13 +82,44 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Tab
     return table
 
 
+class Fitting:
+    """A table of queries that lists each one's figures in a single cell where the console is too narrow for columns."""
+
+    def __init__(self, *columns: str) -> None:
+        self.columns = columns
+        self.rows: list[tuple[str, ...]] = []
+
+    def add(self, *cells: str) -> None:
+        """Add a query: its name, its state, its figures."""
+        self.rows.append(cells)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = self._wide()
+        needed = Measurement.get(console, options.update(max_width=10_000), wide).maximum
+        yield wide if needed <= options.max_width else self._narrow()
+
+    def _wide(self) -> Table:
+        table = _table()
+        for column in self.columns:
+            table.add_column(column, justify="right" if column in NUMBERS else "left", no_wrap=True)
+        for name, state, *figures in self.rows:
+            table.add_row(Text(name), _state(state), *map(Text, figures))
+        return table
+
+    def _narrow(self) -> Table:
+        table = _table()
+        for column in (*self.columns[:2], "figures"):
+            table.add_column(column, overflow="fold")
+        for name, state, *figures in self.rows:
+            pairs = zip(self.columns[2:], figures, strict=True)
+            known = ", ".join(f"{column} {figure}" for column, figure in pairs if figure != NOTHING)
+            table.add_row(Text(name), _state(state), Text(known))
+        return table
+
+
 def _state(state: str) -> Text:
     return Text(state, style=STYLES.get(state, ""))
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        right = column in (*NUMBERS, "restarts")
-        table.add_column(column, justify="right" if right else "left", no_wrap=column in ("query", "state"))
-    return table
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False)

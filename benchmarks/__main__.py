@@ -1,0 +1,32 @@
+"""`python -m benchmarks NAME [--quick] [--runs N]`: run one benchmark and write its result; without NAME, list them."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+from benchmarks.figures import write
+
+NAMES = ("cli", "session", "micro_batch", "headline")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=NAMES)
+    parser.add_argument("--quick", action="store_true", help="small and few, to see that it works; the figures say little")
+    parser.add_argument("--runs", type=int, help="how many times each side runs")
+    asked = parser.parse_args()
+    if asked.name is None:
+        for name in NAMES:
+            print(f"{name:12} {import_module(f'benchmarks.{name}').TITLE}")
+        return 0
+    benchmark = import_module(f"benchmarks.{asked.name}")
+    figures = benchmark.measure(runs=asked.runs or (1 if asked.quick else benchmark.RUNS), quick=asked.quick)
+    for figure in figures:
+        print(figure)
+    print(write(asked.name, benchmark.TITLE, figures, quick=asked.quick))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

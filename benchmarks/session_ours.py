@@ -1,0 +1,11 @@
+"""The session of Headrace, for the purpose given, and two trivial jobs."""
+
+import sys
+
+from headrace.run.session import start
+
+spark = start(master="local[2]", purpose=sys.argv[1], name="two jobs")
+spark.range(3).count()
+spark.range(3).count()
+print("done", flush=True)
+spark.stop()

@@ -1,0 +1,243 @@
+"""Write the generated parts of the documentation: between `<!-- NAME:begin -->` and `<!-- NAME:end -->` of each page."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+import headrace
+from headrace import errors, registry
+from headrace.cli.entry import headrace as commands
+from headrace.contract import OUTPUT_MODES, SinkFacts, SourceFacts
+from headrace.run.settings import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+RESULTS = ROOT / "benchmarks" / "results"
+KINDS: tuple[registry.ConnectorKind, ...] = ("source", "sink")
+
+
+def main() -> int:
+    """Bring every page up to date and name those that changed."""
+    for file, text in pages().items():
+        if text != file.read_text(encoding="utf-8"):
+            file.write_text(text, encoding="utf-8")
+            print(f"wrote {file.relative_to(ROOT)}")
+    return subprocess.run([sys.executable, str(ROOT / "scripts" / "capabilities.py"), "--page"], cwd=ROOT).returncode
+
+
+def pages() -> dict[Path, str]:
+    """Every page with generated parts, as it should be."""
+    return {file: _filled(file, parts) for file, parts in _parts().items()}
+
+
+def _parts() -> dict[Path, dict[str, Callable[[], str]]]:
+    parts: dict[Path, dict[str, Callable[[], str]]] = {
+        ROOT / "README.md": {"benchmarks": benchmark_table},
+        REFERENCE / "commands.md": {"commands": command_list},
+        REFERENCE / "settings.md": {"settings": setting_list},
+        REFERENCE / "sources.md": {"list": lambda: connector_list("source"), "facts": lambda: fact_list(SourceFacts)},
+        REFERENCE / "sinks.md": {"list": lambda: connector_list("sink"), "facts": lambda: fact_list(SinkFacts)},
+        REFERENCE / "python-api.md": {"names": name_list, "errors": error_tree},
+    }
+    for kind in KINDS:
+        for name in registry.known(kind):
+            parts[connector_page(kind, name)] = {"options": lambda kind=kind, name=name: connector_part(kind, name)}  # type: ignore[misc]
+    return parts
+
+
+def connector_page(kind: registry.ConnectorKind, name: str) -> Path:
+    """Where a connector is documented."""
+    return REFERENCE / f"{kind}s" / f"{name.replace('_', '-')}.md"
+
+
+def _filled(file: Path, parts: dict[str, Callable[[], str]]) -> str:
+    text = file.read_text(encoding="utf-8")
+    for name, content in parts.items():
+        pattern = re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(<!-- {name}:end -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise SystemExit(f"{file.relative_to(ROOT)} has no <!-- {name}:begin --> ... <!-- {name}:end -->")
+        inside = content().strip("\n")
+        text = pattern.sub(lambda match, inside=inside: f"{match[1]}\n{inside}\n\n{match[2]}", text)  # type: ignore[misc]
+    return text
+
+
+# ------------------------------------------------------------------------------------------------------- commands
+
+
+def command_list() -> str:
+    """Each command with its arguments and options."""
+    return "\n\n".join(_command(name, command) for name, command in commands.commands.items())
+
+
+def _command(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=f"headrace {name}", max_content_width=100)
+    usage = " ".join([f"headrace {name}", *command.collect_usage_pieces(context)])
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    rows = [cells for option in options if (cells := option.get_help_record(context)) is not None]
+    table = ["| option | meaning |", "|---|---|", *(f"| `{names}` | {_cell(meaning)} |" for names, meaning in rows)]
+    return "\n".join(
+        [f"## headrace {name}", "", f"`{usage}`", "", inspect.cleandoc(command.help or ""), "", *table],
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- settings
+
+
+def setting_list() -> str:
+    """Spark's settings, those of a local session too, with their reasons."""
+    short = {setting.key: setting.value for setting in settings(master="local[*]", purpose="short")}
+    everywhere = {setting.key for setting in settings(master="spark://example:7077", purpose="stream")}
+    lines = ["| setting | value | reason |", "|---|---|---|"]
+    for setting in settings(master="local[*]", purpose="stream"):
+        value = f"`{setting.value}`"
+        if setting.key == "spark.sql.shuffle.partitions":
+            value = "the number of cores"
+        elif short[setting.key] != setting.value:
+            value += f"; `{short[setting.key]}` for `check` and `verify`"
+        if setting.key not in everywhere:
+            value += ", on a local master"
+        lines.append(f"| `{setting.key}` | {value} | {_cell(setting.reason)} |")
+    return "\n".join(lines)
+
+
+# ----------------------------------------------------------------------------------------------------- connectors
+
+
+def connector_part(kind: registry.ConnectorKind, name: str) -> str:
+    """What a connector says of itself: its docstring, options and facts."""
+    cls = registry.connector(kind, name)
+    options = [option for option in fields(cls) if option.init]
+    table = [
+        "| option | type | default |",
+        "|---|---|---|",
+        *(f"| `{option.name}` | `{_cell(str(option.type))}` | {_default(option)} |" for option in options),
+    ]
+    paths = [f"`{option.name}`" for option in options if option.metadata.get("path")]
+    relative = [f"\nA relative {' or '.join(paths)} starts from the project's directory."] if paths else []
+    none = ["It has no options."]
+    return "\n".join(
+        [_prose(cls), "", "## Options", "", *(table if options else none), *relative, "", "## Facts", "", *_facts(cls)]
+    )
+
+
+def _default(option: Field[Any]) -> str:
+    if option.default is MISSING and option.default_factory is MISSING:
+        return "required"
+    return "none" if option.default in (MISSING, None, ()) else f"`{json.dumps(option.default)}`"
+
+
+def _facts(cls: type[Any]) -> Iterator[str]:
+    facts = cls.facts
+    if isinstance(facts, property):
+        facts = _with_defaults(cls).facts
+        yield "With the options' defaults:\n"
+    yield "| fact | value |"
+    yield "|---|---|"
+    for fact in fields(facts):
+        value = getattr(facts, fact.name)
+        if isinstance(value, frozenset):
+            value = ", ".join(mode for mode in OUTPUT_MODES if mode in value)
+        yield f"| {_words(fact.name)} | {value if isinstance(value, str) else 'yes' if value else 'no'} |"
+
+
+def fact_list(facts: type[Any]) -> str:
+    """What each fact means, as the contract says it."""
+    return "\n".join(line for line in _prose(facts).splitlines() if line.startswith(("- ", "  ")))
+
+
+def connector_list(kind: registry.ConnectorKind) -> str:
+    """A link to the page of each connector, with its first sentence."""
+    lines = []
+    for name in registry.known(kind):
+        page = connector_page(kind, name)
+        first = (sys.modules[registry.connector(kind, name).__module__].__doc__ or "").strip()
+        lines.append(f"- [{name}]({page.relative_to(REFERENCE)}): {first[0].lower()}{first[1:]}")
+    return "\n".join(lines)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _with_defaults(cls: type[Any]) -> Any:
+    """An instance whose required options hold an empty text; only its facts are looked at."""
+    required = [o.name for o in fields(cls) if o.init and o.default is MISSING and o.default_factory is MISSING]
+    return cls(**dict.fromkeys(required, ""))
+
+
+# --------------------------------------------------------------------------------------------------------- Python
+
+
+def name_list() -> str:
+    """Each public name with its signature and its docstring."""
+    return "\n\n".join(_name(name, getattr(headrace, name)) for name in headrace.__all__)
+
+
+def _name(name: str, thing: Any) -> str:
+    lines = [f"## {name}", ""]
+    if inspect.isfunction(thing):
+        lines += ["```python", f"def {name}{_signature(thing)}: ...", "```", ""]
+    return "\n".join([*lines, _prose(thing)])
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    signature = inspect.signature(function)
+    inside: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in inside:
+            inside.append("*")
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        inside.append(f"{parameter.name}: {parameter.annotation}{default}")
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            inside.append("/")
+    short = f"({', '.join(inside)}) -> {signature.return_annotation}"
+    if len(short) <= 96:
+        return short
+    return "(\n" + "".join(f"    {each},\n" for each in inside) + f") -> {signature.return_annotation}"
+
+
+def error_tree() -> str:
+    """The tree of errors, as its module draws it."""
+    drawn = (errors.__doc__ or "").partition("\n\n")[2].strip("\n")
+    return f"```text\n{drawn}\n```"
+
+
+# ----------------------------------------------------------------------------------------------------- benchmarks
+
+
+def benchmark_table() -> str:
+    """Every figure of benchmarks/results, each against its target."""
+    lines = ["| what is measured | ratio | target | against |", "|---|---|---|---|"]
+    for file in sorted(RESULTS.glob("*.json")):
+        result = json.loads(file.read_text(encoding="utf-8"))
+        for figure in result["figures"]:
+            lines.append(
+                f"| {figure['name']} | {figure['ratio']:.3g} | {figure['target']:g} | {_cell(figure['against'])} |"
+            )
+    return "\n".join(lines) if lines[2:] else "Nothing has been measured yet; `make bench NAME=...` writes the results."
+
+
+def _prose(thing: Any) -> str:
+    """A docstring as Markdown: its `name: meaning` lines become a list."""
+    text = inspect.getdoc(thing) or ""
+    text = re.sub(r"^([a-z_]+)((?: and what follows)?): ", r"- `\1`\2: ", text, flags=re.MULTILINE)
+    text = re.sub(r"^ {4}", "  ", text, flags=re.MULTILINE)
+    return re.sub(r"(?<!\n)\n(- `)", r"\n\1", text)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,448 @@
+"""The SQLite sink keeps every type, names every fault, and shows other processes whole batches only."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.contract import OutputMode, SinkRun
+from headrace.errors import CheckpointFault, Fenced, HeadraceError, SinkFault
+from headrace.sinks.sql import sqlite
+from headrace.sinks.sql.batches import BatchWriter
+from headrace.sinks.sql.sqlite import Sqlite, SqliteDialect
+from headrace.testing.conformance import NAME, forget_commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+class Life:
+    """A query's life without a stream: batches are offered to the sink as Spark's foreachBatch offers them."""
+
+    def __init__(self, spark: SparkSession, home: Path, schema: str, key: tuple[str, ...], mode: OutputMode) -> None:
+        self.spark, self.schema = spark, schema
+        self.sink = Sqlite(path=str(home / "result.db"), table="result", key=key)
+        self.told: list[HeadraceError] = []
+        self.boundaries: list[tuple[str, int]] = []
+        self.run = SinkRun(
+            query="q",
+            generation=1,
+            mode=mode,
+            checkpoint=home / "checkpoint",
+            reached=lambda boundary, batch: self.boundaries.append((boundary, batch)),
+            failed=self.told.append,
+        )
+
+    def begin(self) -> BatchWriter:
+        self.sink.prepare(self.frame([]), self.run)
+        table, epoch = self.sink._ready["q", 1]
+        return BatchWriter(
+            dialect=SqliteDialect(self.sink.path, busy_seconds=0.2), table=table, run=self.run, epoch=epoch
+        )
+
+    def frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
+        return self.spark.createDataFrame(rows, self.schema)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, self.sink.snapshot(self.spark, self.run).rows.collect()))
+
+    def checkpoint(self, identity: str, *, offsets: int, commits: int) -> None:
+        """A checkpoint as Spark leaves it."""
+        for log, last in (("offsets", offsets), ("commits", commits)):
+            (self.run.checkpoint / log).mkdir(parents=True, exist_ok=True)
+            for number in range(last + 1):
+                (self.run.checkpoint / log / str(number)).touch()
+        (self.run.checkpoint / "metadata").write_text(f'{{"id":"{identity}"}}')
+
+
+@pytest.fixture
+def life(spark: SparkSession, tmp_path: Path) -> Life:
+    return Life(spark, tmp_path, "name STRING, total BIGINT", ("name",), "update")
+
+
+@pytest.fixture
+def appending(spark: SparkSession, tmp_path: Path) -> Life:
+    return Life(spark, tmp_path, "name STRING, total BIGINT", ("name",), "append")
+
+
+EVERY_TYPE: dict[str, list[Any]] = {
+    "BOOLEAN": [True, False],
+    "TINYINT": [-128, 127],
+    "SMALLINT": [-32768],
+    "INT": [-(2**31)],
+    "BIGINT": [-(2**63), 2**63 - 1],
+    "FLOAT": [0.1, math.inf, math.nan],
+    "DOUBLE": [0.1, 1e300, 5e-324, math.inf, -math.inf, math.nan],
+    "DECIMAL(15,4)": [Decimal("12345678901.2345"), Decimal("-0.0001"), Decimal("10.0000")],
+    "DECIMAL(15,15)": [Decimal("0.000000000000001")],
+    "DECIMAL(38,10)": [Decimal("1234567890123456789012345678.0123456789"), Decimal("0.0000000001")],
+    "STRING": ["", "é\n'\"", "12", "a\0b", "NaN"],
+    "BINARY": [bytearray(b"\x00\xff")],
+    "DATE": [date(1, 1, 1), date(9999, 12, 31)],
+    "TIMESTAMP": [datetime(2024, 2, 29, 23, 59, 59, 123456), datetime(1900, 1, 1)],
+    "TIMESTAMP_NTZ": [datetime(2024, 2, 29, 23, 59, 59, 1)],
+    "ARRAY<STRUCT<x: INT, t: TIMESTAMP>>": [[{"x": None, "t": datetime(2024, 1, 1, 0, 0, 0, 1)}], []],
+    "MAP<STRING, ARRAY<DOUBLE>>": [{"k": [1.5, None]}],
+    "STRUCT<d: DECIMAL(38,10), b: BINARY, n: STRUCT<s: STRING>>": [
+        {"d": Decimal("1234567890123456789012345678.0123456789"), "b": bytearray(b"\x00"), "n": None}
+    ],
+}
+
+
+def comparable(value: Any) -> Any:
+    if isinstance(value, float) and math.isnan(value):
+        return "not a number"
+    if hasattr(value, "asDict"):
+        return comparable(value.asDict())
+    if isinstance(value, dict):
+        return {name: comparable(inner) for name, inner in value.items()}
+    return [comparable(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("declared", EVERY_TYPE, ids=str)
+def test_a_value_of_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path, declared: str) -> None:
+    values = EVERY_TYPE[declared]
+    life = Life(spark, tmp_path, f"id INT, v {declared}", (), "append")
+    frame = life.frame([*enumerate(values), (len(values), None)])
+    life.begin()(frame, 0)
+    back = life.sink.snapshot(spark, life.run).rows
+    assert [kind for _, kind in back.dtypes] == [kind for _, kind in frame.dtypes]
+    found = [comparable(row.v) for row in back.orderBy("id").collect()]
+    assert found == [comparable(row.v) for row in frame.orderBy("id").collect()]
+    assert len(found) == len(values) + 1
+
+
+@pytest.mark.parametrize(
+    "declared",
+    ["INTERVAL DAY TO SECOND", "INTERVAL YEAR TO MONTH", "MAP<INT, INT>", "ARRAY<INTERVAL DAY TO SECOND>", "VARIANT"],
+)
+def test_a_type_that_would_lose_something_is_refused_by_name(
+    spark: SparkSession, tmp_path: Path, declared: str
+) -> None:
+    life = Life(spark, tmp_path, f"id INT, v {declared}", (), "append")
+    with pytest.raises(SinkFault, match=r"column 'v' is ") as refused:
+        life.begin()
+    assert refused.value.findings[0].code == "HR404"
+
+
+@pytest.mark.parametrize(("declared", "values"), [("DECIMAL(12,2)", ["9.50", "10.25"]), ("DOUBLE", [9.5, 10.25])])
+def test_sql_compares_and_adds_numbers(spark: SparkSession, tmp_path: Path, declared: str, values: list[Any]) -> None:
+    life = Life(spark, tmp_path, f"v {declared}", (), "append")
+    life.begin()(
+        life.spark.createDataFrame([(str(value),) for value in values], "v STRING").selectExpr(
+            f"cast(v AS {declared}) v"
+        ),
+        0,
+    )
+    with sqlite3.connect(life.sink.path) as connection:
+        assert connection.execute("SELECT max(v), sum(v) FROM result").fetchone() == (10.25, 19.75)
+
+
+def test_update_replaces_by_key_and_complete_replaces_all(spark: SparkSession, life: Life, tmp_path: Path) -> None:
+    writer = life.begin()
+    writer(life.frame([("a", 1), ("b", 1)]), 0)
+    writer(life.frame([("a", 2), ("c", 3)]), 1)
+    assert life.rows() == [("a", 2), ("b", 1), ("c", 3)]
+    (tmp_path / "other").mkdir()
+    complete = Life(spark, tmp_path / "other", "name STRING, total BIGINT", (), "complete")
+    writer = complete.begin()
+    writer(complete.frame([("a", 1), ("b", 1)]), 0)
+    writer(complete.frame([("c", 3)]), 1)
+    assert complete.rows() == [("c", 3)]
+
+
+def test_a_batch_in_the_ledger_is_skipped_without_being_computed(life: Life) -> None:
+    from pyspark.sql import functions as F
+
+    writer = life.begin()
+    writer(life.frame([("a", 1)]), 0)
+    writer(life.frame([("b", 9)]).select("name", F.raise_error("computed").cast("bigint").alias("total")), 0)
+    assert life.rows() == [("a", 1)]
+    assert life.boundaries == [("before-transaction", 0), ("inside-transaction", 0), ("after-transaction", 0)]
+
+
+def test_a_skipped_batch_of_a_stateful_query_is_computed_for_its_state(life: Life) -> None:
+    from pyspark.sql import functions as F
+
+    writer = life.begin()
+    writer(life.frame([("a", 1)]), 0)
+    (life.run.checkpoint / "state").mkdir(parents=True)
+    with pytest.raises(Exception, match="computed"):
+        writer(life.frame([("b", 9)]).select("name", F.raise_error("computed").cast("bigint").alias("total")), 0)
+
+
+def test_a_fault_at_any_boundary_leaves_the_whole_batch_or_nothing(life: Life) -> None:
+    from dataclasses import replace
+
+    def halt_at(wanted: str) -> SinkRun:
+        def reached(boundary: str, batch: int) -> None:
+            if boundary == wanted:
+                raise RuntimeError(wanted)
+
+        return replace(life.run, reached=reached)
+
+    for boundary, expected in (
+        ("before-transaction", []),
+        ("inside-transaction", []),
+        ("after-transaction", [("a", 1)]),
+    ):
+        writer = life.begin()
+        writer.run = halt_at(boundary)
+        with pytest.raises(RuntimeError, match=boundary):
+            writer(life.frame([("a", 1)]), 0)
+        assert life.rows() == expected
+    life.begin()(life.frame([("a", 7)]), 0)
+    assert life.rows() == [("a", 1)]
+
+
+def test_an_older_driver_is_fenced_off(life: Life) -> None:
+    older, newer = life.begin(), life.begin()
+    newer(life.frame([("a", 1)]), 0)
+    with pytest.raises(Fenced, match="a newer driver runs query 'q'"):
+        older(life.frame([("b", 1)]), 1)
+    assert [type(fault) for fault in life.told] == [Fenced]
+    assert life.rows() == [("a", 1)]
+
+
+ROW_FAULTS = {
+    "null-in-key": ([("a", 1), (None, 2)], r"batch 0 of query 'q'.*column 'name' of the key is NULL.*total=2"),
+    "twice-in-batch": ([("a", 1), ("b", 1), ("a", 2)], r"batch 0.*2 rows share the key \(name\).*name='a', total="),
+}
+
+
+@pytest.mark.parametrize(("rows", "message"), ROW_FAULTS.values(), ids=ROW_FAULTS)
+@pytest.mark.parametrize("mode", ["append", "update", "complete"])
+def test_a_row_without_a_key_of_its_own_is_named(
+    spark: SparkSession, tmp_path: Path, rows: list[tuple[Any, ...]], message: str, mode: OutputMode
+) -> None:
+    life = Life(spark, tmp_path, "name STRING, total BIGINT", ("name",), mode)
+    writer = life.begin()
+    with pytest.raises(SinkFault, match=message):
+        writer(life.frame(rows), 0)
+    assert life.rows() == []
+    assert life.told[0].findings[0].code == "HR408"
+
+
+def test_appending_a_key_that_is_there_is_named(appending: Life) -> None:
+    writer = appending.begin()
+    writer(appending.frame([("a", 1)]), 0)
+    with pytest.raises(SinkFault, match=r"batch 1.*\(name='a', total=5\).*already holds"):
+        writer(appending.frame([("b", 1), ("a", 5)]), 1)
+    assert appending.rows() == [("a", 1)]
+
+
+TABLES = {
+    "missing-column": ("CREATE TABLE result (name TEXT PRIMARY KEY)", ["it has no column 'total'"]),
+    "no-unique-key": ("CREATE TABLE result (name TEXT, total INT)", ["no primary key or unique index on (name)"]),
+    "every-difference": (
+        "CREATE TABLE result (name NUMERIC, total TEXT, more INT NOT NULL)",
+        ["'name' is declared NUMERIC", "'total' is declared TEXT", "'more' takes no NULL", "no primary key"],
+    ),
+    "rows-of-others": (
+        "CREATE TABLE result (name TEXT PRIMARY KEY, total INT); INSERT INTO result VALUES ('x', 1)",
+        ["already holds rows that no query wrote"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("statement", "said"), TABLES.values(), ids=TABLES)
+def test_a_table_that_does_not_fit_is_refused_with_every_difference(
+    life: Life, statement: str, said: list[str]
+) -> None:
+    with sqlite3.connect(life.sink.path) as connection:
+        connection.executescript(statement)
+    with pytest.raises(SinkFault) as refused:
+        life.begin()
+    assert len(refused.value.findings) == len(said)
+    for sentence in said:
+        assert sentence in str(refused.value)
+
+
+def test_a_table_made_by_the_user_is_taken_if_it_fits(life: Life) -> None:
+    with sqlite3.connect(life.sink.path) as connection:
+        connection.execute("CREATE TABLE result (TOTAL INTEGER, name VARCHAR(9), note TEXT DEFAULT 'x', UNIQUE (name))")
+    life.begin()(life.frame([("a", 1)]), 0)
+    assert life.rows() == [("a", 1)]
+
+
+CHECKPOINTS = {
+    "new": (None, "is a new one"),
+    "another": (("other", 5, 4), "is another one"),
+    "old-copy": (("first", 1, 0), "is an old copy"),
+    "table-is-behind": (("first", 9, 8), "the table is an old copy"),
+}
+
+
+@pytest.mark.parametrize(("checkpoint", "said"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+def test_a_checkpoint_that_would_lose_batches_is_refused_before_any_driver_is_fenced(
+    life: Life, checkpoint: tuple[str, int, int] | None, said: str
+) -> None:
+    import shutil
+
+    running = life.begin()
+    life.checkpoint("first", offsets=2, commits=1)
+    for batch in range(3):
+        running(life.frame([("a", batch)]), batch)
+    life.begin()
+    running = life.begin()
+    shutil.rmtree(life.run.checkpoint)
+    if checkpoint is not None:
+        life.checkpoint(checkpoint[0], offsets=checkpoint[1], commits=checkpoint[2])
+    with pytest.raises(CheckpointFault, match=said):
+        life.begin()
+    running(life.frame([("a", 7)]), 3)
+    assert life.rows() == [("a", 7)]
+
+
+def test_a_table_that_was_dropped_under_a_running_checkpoint_is_refused(life: Life) -> None:
+    life.checkpoint("first", offsets=2, commits=1)
+    with pytest.raises(CheckpointFault, match="has committed batch 1, but the ledger"):
+        life.begin()
+
+
+def test_a_database_locked_by_another_process_is_one_sentence(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = life.begin()
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE');"
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, life.sink.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(SinkFault, match="is locked by another process"):
+            writer(life.frame([("a", 1)]), 0)
+        monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.1)
+    finally:
+        other.communicate()
+    writer(life.frame([("a", 1)]), 0)
+    assert life.rows() == [("a", 1)]
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = life.begin()
+    writer(life.frame([("a", 1)]), 0)
+    opened = SqliteDialect.connect
+
+    def on_a_full_disk(dialect: SqliteDialect) -> Any:
+        connection: Any = opened(dialect)
+        connection.execute("PRAGMA max_page_count = 1")
+        return connection
+
+    monkeypatch.setattr(SqliteDialect, "connect", on_a_full_disk)
+    with pytest.raises(SinkFault, match="cannot grow: the disk is full"):
+        life_writer = life.begin()
+        life_writer(life.frame([(f"n{number}" * 50, number) for number in range(2000)]), 1)
+    monkeypatch.undo()
+    assert life.rows() == [("a", 1)]
+    life.begin()(life.frame([("b", 1)]), 1)
+    assert life.rows() == [("a", 1), ("b", 1)]
+
+
+UNUSABLE = {
+    "no-directory": ("missing/result.db", "cannot be opened"),
+    "not-a-database": ("text.db", "is no SQLite database"),
+}
+
+
+@pytest.mark.parametrize(("name", "said"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_file_that_cannot_be_used_is_one_sentence(spark: SparkSession, tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "text.db").write_text("no database at all, but long enough to have a header " * 40)
+    sink = Sqlite(path=str(tmp_path / name), table="result")
+    run = SinkRun(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(SinkFault, match=said):
+        sink.prepare(spark.createDataFrame([], "a INT"), run)
+
+
+def test_names_are_quoted_always(spark: SparkSession, tmp_path: Path) -> None:
+    sink = Sqlite(path=str(tmp_path / "result.db"), table='select "x"; --', key=["group by"])
+    run = SinkRun(query="it's", generation=1, mode="update", checkpoint=tmp_path / "checkpoint")
+    frame = spark.createDataFrame([(1, 2)], '`group by` INT, `a"b.c` INT')
+    sink.prepare(frame, run)
+    table, epoch = sink._ready["it's", 1]
+    BatchWriter(dialect=SqliteDialect(sink.path), table=table, run=run, epoch=epoch)(frame, 0)
+    snapshot = sink.snapshot(spark, run)
+    assert snapshot.rows.columns == ["group by", 'a"b.c']
+    assert snapshot.rows.collect() == [(1, 2)]
+
+
+@pytest.fixture
+def watcher(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that reads the table as fast as it can, and prints how many rows each batch has."""
+    code = """if True:
+        import sqlite3, sys
+        connection = sqlite3.connect(sys.argv[1], timeout=10, isolation_level=None)
+        print("watching", flush=True)
+        looks, seen = 0, set()
+        while (9, 500) not in seen:
+            connection.execute("BEGIN")
+            total = connection.execute("SELECT count(*), count(DISTINCT total) FROM result").fetchone()
+            batch = connection.execute("SELECT max(batch) FROM _headrace_ledger").fetchone()[0]
+            batches = connection.execute("SELECT DISTINCT total FROM result").fetchall()
+            connection.execute("COMMIT")
+            if batch is not None:
+                seen.add((batch, total[0]))
+                assert total == (500, 1) and batches == [(batch,)], (total, batch, batches)
+            looks += 1
+        print(looks, len(seen))
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "result.db")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_reader_in_another_process_sees_whole_batches_only(life: Life, request: pytest.FixtureRequest) -> None:
+    writer = life.begin()
+    other = request.getfixturevalue("watcher")
+    assert other.stdout.readline() == "watching\n"
+    for batch in range(10):
+        writer(life.frame([(f"n{number}", batch) for number in range(500)]), batch)
+    out, err = other.communicate(timeout=30)
+    assert err == ""
+    looks, batches = map(int, out.split())
+    assert looks > batches > 1
+
+
+def test_a_stateful_stream_goes_on_after_a_batch_that_was_written_but_not_committed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = tmp_path / "input"
+    place.mkdir()
+    run = SinkRun(query="q", generation=1, mode="update", checkpoint=tmp_path / "checkpoint")
+    sink = Sqlite(path=str(tmp_path / "result.db"), table="result", key=["name"])
+
+    def drain() -> None:
+        frame = spark.readStream.name(NAME).schema("name STRING").json(str(place)).groupBy("name").count()
+        sink.prepare(frame, run)
+        writer = frame.writeStream.outputMode("update").option("checkpointLocation", str(run.checkpoint))
+        sink.write(writer.trigger(availableNow=True), run).start().awaitTermination()
+
+    for number in range(4):
+        (place / f"{number}.json").write_text('{"name": "a"}\n')
+        drain()
+        forget_commit(run.checkpoint)
+    drain()
+    assert sink.snapshot(spark, run).rows.collect() == [("a", 4)]
+    with sqlite3.connect(sink.path) as connection:
+        assert connection.execute("SELECT batch, row_count FROM _headrace_ledger ORDER BY 1").fetchall() == [
+            (number, 1) for number in range(4)
+        ]

@@ -1,0 +1,44 @@
+"""The public names of the package, pinned: a change here is a change for users."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import headrace
+from scripts.reference import REFERENCE
+
+pytestmark = pytest.mark.plain
+
+NAMES = [
+    "Finding",
+    "HeadraceError",
+    "Project",
+    "available_now",
+    "check",
+    "every",
+    "load",
+    "once",
+    "query",
+    "run",
+    "sink",
+    "source",
+    "start",
+    "status",
+    "table",
+    "verify",
+    "view",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert headrace.__all__ == NAMES
+
+
+@pytest.mark.parametrize("name", headrace.__all__)
+def test_a_public_name_has_a_docstring_and_a_heading(name: str) -> None:
+    assert inspect.getdoc(getattr(headrace, name))
+    page = (REFERENCE / "python-api.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## {name}$", page, re.MULTILINE)

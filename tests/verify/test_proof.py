@@ -1,0 +1,219 @@
+"""The verdict on a sink: right, wrong in each way, or not to be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.errors import CheckpointFault, ProjectError, SourceFault
+from headrace.verify import verify
+from tests.verify.kit import Scene, scene, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+IN_TIME = [
+    [("12:00", "a", 0.1), ("12:01", None, 0.2)],
+    [("12:02", "a", 0.3), ("12:03", "b", 0.7)],
+    [("12:04", None, 0.1), ("12:05", "b", 0.2), ("12:06", "a", 0.6)],
+]
+
+
+def sums(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return events.groupBy("who").agg(F.sum("value").alias("total"), F.count("*").alias("rows"))
+
+
+def passing(events: DataFrame) -> DataFrame:
+    return events.select("time", "who", "value")
+
+
+def random(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return events.select("who", F.rand().alias("chance"))
+
+
+def clocked(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return events.select("who", F.current_timestamp().alias("now"))
+
+
+def self_joined(events: DataFrame, others: DataFrame) -> DataFrame:
+    return events.alias("l").join(others.alias("r"), ["who", "time"]).select("who", "time", "l.value")
+
+
+def outer_joined(events: DataFrame, others: DataFrame) -> DataFrame:
+    return events.alias("l").join(others.alias("r"), ["who", "time"], "left").select("who", "time", "r.value")
+
+
+def first_of(events: DataFrame) -> DataFrame:
+    return events.dropDuplicates(["who"]).select("who", "value")
+
+
+@pytest.mark.parametrize(
+    ("function", "mode", "key"),
+    [
+        pytest.param(sums, "update", ("who",), id="update, a NULL among the keys, sums of doubles"),
+        pytest.param(sums, "complete", ("who",), id="complete"),
+        pytest.param(sums, "complete", (), id="complete, without a key"),
+        pytest.param(passing, "append", (), id="append"),
+        pytest.param(passing, "update", ("who",), id="the last row of each key"),
+    ],
+)
+def test_a_right_sink_is_equal(
+    function: Callable[..., Any], mode: Any, key: tuple[str, ...], spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = IN_TIME if function is sums else [rows[:1] for rows in IN_TIME]
+    verdict = scene(spark, tmp_path, batches, function, mode=mode, key=key).verify()
+    assert (verdict.state, verdict.exit_code, verdict.sentence) == ("equal", 0, "prefix integrity: holds"), verdict
+    assert verdict.rows_read == sum(map(len, batches))
+    assert verdict.rows_expected == verdict.rows_actual > 0
+    assert json.loads(json.dumps(verdict.as_dict()))["state"] == "equal"
+
+
+def change_a_row(made: Scene) -> None:
+    changed = json.dumps({"who": "b", "total": 0.9, "rows": 7})
+    assert made.table.edit("UPDATE record SET json = ? WHERE json LIKE '%\"b\"%'", changed) == 1
+
+
+def change_a_sum(made: Scene) -> None:
+    changed = json.dumps({"who": "b", "total": 0.9 * (1 + 1e-7), "rows": 2})
+    assert made.table.edit("UPDATE record SET json = ? WHERE json LIKE '%\"b\"%'", changed) == 1
+
+
+def lose_a_row(made: Scene) -> None:
+    assert made.table.edit("DELETE FROM record WHERE json LIKE '%\"b\"%'") == 1
+
+
+def add_a_row(made: Scene) -> None:
+    assert made.table.edit("INSERT INTO record VALUES ('x', ?)", json.dumps({"who": "z", "total": 1.0, "rows": 1})) == 1
+
+
+def lose_a_batch(made: Scene) -> None:
+    last = made.table.edit("DELETE FROM batch WHERE number = (SELECT max(number) FROM batch)")
+    assert last == 1
+
+
+def add_a_column(made: Scene) -> None:
+    shape = made.table.open().execute("SELECT ddl FROM shape").fetchone()[0]
+    assert made.table.edit("UPDATE shape SET ddl = ?", shape.replace('"rows"', '"lines"')) == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "counts", "words"),
+    [
+        pytest.param(change_a_row, "HR712", (0, 0, 1), "1 row with other values", id="row changed"),
+        pytest.param(change_a_sum, "HR712", (0, 0, 1), "1 row with other values", id="a sum off by a ten-millionth"),
+        pytest.param(lose_a_row, "HR712", (1, 0, 0), "1 row missing in the sink", id="row missing"),
+        pytest.param(add_a_row, "HR712", (0, 1, 0), "1 row unexpected in the sink", id="row too many"),
+        pytest.param(lose_a_batch, "HR704", (0, 0, 0), "the sink holds batches up to 1, but", id="batch lost"),
+        pytest.param(add_a_column, "HR711", (0, 0, 0), "column 'rows' is missing in the sink", id="other columns"),
+    ],
+)
+def test_a_wrong_sink_is_told(
+    damage: Callable[[Scene], None],
+    code: str,
+    counts: tuple[int, int, int],
+    words: str,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    made = scene(spark, tmp_path, IN_TIME, sums, mode="update", key=("who",), delay=None)
+    damage(made)
+    verdict = made.verify()
+    assert (verdict.state, verdict.exit_code) == ("wrong", 1)
+    assert [finding.code for finding in verdict.findings] == [code]
+    assert (verdict.missing, verdict.unexpected, verdict.different) == counts
+    assert len(verdict.differences) == sum(counts)
+    assert words in verdict.sentence
+    assert all(each.key["who"] in ("b", "z") for each in verdict.differences)
+
+
+def test_a_sum_off_by_the_last_bit_is_equal(spark: SparkSession, tmp_path: Path) -> None:
+    made = scene(spark, tmp_path, IN_TIME, sums, mode="update", key=("who",), delay=None)
+    changed = json.dumps({"who": "b", "total": 0.9 * (1 + 1e-12), "rows": 2})
+    assert made.table.edit("UPDATE record SET json = ? WHERE json LIKE '%\"b\"%'", changed) == 1
+    assert made.verify().state == "equal"
+
+
+def test_a_batch_in_the_sink_that_spark_has_not_marked_is_verified_too(spark: SparkSession, tmp_path: Path) -> None:
+    made = scene(spark, tmp_path, IN_TIME, sums, mode="update", key=("who",), delay=None)
+    commits = made.layout.checkpoint / "commits"
+    (commits / "2").unlink()
+    (commits / ".2.crc").unlink(missing_ok=True)
+    assert (made.verify().state, made.verify().batch) == ("equal", 2)
+    write(tmp_path / "landing", [[("12:07", "b", 0.1)]])
+    made.run()
+    again = made.verify()
+    assert (again.state, again.batch, again.rows_read) == ("equal", 3, 8)
+
+
+@pytest.mark.parametrize(
+    ("function", "code"),
+    [
+        pytest.param(random, "HR705", id="a random number"),
+        pytest.param(clocked, "HR705", id="the time of the batch"),
+        pytest.param(first_of, "HR708", id="the first of unlike duplicates"),
+    ],
+)
+def test_what_answers_otherwise_when_asked_again_is_undecided(
+    function: Callable[..., Any], code: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = [[("12:00", "a", 1.0)], [("12:01", "a", 2.0)], [("12:01", "a", 0.5)]]
+    made = scene(spark, tmp_path, batches, function, mode="append", delay=None)
+    if function is first_of:
+        made.table.edit("UPDATE record SET json = ?", json.dumps({"who": "a", "value": 9.0}))
+    verdict = made.verify()
+    assert (verdict.state, verdict.exit_code) == ("undecided", 1)
+    assert code in [finding.code for finding in verdict.findings]
+
+
+def test_an_inner_join_of_two_streams_is_verified(spark: SparkSession, tmp_path: Path) -> None:
+    others = [[("12:06", "a", 5.0)], [("12:00", "a", 6.0)], [("12:30", "b", 7.0)]]
+    made = scene(spark, tmp_path, IN_TIME, self_joined, mode="append", others=others)
+    verdict = made.verify()
+    assert (verdict.state, verdict.rows_actual, verdict.rows_read) == ("equal", 2, 10)
+
+
+def test_an_outer_join_that_waits_for_partners_is_undecided(spark: SparkSession, tmp_path: Path) -> None:
+    others = [[("12:06", "a", 5.0)], [("12:00", "a", 6.0)]]
+    verdict = scene(spark, tmp_path, IN_TIME, outer_joined, mode="append", others=others).verify()
+    assert verdict.state == "undecided"
+    assert verdict.missing > 0
+    assert "HR706" in [finding.code for finding in verdict.findings]
+
+
+def test_before_the_first_run_there_is_nothing_to_prove(spark: SparkSession, tmp_path: Path) -> None:
+    made = scene(spark, tmp_path, IN_TIME[:1], sums, mode="update", key=("who",))
+    elsewhere = Scene(spark, type(made.project)(**{**vars(made.project), "root": tmp_path / "new"}), made.table)
+    verdict = elsewhere.verify()
+    assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR701"])
+
+
+def test_files_that_are_gone_are_a_fault_of_the_source(spark: SparkSession, tmp_path: Path) -> None:
+    made = scene(spark, tmp_path, IN_TIME[:2], sums, mode="update", key=("who",))
+    (tmp_path / "landing" / "000.json").unlink()
+    with pytest.raises(SourceFault, match="no longer there"):
+        made.verify()
+
+
+def test_a_sink_ahead_of_the_checkpoint_is_a_fault_of_the_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    made = scene(spark, tmp_path, IN_TIME[:1], sums, mode="update", key=("who",))
+    assert made.table.edit("INSERT INTO batch VALUES (7)") == 1
+    with pytest.raises(CheckpointFault, match="batch 7 is not in the checkpoint"):
+        made.verify()
+
+
+def test_a_misspelt_query_gets_the_nearest_name(spark: SparkSession, tmp_path: Path) -> None:
+    made = scene(spark, tmp_path, IN_TIME[:1], sums, mode="update", key=("who",))
+    with pytest.raises(ProjectError, match="did you mean 'q'"):
+        verify(made.project, "qq", spark=spark)
