@@ -13,7 +13,7 @@ NAMES = ("cli", "session", "micro_batch", "headline")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=NAMES)
-    parser.add_argument("--quick", action="store_true", help="small and few, to see that it works; the figures say little")
+    parser.add_argument("--quick", action="store_true", help="small and few, to see that it works")
     parser.add_argument("--runs", type=int, help="how many times each side runs")
     asked = parser.parse_args()
     if asked.name is None:

@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 BASELINES = Path(__file__).parent / "baselines"
-HEADRACE = (sys.executable, "-m", "headrace")
+HEADRACE = (str(Path(sys.executable).parent / "headrace"),)
 
 
 def environment() -> dict[str, str]:
@@ -26,40 +27,54 @@ def seconds(command: Sequence[str | Path], *, cwd: Path | None = None) -> float:
     done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment(), capture_output=True, text=True)
     took = time.perf_counter() - begun
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, command))} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        raise _failed(command, done.stdout, done.stderr)
     return took
 
 
 def seconds_to_line(command: Sequence[str | Path], line: str, *, cwd: Path | None = None) -> tuple[float, float]:
     """How long until `command` prints `line`, and until it has ended."""
-    begun = time.perf_counter()
-    process = subprocess.Popen(
-        list(map(str, command)), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout
-    for said in process.stdout:
-        if said.strip() == line:
-            break
-    to_line = time.perf_counter() - begun
-    _, log = process.communicate()
-    if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, command))} failed:\n{log[-4000:]}")
-    return to_line, time.perf_counter() - begun
+    with tempfile.TemporaryFile("w+") as log:
+        begun = time.perf_counter()
+        process = subprocess.Popen(
+            list(map(str, command)), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        assert process.stdout
+        met = next((time.perf_counter() - begun for said in process.stdout if said.strip() == line), None)
+        process.communicate()
+        ended = time.perf_counter() - begun
+        if met is None or process.returncode != 0:
+            log.seek(0)
+            raise _failed(command, "", log.read())
+    return met, ended
+
+
+def lines_of(command: Sequence[str | Path], *, cwd: Path | None = None) -> list[str]:
+    """The lines that `command` prints; raises RuntimeError, with its log, when it fails."""
+    done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment(), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise _failed(command, done.stdout, done.stderr)
+    return done.stdout.splitlines()
 
 
 def lines_until(command: Sequence[str | Path], enough: Callable[[str], bool], *, cwd: Path | None = None) -> list[str]:
     """The lines that `command` prints up to the one that is `enough`; then it is asked to stop, and waited for."""
-    process = subprocess.Popen(
-        list(map(str, command)), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout
-    lines, asked = [], False
-    for line in process.stdout:
-        lines.append(line)
-        if not asked and enough(line):
-            process.send_signal(signal.SIGTERM)
-            asked = True
-    _, log = process.communicate()
-    if not asked:
-        raise RuntimeError(f"{' '.join(map(str, command))} ended early:\n{''.join(lines)[-2000:]}\n{log[-4000:]}")
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            list(map(str, command)), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        assert process.stdout
+        lines, asked = [], False
+        for line in process.stdout:
+            lines.append(line)
+            if not asked and enough(line):
+                process.send_signal(signal.SIGTERM)
+                asked = True
+        process.wait()
+        if not asked:
+            log.seek(0)
+            raise _failed(command, "".join(lines), log.read())
     return lines
+
+
+def _failed(command: Sequence[str | Path], said: str, log: str) -> RuntimeError:
+    return RuntimeError(f"{' '.join(map(str, command))} failed:\n{said[-2000:]}\n{log[-4000:]}")

@@ -4,7 +4,7 @@ import sys
 
 from headrace.run.session import start
 
-spark = start(master="local[2]", purpose=sys.argv[1], name="two jobs")
+spark = start(master="local[2]", purpose="short" if sys.argv[1] == "short" else "stream", name="two jobs")
 spark.range(3).count()
 spark.range(3).count()
 print("done", flush=True)

@@ -99,8 +99,8 @@ def page(claims: Mapping[str, tuple[str, ...]]) -> str:
     """The reference page: every row with the tests that show it."""
     by_row: dict[str, list[str]] = {}
     for test, claimed in claims.items():
-        for row in claimed:
-            by_row.setdefault(row, []).append(test.partition("[")[0])
+        for each in claimed:
+            by_row.setdefault(each, []).append(test.partition("[")[0])
     known = rows()
     done = sum(row["id"] in by_row for row in known)
     lines = [

@@ -1,4 +1,4 @@
-"""Write the generated parts of the documentation: between `<!-- NAME:begin -->` and `<!-- NAME:end -->` of each page."""
+"""Write the generated parts of the documentation: what lies between `NAME:begin` and `NAME:end` in each page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,19 @@ import click
 
 import headrace
 from headrace import errors, registry
+from headrace.check.guarantee import Guarantee, Link
+from headrace.check.result import CheckResult
 from headrace.cli.entry import headrace as commands
 from headrace.contract import OUTPUT_MODES, SinkFacts, SourceFacts
+from headrace.history import QueryStatus
+from headrace.run.result import Outcome, RunResult
 from headrace.run.settings import settings
+from headrace.verify import Difference, LateRow, Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 RESULTS = ROOT / "benchmarks" / "results"
+VALUES = (CheckResult, Guarantee, Link, RunResult, Outcome, Verdict, Difference, LateRow, QueryStatus)
 KINDS: tuple[registry.ConnectorKind, ...] = ("source", "sink")
 
 
@@ -37,22 +43,27 @@ def main() -> int:
 
 def pages() -> dict[Path, str]:
     """Every page with generated parts, as it should be."""
-    return {file: _filled(file, parts) for file, parts in _parts().items()}
+    return {file: page(file) for file in parts()}
 
 
-def _parts() -> dict[Path, dict[str, Callable[[], str]]]:
-    parts: dict[Path, dict[str, Callable[[], str]]] = {
+def page(file: Path) -> str:
+    """One page with generated parts, as it should be."""
+    return _filled(file, parts()[file])
+
+
+def parts() -> dict[Path, dict[str, Callable[[], str]]]:
+    found: dict[Path, dict[str, Callable[[], str]]] = {
         ROOT / "README.md": {"benchmarks": benchmark_table},
         REFERENCE / "commands.md": {"commands": command_list},
         REFERENCE / "settings.md": {"settings": setting_list},
         REFERENCE / "sources.md": {"list": lambda: connector_list("source"), "facts": lambda: fact_list(SourceFacts)},
         REFERENCE / "sinks.md": {"list": lambda: connector_list("sink"), "facts": lambda: fact_list(SinkFacts)},
-        REFERENCE / "python-api.md": {"names": name_list, "errors": error_tree},
+        REFERENCE / "python-api.md": {"names": name_list, "values": value_list, "errors": error_tree},
     }
     for kind in KINDS:
         for name in registry.known(kind):
-            parts[connector_page(kind, name)] = {"options": lambda kind=kind, name=name: connector_part(kind, name)}  # type: ignore[misc]
-    return parts
+            found[connector_page(kind, name)] = {"options": lambda kind=kind, name=name: connector_part(kind, name)}  # type: ignore[misc]
+    return found
 
 
 def connector_page(kind: registry.ConnectorKind, name: str) -> Path:
@@ -60,9 +71,9 @@ def connector_page(kind: registry.ConnectorKind, name: str) -> Path:
     return REFERENCE / f"{kind}s" / f"{name.replace('_', '-')}.md"
 
 
-def _filled(file: Path, parts: dict[str, Callable[[], str]]) -> str:
+def _filled(file: Path, made: dict[str, Callable[[], str]]) -> str:
     text = file.read_text(encoding="utf-8")
-    for name, content in parts.items():
+    for name, content in made.items():
         pattern = re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(<!-- {name}:end -->)", re.DOTALL)
         if not pattern.search(text):
             raise SystemExit(f"{file.relative_to(ROOT)} has no <!-- {name}:begin --> ... <!-- {name}:end -->")
@@ -187,6 +198,8 @@ def _name(name: str, thing: Any) -> str:
     lines = [f"## {name}", ""]
     if inspect.isfunction(thing):
         lines += ["```python", f"def {name}{_signature(thing)}: ...", "```", ""]
+    if is_dataclass(thing) and isinstance(thing, type):
+        return "\n".join([*lines, _prose(thing), "", _fields(thing)])
     return "\n".join([*lines, _prose(thing)])
 
 
@@ -196,7 +209,7 @@ def _signature(function: Callable[..., Any]) -> str:
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in inside:
             inside.append("*")
-        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        default = "" if parameter.default is parameter.empty else f" = {_python(parameter.default)}"
         inside.append(f"{parameter.name}: {parameter.annotation}{default}")
         if parameter.kind is parameter.POSITIONAL_ONLY:
             inside.append("/")
@@ -204,6 +217,23 @@ def _signature(function: Callable[..., Any]) -> str:
     if len(short) <= 96:
         return short
     return "(\n" + "".join(f"    {each},\n" for each in inside) + f") -> {signature.return_annotation}"
+
+
+def _python(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def value_list() -> str:
+    """What the functions give back: each class with its fields."""
+    return "\n\n".join(f"### {cls.__name__}\n\n{_prose(cls)}\n\n{_fields(cls)}" for cls in VALUES)
+
+
+def _fields(cls: type[Any]) -> str:
+    kept = [(each.name, str(each.type)) for each in fields(cls) if not each.name.startswith("_")]
+    for name, each in vars(cls).items():
+        if isinstance(each, property) and not name.startswith("_"):
+            kept.append((name, str(inspect.signature(each.fget).return_annotation)))  # type: ignore[arg-type]
+    return "\n".join(["| attribute | type |", "|---|---|", *(f"| `{name}` | `{_cell(kind)}` |" for name, kind in kept)])
 
 
 def error_tree() -> str:
@@ -216,15 +246,29 @@ def error_tree() -> str:
 
 
 def benchmark_table() -> str:
-    """Every figure of benchmarks/results, each against its target."""
-    lines = ["| what is measured | ratio | target | against |", "|---|---|---|---|"]
-    for file in sorted(RESULTS.glob("*.json")):
-        result = json.loads(file.read_text(encoding="utf-8"))
-        for figure in result["figures"]:
-            lines.append(
-                f"| {figure['name']} | {figure['ratio']:.3g} | {figure['target']:g} | {_cell(figure['against'])} |"
-            )
-    return "\n".join(lines) if lines[2:] else "Nothing has been measured yet; `make bench NAME=...` writes the results."
+    """Every figure of benchmarks/results; results of a quick trial do not count."""
+    results = [
+        json.loads(file.read_text(encoding="utf-8"))
+        for file in sorted(RESULTS.glob("*.json"))
+        if not file.name.endswith(".quick.json")
+    ]
+    if not results:
+        return "Nothing has been measured yet."
+    lines = ["| what | Headrace | the other side | ratio | target | against |", "|---|---|---|---|---|---|"]
+    for result in results:
+        lines += [_figure(figure) for figure in result["figures"]]
+    measured = {f"{each['cores']} cores, Spark {each['versions']['pyspark']}" for each in results}
+    return "\n".join([*lines, "", f"Medians, measured on {' and '.join(sorted(measured))}."])
+
+
+def _figure(figure: dict[str, Any]) -> str:
+    ours, theirs, unit = figure["ours"]["median"], figure["theirs"]["median"], figure["unit"]
+    target = "none"
+    if figure["target"] is not None:
+        target = f"{figure['target']:g}" + (f" {unit}" if figure["target_of"] == "ours" else "")
+        target += "" if figure["met"] else ", missed"
+    cells = (figure["name"], f"{ours:.3g} {unit}", f"{theirs:.3g} {unit}", f"{figure['ratio']:.3g}", target)
+    return "| " + " | ".join(_cell(cell) for cell in (*cells, figure["against"])) + " |"
 
 
 def _prose(thing: Any) -> str:

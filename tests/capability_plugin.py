@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
@@ -70,9 +70,9 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> object:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Note how a test that claims rows went; its setup and teardown count too."""
-    report: pytest.TestReport = yield
+    report = yield
     if item.nodeid in item.config.stash.get(CLAIMS, {}):
         outcomes = item.config.stash.setdefault(OUTCOMES, {})
         if outcomes.get(item.nodeid) in (None, "passed"):
@@ -86,9 +86,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     outcomes = config.stash.get(OUTCOMES, {})
     if not outcomes or config.option.collectonly:
         return
-    seen = {
-        test: {"rows": list(config.stash[CLAIMS][test]), "outcome": outcome} for test, outcome in outcomes.items()
-    }
+    seen = {test: {"rows": list(config.stash[CLAIMS][test]), "outcome": outcome} for test, outcome in outcomes.items()}
     whole = covers_everything(config) and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     kept = {} if whole else {test: old for test, old in read_record().items() if test not in seen}
     RECORD.parent.mkdir(exist_ok=True)

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from scripts.capabilities import PAGE, page, state_of
+
 from tests.capability_plugin import CLAIMS, ROOT, covers_everything, rows
 
 pytestmark = pytest.mark.plain
@@ -61,7 +61,9 @@ def test_the_page_names_the_tests_that_carry_the_markers(request: pytest.Fixture
 
 def test_a_test_that_claims_an_unknown_row_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "test_claim.py"
-    file.write_text("import pytest\n\n@pytest.mark.capability('OP-WIN-1')\ndef test_nothing(): pass\n", encoding="utf-8")
+    file.write_text(
+        "import pytest\n\n@pytest.mark.capability('OP-WIN-1')\ndef test_nothing(): pass\n", encoding="utf-8"
+    )
     command = [sys.executable, "-m", "pytest", "-p", "tests.capability_plugin", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "-c", "/dev/null", "--rootdir", str(tmp_path), str(file)], cwd=ROOT, capture_output=True, text=True

@@ -1,5 +1,8 @@
 """Headrace: write the batch query, run it as a stream, and prove that the result is right."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 # The rooms `check`, `load`, `run` and `verify` are imported first, so that the functions of the same names below stay
 # what `headrace.check` and the others mean.
 from headrace import check as _check
@@ -7,9 +10,11 @@ from headrace import load as _load
 from headrace import run as _run
 from headrace import verify as _verify
 from headrace.api import check, load, run, start, status, verify
-from headrace.declare import available_now, every, once, query, set_starter, sink, source, table, view
 from headrace.errors import Finding, HeadraceError
-from headrace.model import Project
+
+if TYPE_CHECKING:
+    from headrace.declare import available_now, every, once, query, sink, source, table, view
+    from headrace.model import Project
 
 __version__ = "0.1.0"
 
@@ -34,4 +39,18 @@ __all__ = [
 ]
 
 del _check, _load, _run, _verify
-set_starter(start)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what only projects need when it is first asked for, so that a command starts quickly."""
+    if name == "Project":
+        return import_module("headrace.model").Project
+    if name in __all__:
+        declare = import_module("headrace.declare")
+        declare.set_starter(start)
+        return getattr(declare, name)
+    raise AttributeError(f"module 'headrace' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

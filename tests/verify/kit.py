@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace import model
 from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
-from headrace.model import AvailableNow, Duration, Project, PythonTransform, Query, Source, Watermark
+from headrace.model import AvailableNow, Duration, Project, PythonTransform, Query, Source, Transform, Watermark
 from headrace.model.layout import QueryLayout
 from headrace.run.start import start
 from headrace.sources.files import Files
@@ -119,7 +120,7 @@ def scene(
     spark: SparkSession,
     home: Path,
     batches: Sequence[Sequence[Row]],
-    function: Callable[..., DataFrame],
+    function: Callable[..., DataFrame] | Transform,
     *,
     mode: OutputMode,
     key: tuple[str, ...] = (),
@@ -127,6 +128,7 @@ def scene(
     schema: str = SCHEMA,
     columns: Sequence[str] = ("time", "who", "value"),
     others: Sequence[Sequence[Row]] | None = None,
+    tables: Mapping[str, model.Table] | None = None,
 ) -> Scene:
     """A project over `batches`, and over `others` as a second source, that was run to their end."""
     timelines = {"events": batches} if others is None else {"events": batches, "others": others}
@@ -143,13 +145,13 @@ def scene(
     table = Table(path=home / "sink.db", key=key)
     query = Query(
         name="q",
-        transform=PythonTransform(function=function, inputs=tuple(sources)),
+        transform=PythonTransform(function=function, inputs=tuple(sources)) if callable(function) else function,
         sink=table,
         sink_kind="table",
         mode=mode,
         trigger=AvailableNow(),
     )
-    project = Project(name="scene", root=home, sources=sources, queries={"q": query})
+    project = Project(name="scene", root=home, sources=sources, tables=tables or {}, queries={"q": query})
     made = Scene(spark, project, table)
     made.run()
     return made

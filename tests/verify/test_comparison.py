@@ -27,7 +27,7 @@ NAN, INFINITY = float("nan"), float("inf")
         pytest.param("a INT, b DOUBLE", [(1, INFINITY)], [(1, -INFINITY)], (), (0, 0, 1), id="infinities"),
         pytest.param("a INT, b DOUBLE", [(1, INFINITY)], [(1, 1e300)], (), (0, 0, 1), id="infinity and a number"),
         pytest.param("a DOUBLE", [(0.1 + 0.2,), (5.0,)], [(5.0,), (0.3,)], (), (0, 0, 0), id="only doubles"),
-        pytest.param("a FLOAT", [(0.1,)], [(0.1000001,)], (), (0, 0, 1), id="floats apart"),
+        pytest.param("a FLOAT", [(0.1,)], [(0.10001,)], (), (0, 0, 1), id="floats apart"),
         pytest.param("a INT, b INT", [(1, 1)], [(1, 2)], (), (1, 1, 0), id="no key, nothing to pair by"),
         pytest.param("a INT, b ARRAY<DOUBLE>", [(1, [0.1 + 0.2])], [(1, [0.3])], (), (0, 0, 0), id="in an array"),
         pytest.param("a INT, b ARRAY<DOUBLE>", [(1, [0.3])], [(1, [0.3, 1.0])], (), (0, 0, 1), id="a longer array"),
@@ -40,7 +40,7 @@ NAN, INFINITY = float("nan"), float("inf")
             id="in a struct",
         ),
         pytest.param("m MAP<STRING, INT>", [({"a": 1, "b": 2},)], [({"b": 2, "a": 1},)], (), (0, 0, 0), id="a map"),
-        pytest.param("m MAP<STRING, INT>", [({"a": 1},)], [({"a": 2},)], (), (1, 1, 0), id="another map"),
+        pytest.param("m MAP<STRING, INT>", [({"a": 1},)], [({"a": 2},)], (), (0, 0, 1), id="another map"),
         pytest.param(
             "a INT, m ARRAY<MAP<STRING, INT>>",
             [(1, [{"a": 1}])],

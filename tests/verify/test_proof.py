@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.errors import CheckpointFault, ProjectError, SourceFault
+from headrace.model import PythonTransform, SqlTransform, Table
 from headrace.verify import verify
 from tests.verify.kit import Scene, scene, write
 
@@ -177,6 +179,16 @@ def test_what_answers_otherwise_when_asked_again_is_undecided(
     assert code in [finding.code for finding in verdict.findings]
 
 
+def test_a_lost_row_of_like_duplicates_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
+    def names(events: DataFrame) -> DataFrame:
+        return events.select("who").dropDuplicates()
+
+    made = scene(spark, tmp_path, IN_TIME, names, mode="append", delay=None)
+    assert made.verify().state == "equal"
+    assert made.table.edit("DELETE FROM record WHERE json LIKE '%\"b\"%'") == 1
+    assert (made.verify().state, made.verify().missing) == ("wrong", 1)
+
+
 def test_an_inner_join_of_two_streams_is_verified(spark: SparkSession, tmp_path: Path) -> None:
     others = [[("12:06", "a", 5.0)], [("12:00", "a", 6.0)], [("12:30", "b", 7.0)]]
     made = scene(spark, tmp_path, IN_TIME, self_joined, mode="append", others=others)
@@ -217,3 +229,36 @@ def test_a_misspelt_query_gets_the_nearest_name(spark: SparkSession, tmp_path: P
     made = scene(spark, tmp_path, IN_TIME[:1], sums, mode="update", key=("who",))
     with pytest.raises(ProjectError, match="did you mean 'q'"):
         verify(made.project, "qq", spark=spark)
+
+
+def test_sql_with_a_clause_and_a_bounded_table_is_verified(spark: SparkSession, tmp_path: Path) -> None:
+    def names(spark: SparkSession) -> DataFrame:
+        return (
+            spark.createDataFrame([("a", "Ann"), ("a", "Anton")], "who STRING, name STRING")
+            .groupBy("who", "name")
+            .count()
+        )
+
+    late = [*IN_TIME, [("13:00", "a", 1.0)], [("13:00", "a", 1.0)], [("12:07", "a", 1.0), ("12:07", "b", 1.0)]]
+    sql = """
+        WITH known AS (SELECT e.time, e.who, n.name FROM events e JOIN names n ON e.who = n.who)
+        SELECT name, window.start AS start, count(*) AS rows FROM known GROUP BY name, window(time, '10 minutes')
+    """
+    transform = SqlTransform(sql=sql, inputs=("events", "names"))
+    tables = {"names": Table(name="names", transform=PythonTransform(function=names, inputs=(), wants_spark=True))}
+    made = scene(spark, tmp_path, late, transform, mode="update", key=("name", "start"), tables=tables)
+    verdict = made.verify()
+    assert (verdict.state, verdict.rows_late, verdict.rows_actual) == ("late", 2, 4)
+
+
+def test_rows_behind_a_python_function_over_partitions_cannot_be_told_late(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def through_python(events: DataFrame) -> DataFrame:
+        return events.mapInPandas(lambda frames: frames, events.schema).groupBy("time", "who").count()
+
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
+    late = [[("12:00", "a", 1.0)], [("13:00", "a", 1.0)], [("13:00", "a", 1.0)], [("12:07", "a", 1.0)]]
+    verdict = scene(spark, tmp_path, late, through_python, mode="update", key=("time", "who")).verify()
+    assert (verdict.state, verdict.missing) == ("undecided", 1)
+    assert "pass through MapInPandas" in verdict.sentence

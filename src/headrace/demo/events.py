@@ -15,7 +15,7 @@ PHONES = 500
 ACTIONS = {"open": 30, "close": 25, "tap": 30, "search": 10, "buy": 5}
 
 MINUTES_OUT_OF_ORDER = 5
-HOURS_LATE = (3, 24)
+HOURS_LATE = (3, 12)
 SHARE_LATE = 0.01
 SHARE_TWICE = 0.01
 
@@ -52,19 +52,19 @@ def _block(seed: int, block: int) -> list[Event]:
     actions, weights = list(ACTIONS), list(ACTIONS.values())
     made: list[Event] = []
     for number in range(block * BLOCK, (block + 1) * BLOCK):
-        arrives = FIRST + timedelta(seconds=number * SECONDS_APART)
+        passed = number * SECONDS_APART
         fate = chance.random()
         if fate < SHARE_TWICE and made:
             made.append(chance.choice(made)._replace(kind="twice"))
             continue
-        if late := fate < SHARE_TWICE + SHARE_LATE:
+        if late := fate < SHARE_TWICE + SHARE_LATE and passed >= HOURS_LATE[1] * 3600:
             behind = chance.uniform(*HOURS_LATE) * 3600
         else:
-            behind = min(chance.expovariate(1 / 20), MINUTES_OUT_OF_ORDER * 60)
+            behind = min(chance.expovariate(1 / 20), MINUTES_OUT_OF_ORDER * 60, passed)
         made.append(
             Event(
                 phone_id=f"phone-{chance.randrange(PHONES):04d}",
-                time=arrives - timedelta(milliseconds=round(behind * 1000)),
+                time=FIRST + timedelta(milliseconds=round((passed - behind) * 1000)),
                 action=chance.choices(actions, weights)[0],
                 kind="late" if late else "usual",
             )

@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from headrace.demo.processes import Child, Line, run_visibly
+from headrace.demo.processes import Child, Line, run_visibly, uninterrupted
 from headrace.demo.starter import LANDING, QUERY, RESULT, SEED, refuse_unless_empty, write_project
 from headrace.errors import Finding, HeadraceError, Where
 from headrace.progress import BatchRecord
 
 SETTINGS = "demo.json"
+IDLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ class Tally:
     batches: int = 0
     starts: int = 0
     state: str = "starting"
+    started_at: float | None = None
     last: BatchRecord | None = None
 
     def take(self, line: Line) -> None:
@@ -44,6 +46,8 @@ class Tally:
         match line.get("event"):
             case "landed":
                 self.landed += int(line["rows"])
+            case "started":
+                self.state, self.started_at = "running", time.monotonic()
             case "batch":
                 record = BatchRecord.from_dict({key: value for key, value in line.items() if key != "event"})
                 self.rows += record.rows
@@ -145,7 +149,7 @@ class _Show:
             self.audience.says(f"for {pace.seconds:.0f} seconds {pace.rows_per_second:,.0f} events a second land")
             driver = self._start()
             middle = time.monotonic() + pace.seconds / 2
-            self._watch(driver, until=lambda: time.monotonic() >= middle and self.tally.batches >= 2)
+            self._watch(driver, until=lambda: time.monotonic() >= middle and self._has_taken_some(generator))
             time.sleep(_until_next_batch(self.tally.last))
             self._see()
             driver.kill()
@@ -156,7 +160,7 @@ class _Show:
             self.audience.says(f"driver killed with SIGKILL at batch {batch}; starting it again")
             before = self.tally.batches
             driver = self._start()
-            self._watch(driver, until=lambda: generator.exit_code is not None and self.tally.batches >= before + 2)
+            self._watch(driver, until=lambda: generator.exit_code is not None and self._goes_on(before))
             self.tally.state = "stopping"
             driver.stop(within=30)
             self._see()
@@ -164,15 +168,32 @@ class _Show:
             self.audience.shows(self.tally)
             self.audience.says("no more events land; the driver was asked to stop and finished its batch")
         finally:
+            self._end_all()
+
+    def _end_all(self) -> None:
+        try:
             for child in self.children:
                 child.stop(within=10)
+        finally:
+            for child in self.children:
+                child.kill()
+
+    def _has_taken_some(self, generator: Child) -> bool:
+        """Whether there is something that a kill could spoil."""
+        return self.tally.batches >= (2 if generator.exit_code is None else 1)
+
+    def _goes_on(self, before: int) -> bool:
+        """Whether the driver that was started again has made a batch, or runs and finds nothing left to take."""
+        started = self.tally.started_at
+        return self.tally.batches > before or (started is not None and time.monotonic() - started > IDLE_SECONDS)
 
     def _child(self, arguments: Sequence[str], log: str) -> Child:
-        self.children.append(Child(arguments, log=self.storage / log))
+        with uninterrupted():
+            self.children.append(Child(arguments, log=self.storage / log))
         return self.children[-1]
 
     def _start(self) -> Child:
-        self.tally.state, self.tally.starts = "starting", self.tally.starts + 1
+        self.tally.state, self.tally.starts, self.tally.started_at = "starting", self.tally.starts + 1, None
         return self._child(self.command, "driver.log")
 
     def _see(self) -> None:

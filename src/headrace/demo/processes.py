@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -54,7 +54,9 @@ class Child:
 
     def kill(self) -> None:
         """End it and all that it started with SIGKILL, so that nothing of it can tidy up."""
-        self._signal(signal.SIGKILL)
+        if self.exit_code is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join(timeout=1)
 
@@ -70,9 +72,20 @@ class Child:
         self._reader.join(timeout=1)
         return self._process.wait()
 
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let no SIGINT or SIGTERM come between a child's start and the record of it; KeyboardInterrupt comes after."""
+    caught: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda got, _: caught.append(got)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if caught:
+        raise KeyboardInterrupt
 
 
 def run_visibly(arguments: Sequence[str], *, patience: float = 20) -> int:
@@ -80,15 +93,20 @@ def run_visibly(arguments: Sequence[str], *, patience: float = 20) -> int:
 
     When we are interrupted it is asked to end, as by SIGTERM, and killed when `patience` seconds are over.
     """
-    process = subprocess.Popen([sys.executable, "-m", *arguments], stdin=subprocess.DEVNULL, start_new_session=True)
+    started: list[subprocess.Popen[bytes]] = []
+    command = [sys.executable, "-m", *arguments]
     try:
-        return process.wait()
+        with uninterrupted():
+            started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True))
+        return started[0].wait()
     except KeyboardInterrupt:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=patience)
+        for process in started:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=patience)
         raise
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        for process in started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

@@ -33,7 +33,7 @@ def _send_by_value(project: Project) -> None:
     from pyspark import cloudpickle
 
     for module in project_modules(project.root):
-        cloudpickle.register_pickle_by_value(module)
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 class _Builder:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -71,6 +73,9 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
     # Spark's launcher asks for a host name before any setting is read.
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # A callback's exception comes to the user as a finding; py4j would log its stack trace as well.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)

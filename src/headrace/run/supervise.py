@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from headrace.check.structure import structure
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.prefix import committed_prefix
 from headrace.contract import Backlog
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.history import History
 from headrace.model import Project, Query, Trigger
 from headrace.model.layout import history_file
 from headrace.progress import BatchRecord
+from headrace.run.backlog import backlog
 from headrace.run.faults import failure_of, finding_of_message
 from headrace.run.listen import Event, Listener
 from headrace.run.quarantine import Quarantine
@@ -55,15 +55,16 @@ def run(
         raise CheckFailed(errors)
     from headrace.run.session import session
 
-    with stop_on_signals(stop or StopRequest()) as request:
-        own = spark is None
-        spark = spark or session(project)
-        try:
+    own = spark is None
+    spark = spark or session(project)
+    try:
+        # Not before: PySpark sets its own handler of SIGINT with the session.
+        with stop_on_signals(stop or StopRequest()) as request:
             supervisor = _Supervisor(project, spark, reporter or Silent(), request, reached)
             return supervisor.run(chosen, trigger)
-        finally:
-            if own:
-                spark.stop()
+    finally:
+        if own:
+            spark.stop()
 
 
 def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
@@ -171,7 +172,7 @@ class _Supervisor:
         )
         self.watched[str(running.handle.runId)] = watched
         self._record(lambda history: history.state(run_id, "running") if run_id is not None else None)
-        self.reporter.started(query, running.layout)
+        self.reporter.started(replace(query, trigger=trigger or query.trigger), running.layout)
         for note in running.notes:
             self._note(note)
         if watched.quarantine is not None:
@@ -254,24 +255,7 @@ class _Supervisor:
         if watched.archive is None or (watched.backlog_at and now - watched.backlog_at < BACKLOG_SECONDS):
             return watched.backlog
         watched.backlog_at = now
-        sources = self.project.sources_of(watched.query)
-        try:
-            checkpoint = Checkpoint(watched.running.layout.checkpoint)
-            through = checkpoint.last_committed
-            if through is None:
-                return None
-            prefixes = committed_prefix(checkpoint, watched.archive, [source.name for source in sources], through)
-            parts = [source.connector.backlog(prefixes[source.name]) for source in sources]
-        except (HeadraceError, OSError):
-            return None
-        known = [part for part in parts if part is not None]
-        if known and len({part.unit for part in known}) == 1:
-            sizes = [part.bytes for part in known]
-            watched.backlog = Backlog(
-                count=sum(part.count for part in known),
-                unit=known[0].unit,
-                bytes=None if None in sizes else sum(size for size in sizes if size is not None),
-            )
+        watched.backlog = backlog(self.project, watched.query, watched.running.layout)
         return watched.backlog
 
     def _stop_what_may_stop(self) -> None:

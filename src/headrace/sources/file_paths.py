@@ -24,6 +24,12 @@ def is_local(path: str) -> bool:
     return scheme == "file" or "://" not in path
 
 
+def base(path: str) -> str:
+    """The directory below which key=value directories become columns: `path` up to its first pattern."""
+    found = _GLOB.search(path)
+    return path if found is None else path[: found.start()].rpartition("/")[0] or "/"
+
+
 def local(path: str) -> str:
     """A path of the configuration without its scheme."""
     return os.path.normpath(re.sub(r"^file:/+", "/", path))

@@ -34,7 +34,7 @@ class Entry:
 class Place:
     """Files that share a base directory for key=value columns, each with the batch that it came in."""
 
-    base: str | None
+    base: str
     files: tuple[tuple[str, int], ...]
 
 
@@ -67,7 +67,7 @@ def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
 
 def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> list[Place]:
     """Where the files are now, those in the archive apart. Raises SourceFault if one is nowhere."""
-    base = None if file_paths.is_glob(path) else path
+    base = file_paths.base(path)
     moved_to = file_paths.local(archive) if archive is not None and file_paths.is_local(archive) else None
     here: list[tuple[str, int]] = []
     moved: list[tuple[str, int]] = []
@@ -84,7 +84,7 @@ def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> 
         what = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named}"
         fix = "put them back; without them the prefix cannot be read again"
         raise SourceFault(Finding(code="HR303", what=what, fix=fix))
-    moved_base = None if base is None or moved_to is None else moved_to + file_paths.local(base)
+    moved_base = base if moved_to is None else moved_to + file_paths.local(base)
     return [place for place in (Place(base, tuple(here)), Place(moved_base, tuple(moved))) if place.files]
 
 
@@ -100,7 +100,7 @@ def frame(
 
     parts = []
     for place in places:
-        options = {"__globPaths__": "false"} | ({"basePath": place.base} if place.base is not None else {})
+        options = {"__globPaths__": "false", "basePath": place.base}
         part = reader.options(**options).load([file for file, _ in place.files])
         if batch_column is not None or file_column is not None:
             part = part.select("*", F.col("_metadata.file_path").alias(_FILE))

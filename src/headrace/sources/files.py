@@ -124,6 +124,9 @@ class Files:
         }
         if self.max_file_age is not None:
             chosen["maxFileAge"] = self.max_file_age
+        if file_paths.is_glob(self.path):
+            # Spark fails over key=value directories below a pattern unless it is told where they begin.
+            chosen["basePath"] = file_paths.base(self.path)
         if self.source_archive_dir is not None:
             chosen["sourceArchiveDir"] = self.source_archive_dir
         return chosen
@@ -167,7 +170,7 @@ class Files:
             reader = reader.schema(schema)
         if not taken:
             # Only the stream's reader gives a schema, with its key=value columns, without any file.
-            stream = spark.readStream.format(self.format).options(**self._reader_options())
+            stream = spark.readStream.name("nothing").format(self.format).options(**self._reader_options())
             shape = (stream if schema is None else stream.schema(schema)).load(self.path).schema
             return file_prefix.nothing(spark, shape, batch_column, file_column)
         places = file_prefix.places(taken, self.path, self.source_archive_dir)

@@ -72,12 +72,14 @@ class Rate:
         columns = "batch BIGINT, first BIGINT, until BIGINT, from_ms BIGINT, ms_per_value DOUBLE"
         filled = [span for span in spans if span[1] < span[2]]
         rows = spark.createDataFrame(filled, columns).withColumn(
-            "value", F.explode(F.sequence("first", F.expr("until - 1")))
+            "made", F.explode(F.sequence("first", F.expr("until - 1")))
         )
-        relative = F.round((F.col("value") - F.col("first")) * F.col("ms_per_value")).cast("bigint")
+        relative = F.round((F.col("made") - F.col("first")) * F.col("ms_per_value")).cast("bigint")
         timestamp = F.timestamp_millis(F.col("from_ms") + relative).alias("timestamp")
         batch = [] if batch_column is None else [F.col("batch").alias(batch_column)]
-        return rows.select(timestamp, "value", *batch)
+        # Without `otherwise` the column may be NULL for Spark, as that of its own source.
+        value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
+        return rows.select(timestamp, value, *batch)
 
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
         return None

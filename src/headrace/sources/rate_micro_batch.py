@@ -63,10 +63,12 @@ class RateMicroBatch:
                 spans.append((batch.batch, int(start["offset"]), int(end["offset"]), int(start["timestamp"])))
         columns = "batch BIGINT, first BIGINT, until BIGINT, ms BIGINT"
         rows = spark.createDataFrame(spans, columns).withColumn(
-            "value", F.explode(F.sequence("first", F.expr("until - 1")))
+            "made", F.explode(F.sequence("first", F.expr("until - 1")))
         )
         batch_ids = [] if batch_column is None else [F.col("batch").alias(batch_column)]
-        return rows.select(F.timestamp_millis("ms").alias("timestamp"), "value", *batch_ids)
+        # Without `otherwise` the column may be NULL for Spark, as that of its own source.
+        value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
+        return rows.select(F.timestamp_millis("ms").alias("timestamp"), value, *batch_ids)
 
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
         return None

@@ -1,7 +1,20 @@
 """Read-only proofs that a sink holds the batch answer over the committed prefix of its sources."""
 
-from headrace.verify.answer import LateInput
-from headrace.verify.proof import late_rows, verify
-from headrace.verify.verdict import Difference, LateRow, Verdict
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.verify.answer import LateInput
+    from headrace.verify.proof import late_rows, verify
+    from headrace.verify.verdict import Difference, LateRow, Verdict
 
 __all__ = ["Difference", "LateInput", "LateRow", "Verdict", "late_rows", "verify"]
+
+_MODULES = ("headrace.verify.verdict", "headrace.verify.proof", "headrace.verify.answer")
+
+
+def __getattr__(name: str) -> Any:
+    """Import the proof when it is first asked for: most commands prove nothing."""
+    if name in __all__:
+        return next(getattr(module, name) for module in map(import_module, _MODULES) if hasattr(module, name))
+    raise AttributeError(f"module 'headrace.verify' has no attribute '{name}'")

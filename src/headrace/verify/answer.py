@@ -52,10 +52,12 @@ def answer(project: Project, query: Query, prefix: Prefix, spark: SparkSession, 
     late rows; and to the prefix, whose plan then gets a filter below or above those operators.
     """
     stream = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
-    batch = build(project, query.transform, spark, lambda source: prefix.read(spark, source))
     streaming = plans.inlined(spark, analysed_plan(stream))
     analysed, optimised = (plans.stream_tree(each) for each in (streaming, plans.optimised(spark, streaming)))
     known = operators(analysed, optimised, complete=query.mode == "complete")
+    newest = not known and query.mode == "update" and bool(key)
+    dated = newest or any(column is not None for operator in known for column in operator.late)
+    batch = build(project, query.transform, spark, lambda source: prefix.read(spark, source, dated=dated))
     tree = plans.batch_tree(plans.inlined(spark, analysed_plan(batch)))
     work = _Rewriting(spark=spark, query=query, evict_ms=prefix.evict_ms)
     work.doubts.extend(doubts.of_plan(query, stream, analysed, known))
@@ -63,7 +65,7 @@ def answer(project: Project, query: Query, prefix: Prefix, spark: SparkSession, 
         work.doubts.append(doubts.other_shape(query))
         return Answer(frame=batch, late=(), doubts=tuple(work.doubts))
     work.operators = known
-    if not known and query.mode == "update" and key:
+    if newest:
         return Answer(frame=work.latest(tree, key), late=(), doubts=tuple(work.doubts))
     frame = plans.only(spark, plans.frame_of(spark, work.rewritten(tree)), sequence(tree.plan.output()))
     return Answer(frame=frame, late=tuple(work.late), doubts=tuple(work.doubts))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.check.plan import plan_facts, sequence
 from headrace.errors import Finding
 from headrace.model import Query
-from headrace.verify.operators import ARBITRARY_STATE, DEDUPLICATIONS, LIMITS, Operator
+from headrace.verify.operators import ARBITRARY_STATE, LIMITS, Operator
 from headrace.verify.plans import Tree
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Operat
     """The doubts that the query's own plan raises."""
     yield from _asked_again(query, stream, tree)
     for operator in operators:
-        if operator.kind in DEDUPLICATIONS:
+        if operator.by_order:
             yield Finding(
                 code="HR708",
                 what=f"query '{query.name}' keeps the duplicate that came first, and a batch knows no order",

@@ -27,6 +27,7 @@ class Operator:
     closing: which of the child's columns closes an aggregation's group, if any.
     session: whether the groups are session windows.
     covered: for each child, whether another stateful operator lies below it.
+    by_order: whether the result depends on which of its rows came first.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Operator:
     closing: int | None = None
     session: bool = False
     covered: tuple[bool, ...] = ()
+    by_order: bool = False
 
 
 def stateful(tree: Tree) -> Iterator[Tree]:
@@ -77,9 +79,25 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Opera
         if complete and kind_of(node) == "Aggregate" and not session:
             late = (None,)
         covered = tuple(any(True for _ in stateful(child)) for child in node.below)
-        operator = Operator(kind=kind_of(node), late=late, closing=closing, session=session, covered=covered)
-        found.append(operator)
+        found.append(
+            Operator(
+                kind=kind_of(node),
+                late=late,
+                closing=closing,
+                session=session,
+                covered=covered,
+                by_order=_by_order(kept[index] if same else node),
+            )
+        )
     return tuple(found)
+
+
+def _by_order(node: Tree) -> bool:
+    """Whether a deduplication keeps columns in which the duplicates may differ."""
+    if node.name != "Deduplicate":
+        return node.name in DEDUPLICATIONS
+    keys = {identity(key) for key in sequence(node.plan.keys())}
+    return any(identity(attribute) not in keys for attribute in sequence(node.below[0].plan.output()))
 
 
 def _groups(node: Tree) -> Iterator[Any]:

@@ -32,21 +32,21 @@ class Prefix:
         """The watermark that the last batch closed groups by."""
         return self.watermarks[self.through].evict_ms
 
-    def read(self, spark: SparkSession, source: Source) -> DataFrame:
-        """The prefix of `source`, marked in its plan; BATCH and LATE lie hidden below the mark.
+    def read(self, spark: SparkSession, source: Source, *, dated: bool) -> DataFrame:
+        """The prefix of `source`, marked in its plan; if `dated`, BATCH and LATE lie hidden below the mark.
 
         The rows that are read are counted under the observed metric READ + the source's name.
         """
         from pyspark.sql import functions as F
 
         prefix = self.sources[source.name]
-        raw = source.connector.read(spark, prefix, batch_column=BATCH)
+        raw = source.connector.read(spark, prefix, batch_column=BATCH if dated else None)
         visible = [name for name in raw.columns if name != BATCH]
         late = [self.watermarks[batch].late_ms * 1000 for batch in sorted(self.watermarks)]
         # One folded literal however many batches there are, and no join.
         table = F.from_json(F.lit(json.dumps(late)), "array<bigint>")
         counted = raw.observe(READ + source.name, F.count(F.lit(1)).alias("rows"))
-        known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int")))
+        known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int"))) if dated else counted
         return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + source.name)
 
 

@@ -9,16 +9,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.prefix import committed_prefix
 from headrace.cli.view.ends import summarise
 from headrace.cli.view.figures import left, number, took
-from headrace.contract import Backlog, SourcePrefix
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
+from headrace.run.backlog import backlog
 
 if TYPE_CHECKING:
     from headrace.run.result import Outcome, RunResult
@@ -50,7 +47,7 @@ class Bars:
         self._progress.stop()
 
     def started(self, query: Query, layout: QueryLayout) -> None:
-        waiting = backlog_at_start(self._project, query, layout)
+        waiting = backlog(self._project, query, layout)
         figures = f"{left(waiting)} to take" if waiting else "starting"
         self._tasks[query.name] = self._progress.add_task(
             query.name, total=waiting.count if waiting else None, figures=figures
@@ -89,25 +86,3 @@ class Bars:
         if query not in self._tasks:
             self._tasks[query] = self._progress.add_task(query, total=None, figures="not started")
         return self._tasks[query]
-
-
-def backlog_at_start(project: Project, query: Query, layout: QueryLayout) -> Backlog | None:
-    """What the sources of `query` hold that its checkpoint has not taken; None where one of them cannot tell."""
-    sources = project.sources_of(query)
-    try:
-        prefixes = _prefixes(layout, [source.name for source in sources])
-        parts = [source.connector.backlog(prefixes[source.name]) for source in sources]
-    except (HeadraceError, OSError):
-        return None
-    known = [part for part in parts if part is not None]
-    if not known or len(known) < len(parts) or len({part.unit for part in known}) > 1:
-        return None
-    return Backlog(count=sum(part.count for part in known), unit=known[0].unit)
-
-
-def _prefixes(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:
-    checkpoint = Checkpoint(layout.checkpoint)
-    through = checkpoint.last_committed
-    if through is None:
-        return {name: SourcePrefix(batches=()) for name in names}
-    return committed_prefix(checkpoint, Archive(layout.archive), names, through)

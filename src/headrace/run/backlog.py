@@ -1,0 +1,38 @@
+"""What a query's sources still hold that no batch of it has taken."""
+
+from __future__ import annotations
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.prefix import committed_prefix
+from headrace.contract import Backlog, SourcePrefix
+from headrace.errors import HeadraceError
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout
+
+
+def backlog(project: Project, query: Query, layout: QueryLayout) -> Backlog | None:
+    """The sum over the sources of `query`, without a JVM; None where one of them cannot tell or counts otherwise."""
+    sources = project.sources_of(query)
+    try:
+        prefixes = _prefixes(layout, [source.name for source in sources])
+        parts = [source.connector.backlog(prefixes[source.name]) for source in sources]
+    except (HeadraceError, OSError):
+        return None
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts) or len({part.unit for part in known}) > 1:
+        return None
+    sizes = [part.bytes for part in known if part.bytes is not None]
+    return Backlog(
+        count=sum(part.count for part in known),
+        unit=known[0].unit,
+        bytes=sum(sizes) if len(sizes) == len(known) else None,
+    )
+
+
+def _prefixes(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:
+    checkpoint = Checkpoint(layout.checkpoint)
+    through = checkpoint.last_committed
+    if through is None:
+        return {name: SourcePrefix(batches=()) for name in names}
+    return committed_prefix(checkpoint, Archive(layout.archive), names, through)

@@ -1,0 +1,107 @@
+"""Before start, Spark's checker and ours say what is wrong with a query, at its line and with a way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.api import check, load
+
+from ..run.projects import write_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+TIMED = """
+timed = hr.source.files("landing", format="json", schema="name STRING, time TIMESTAMP", watermark=("time", "1 hour"))
+others = hr.source.files("landing", format="json", schema="name STRING, seen TIMESTAMP", watermark=("seen", "1 hour"))
+"""
+
+
+def query(body: str, *, inputs: str = "events", mode: str = "append") -> str:
+    return f"""{TIMED}
+@hr.query(sink=hr.sink.sqlite("o.db", table="t", key=["name"]), mode="{mode}")
+def q({inputs}):
+    {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        pytest.param(query("return events.groupBy('name').count()"), "HR221", id="append without watermark"),
+        pytest.param(query("return events", mode="complete"), "HR222", id="complete without aggregate"),
+        pytest.param(query("return events.limit(3)"), "HR223", id="limit"),
+        pytest.param(query("return events.orderBy('name')"), "HR224", id="sort"),
+        pytest.param(
+            query("return events.groupBy('name').agg(F.countDistinct('amount'))", mode="update"), "HR225", id="distinct"
+        ),
+        pytest.param(
+            query("return events.join(timed, 'name', 'left').select('name')", inputs="events, timed"),
+            "HR203",
+            id="outer join without bound",
+        ),
+        pytest.param(query("return events.nowhere"), "HR214", id="missing attribute"),
+        pytest.param(query("return events.select('nowhere')"), "HR214", id="missing column"),
+        pytest.param(query("return events.count()"), "HR213", id="action"),
+        pytest.param(query("events.show()"), "HR213", id="show"),
+        pytest.param(query("return 7"), "HR211", id="no DataFrame"),
+        pytest.param(query("return events.nope()"), "HR214", id="no such method"),
+        pytest.param(query("return 1 / 0"), "HR210", id="exception"),
+        pytest.param(query("return events.select(F.expr('nam e e'))"), "HR216", id="syntax"),
+    ],
+)
+def test_what_spark_would_refuse_is_found_before_start(
+    tmp_path: Path, spark: SparkSession, text: str, code: str
+) -> None:
+    root = write_project(tmp_path / "p", text)
+    result = check(load(root), spark=spark)
+    assert [finding.code for finding in result.errors] == [code]
+    finding = result.errors[0]
+    assert finding.where.file is not None
+    assert finding.where.file.endswith("pipeline.py")
+    assert finding.where.line
+    assert finding.fix
+    assert "\n" not in finding.what
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "severity"),
+    [
+        pytest.param(query("return events.groupBy('name').count()", mode="update"), "HR240", "note", id="groups"),
+        pytest.param(query("return events.dropDuplicates(['name'])"), "HR240", "warning", id="duplicates"),
+        pytest.param(
+            query("return events.join(timed, 'name').select('name')", inputs="events, timed"),
+            "HR240",
+            "warning",
+            id="join",
+        ),
+        pytest.param(query("return events.withColumn('r', F.rand())"), "HR241", "warning", id="chance"),
+    ],
+)
+def test_what_spark_does_not_say_is_said(
+    tmp_path: Path, spark: SparkSession, text: str, code: str, severity: str
+) -> None:
+    result = check(load(write_project(tmp_path / "p", text)), spark=spark)
+    assert (code, severity) in {(finding.code, finding.severity) for finding in result.findings}
+    assert result.exit_code == 0
+
+
+def test_a_watermark_bounds_the_state(tmp_path: Path, spark: SparkSession) -> None:
+    text = query("return timed.groupBy(F.window('time', '1 hour')).count()", inputs="timed", mode="append")
+    result = check(load(write_project(tmp_path / "p", text.replace('key=["name"]', ""))), spark=spark)
+    assert {finding.code for finding in result.findings} & {"HR240", "HR241"} == set()
+    assert result.guarantees["q"].level == "exactly once"
+    assert result.guarantees["q"].proven
+
+
+def test_a_plan_that_is_left_to_chance_is_no_exactly_once(tmp_path: Path, spark: SparkSession) -> None:
+    text = query("return events.where(F.rand() > 0.5)")
+    guarantee = check(load(write_project(tmp_path / "p", text)), spark=spark).guarantees["q"]
+    assert (guarantee.level, guarantee.weakest.part if guarantee.weakest else None) == ("at least once", "the plan")
+    assert "rand(" in guarantee.sentence

@@ -1,0 +1,75 @@
+"""The commands as processes of their own, on the project that `init` writes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cli import main
+from headrace.demo.starter import write_project
+
+pytestmark = pytest.mark.spark
+
+ROWS = 3000
+
+
+def headrace(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", *arguments, "--json"], stdout=subprocess.PIPE, text=True, check=False
+    )
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def result(project: Path) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(project / "result.db") as database:
+        return database.execute("SELECT action, hour, count FROM action_counts ORDER BY hour, action").fetchall()
+
+
+def test_both_forms_run_to_the_same_result_and_it_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("python", "sql"):
+        assert main(["init", str(tmp_path / form), *(["--sql"] if form == "sql" else [])]) == 0
+        code, lines = headrace("run", "-C", str(tmp_path / form), "--available-now")
+        assert code == 0
+        assert lines[0]["event"] == "started"
+        assert lines[-1]["event"] == "result"
+        assert sum(line["rows"] for line in lines if line["event"] == "batch") == ROWS
+    assert sum(count for _, _, count in result(tmp_path / "python")) == ROWS
+    assert result(tmp_path / "python") == result(tmp_path / "sql")
+
+    code, (told,) = headrace("verify", "-C", str(tmp_path / "python"))
+    (verdict,) = told["verdicts"]
+    assert (code, verdict["state"], verdict["rows_read"]) == (0, "equal", ROWS)
+    assert verdict["sentence"] == "prefix integrity: holds"
+
+    capsys.readouterr()
+    assert main(["status", "-C", str(tmp_path / "python"), "--json"]) == 0
+    (status,) = json.loads(capsys.readouterr().out)["queries"]
+    assert (status["state"], status["rows_total"], status["verdict"]["state"]) == ("finished", ROWS, "equal")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_run_that_is_asked_to_stop_finishes_its_batch_and_gives_its_result(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    write_project(tmp_path / "phones", event_files=1)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headrace", "run", "-C", str(tmp_path / "phones"), "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(json.loads(line))
+        if lines[-1]["event"] == "batch" and len(lines) == 2:
+            process.send_signal(number)
+    assert process.wait() == 0
+    (outcome,) = lines[-1]["outcomes"]
+    assert (lines[-1]["event"], outcome["state"], outcome["rows"]) == ("result", "stopped", 1000)

@@ -1,0 +1,46 @@
+"""Small projects over files, for tests that run them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+HEADER = """
+import headrace as hr
+from pyspark.sql import functions as F
+
+events = hr.source.files("landing", format="json", max_files_per_trigger=1, schema="name STRING, amount INT")
+"""
+
+
+def write_project(root: Path, body: str, *, batches: Sequence[Iterable[dict[str, Any]]] = ()) -> Path:
+    """A project of one Python file with a source `events` and `body`; one file lands for each of `batches`."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "headrace.yml").write_text(f"name: {root.name}\n")
+    (root / "pipeline.py").write_text(HEADER + dedent(body))
+    (root / "landing").mkdir(exist_ok=True)
+    for number, rows in enumerate(batches):
+        land(root, number, rows)
+    return root
+
+
+def land(root: Path, number: int, rows: Iterable[dict[str, Any]]) -> Path:
+    """Let one file land, whole."""
+    file = root / "landing" / f"{number:04d}.json"
+    draft = file.with_name(f".{file.name}")
+    draft.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    draft.rename(file)
+    return file
+
+
+def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
+    """The rows of a SELECT on a SQLite file."""
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()

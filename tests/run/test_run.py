@@ -1,0 +1,257 @@
+"""A project runs as a stream, query by query, and each one's end is told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.api import load, run, status, verify
+from headrace.checkpoint import Checkpoint
+from headrace.errors import Finding, HeadraceError
+from headrace.model import AvailableNow, Query
+from headrace.model.layout import QueryLayout
+from headrace.progress import BatchRecord
+from headrace.run.result import Outcome, Silent
+from headrace.run.stop import StopRequest
+
+from .projects import land, rows, write_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+TOTALS = """
+@hr.query(sink=hr.sink.sqlite("out.db", table="totals", key=["name"]), mode="update", trigger=hr.available_now)
+def totals(events):
+    return events.groupBy("name").agg(F.sum("amount").alias("amount"))
+"""
+FRUIT = [[{"name": "apple", "amount": 1}, {"name": "pear", "amount": 2}], [{"name": "apple", "amount": 3}]]
+
+
+@dataclass
+class Told(Silent):
+    """A reporter that remembers."""
+
+    lines: list[object] = field(default_factory=list)
+
+    def started(self, query: Query, layout: QueryLayout) -> None:
+        self.lines.append(f"started {query.name}")
+
+    def progressed(self, record: BatchRecord) -> None:
+        self.lines.append(record)
+
+    def ended(self, outcome: Outcome) -> None:
+        self.lines.append(outcome)
+
+    def note(self, finding: Finding) -> None:
+        self.lines.append(finding)
+
+    def all(self, kind: type) -> list:  # type: ignore[type-arg]
+        return [line for line in self.lines if isinstance(line, kind)]
+
+
+@pytest.mark.capability("TRIG-04")
+def test_available_now_takes_the_backlog_in_batches_and_ends(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    told = Told()
+    result = run(load(root), spark=spark, reporter=told)
+    assert [(end.query, end.state, end.batches, end.rows) for end in result.outcomes] == [("totals", "finished", 2, 3)]
+    assert result.exit_code == 0
+    assert sorted(rows(root / "out.db", "SELECT name, amount FROM totals")) == [("apple", 4), ("pear", 2)]
+    assert told.lines[0] == "started totals"
+    batches = told.all(BatchRecord)
+    assert [batch.batch for batch in batches] == [0, 1]
+    assert [source.name for source in batches[0].sources] == ["events"]
+    assert batches[-1].backlog is not None
+
+
+def test_a_batch_that_was_not_committed_comes_first(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    project = load(root)
+    run(project, spark=spark)
+    (QueryLayout(project.storage, "totals").checkpoint / "commits" / "1").unlink()
+    land(root, 2, [{"name": "fig", "amount": 9}])
+    told = Told()
+    assert run(project, spark=spark, reporter=told).exit_code == 0
+    assert [batch.batch for batch in told.all(BatchRecord)] == [1, 2]
+    assert sorted(rows(root / "out.db", "SELECT * FROM totals")) == [("apple", 4), ("fig", 9), ("pear", 2)]
+    assert rows(root / "out.db", "SELECT batch FROM _headrace_ledger ORDER BY 1") == [(0,), (1,), (2,)]
+
+
+@pytest.mark.capability("MANAGE-02")
+def test_a_query_that_fails_does_not_stop_the_others(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(
+        tmp_path / "p",
+        TOTALS
+        + """
+@F.udf("int")
+def refuse(amount):
+    raise ValueError(f"no price of {amount}")
+
+
+@hr.query(sink=hr.sink.sqlite("bad.db", table="bad"), trigger=hr.available_now)
+def bad(events):
+    return events.select("name", refuse("amount").alias("price"))
+""",
+        batches=FRUIT,
+    )
+    result = run(load(root), spark=spark)
+    ends = {end.query: end for end in result.outcomes}
+    assert (ends["totals"].state, ends["bad"].state, result.exit_code) == ("finished", "failed", 1)
+    finding = ends["bad"].finding
+    assert finding is not None
+    assert (finding.code, finding.where.line is not None) == ("HR601", True)
+    assert "ValueError: no price of 1" in finding.what
+    assert "Traceback" not in str(finding)
+    states = {each.query: each.state for each in status(load(root))}
+    assert states == {"totals": "finished", "bad": "failed"}
+
+
+@pytest.mark.capability("MANAGE-04")
+@pytest.mark.parametrize("trigger", ["every('1 second')", "None"])
+def test_a_stop_lets_the_running_batch_finish(tmp_path: Path, spark: SparkSession, trigger: str) -> None:
+    body = TOTALS.replace("hr.available_now", trigger.replace("every", "hr.every"))
+    root = write_project(tmp_path / "p", body, batches=FRUIT)
+    stop, inside = StopRequest(), []
+
+    def reached(boundary: str, batch: int) -> None:
+        if boundary == "before-transaction" and batch == 0:
+            stop.ask()
+            time.sleep(1)
+            inside.append(batch)
+
+    result = run(load(root), spark=spark, stop=stop, reached=reached)
+    assert [(end.state, end.finding) for end in result.outcomes] == [("stopped", None)]
+    assert inside == [0]
+    checkpoint = Checkpoint(QueryLayout(root / ".headrace", "totals").checkpoint)
+    assert checkpoint.last_committed is not None
+    written = [batch for (batch,) in rows(root / "out.db", "SELECT batch FROM _headrace_ledger ORDER BY 1")]
+    assert written == list(range(checkpoint.last_committed + 1))
+
+
+def test_asked_twice_a_run_does_not_wait(tmp_path: Path, spark: SparkSession) -> None:
+    body = TOTALS.replace("amount').alias", "amount').alias").replace("hr.available_now", "None")
+    root = write_project(tmp_path / "p", body, batches=FRUIT)
+    stop, go_on = StopRequest(), threading.Event()
+
+    def reached(boundary: str, batch: int) -> None:
+        if boundary == "before-transaction" and batch == 1:
+            stop.ask()
+            stop.ask()
+            go_on.wait(2)
+
+    result = run(load(root), spark=spark, stop=stop, reached=reached)
+    assert [end.state for end in result.outcomes] == ["stopped"]
+    assert run(load(root), spark=spark, trigger=AvailableNow()).exit_code == 0
+    assert sorted(rows(root / "out.db", "SELECT name, amount FROM totals")) == [("apple", 4), ("pear", 2)]
+
+
+@pytest.mark.capability("TUNE-01")
+def test_a_checkpoint_keeps_its_number_of_state_partitions(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT[:1])
+    (root / "headrace.yml").write_text("name: p\nspark: {spark.sql.shuffle.partitions: 3}\n")
+    assert run(load(root), spark=spark).exit_code == 0
+    checkpoint = Checkpoint(QueryLayout(root / ".headrace", "totals").checkpoint)
+    assert checkpoint.state_partitions() == 3
+    (root / "headrace.yml").write_text("name: p\nspark: {spark.sql.shuffle.partitions: 5}\n")
+    land(root, 1, FRUIT[1])
+    assert run(load(root), spark=spark).exit_code == 0
+    assert checkpoint.state_partitions() == 3
+    assert sorted(rows(root / "out.db", "SELECT name, amount FROM totals")) == [("apple", 4), ("pear", 2)]
+
+
+@pytest.mark.capability("MODEL-01")
+def test_the_same_function_runs_as_a_batch_and_as_a_stream(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    project = load(root)
+    run(project, spark=spark)
+    function = project.queries["totals"].transform.function  # type: ignore[union-attr]
+    batch = function(spark.read.schema("name STRING, amount INT").json(str(root / "landing")))
+    assert sorted(map(tuple, batch.collect())) == sorted(rows(root / "out.db", "SELECT name, amount FROM totals"))
+    assert verify(project, "totals", spark=spark).state == "equal"
+
+
+def test_functions_of_the_project_reach_the_python_workers(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(
+        tmp_path / "p",
+        """
+        def double(amount):
+            return 2 * amount
+
+        @F.udf("int")
+        def doubled(amount):
+            return double(amount)
+
+        @hr.query(sink=hr.sink.sqlite("out.db", table="twice"), trigger=hr.available_now)
+        def twice(events):
+            return events.select("name", doubled("amount").alias("amount"))
+        """,
+        batches=FRUIT,
+    )
+    assert run(load(root), spark=spark).exit_code == 0
+    assert sorted(rows(root / "out.db", "SELECT * FROM twice")) == [("apple", 2), ("apple", 6), ("pear", 4)]
+
+
+def test_views_tables_and_sql_come_together(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(
+        tmp_path / "p",
+        """
+        @hr.table
+        def kinds(spark):
+            return spark.createDataFrame([("apple", "pome"), ("plum", "drupe")], "name STRING, kind STRING")
+
+        @hr.view
+        def dear(events):
+            return events.where("amount > 1")
+        """,
+        batches=[*FRUIT, [{"name": "plum", "amount": 7}]],
+    )
+    (root / "headrace.yml").write_text(
+        """
+name: p
+queries:
+  by_kind:
+    select: SELECT kind, sum(amount) AS amount FROM dear JOIN kinds USING (name) GROUP BY kind
+    mode: complete
+    trigger: available-now
+    sink: {sqlite: {path: out.db, table: by_kind}}
+"""
+    )
+    assert run(load(root), spark=spark).exit_code == 0
+    assert sorted(rows(root / "out.db", "SELECT * FROM by_kind")) == [("drupe", 7), ("pome", 3)]
+    assert verify(load(root), "by_kind", spark=spark).state == "equal"
+
+
+@pytest.mark.parametrize(
+    ("names", "body", "code"),
+    [
+        pytest.param(["totalz"], TOTALS, "HR606", id="misspelt query"),
+        pytest.param(None, "", "HR605", id="no query"),
+        pytest.param(None, TOTALS.replace("(events)", "(event)").replace("events.", "event."), "HR250", id="input"),
+    ],
+)
+def test_what_cannot_start_is_told_before_anything_starts(
+    tmp_path: Path, spark: SparkSession, names: list[str] | None, body: str, code: str
+) -> None:
+    root = write_project(tmp_path / "p", body)
+    with pytest.raises(HeadraceError) as caught:
+        run(load(root), names, spark=spark)
+    assert [finding.code for finding in caught.value.findings] == [code]
+
+
+def test_an_unwritable_storage_is_one_sentence(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    (root / ".headrace").write_text("a file where the directory should be")
+    told = Told()
+    result = run(load(root), spark=spark, reporter=told)
+    finding = result.outcomes[0].finding
+    assert finding is not None
+    assert (finding.code, result.exit_code) == ("HR540", 1)
+    assert "\n" not in finding.what
+    assert not (root / "out.db").exists()

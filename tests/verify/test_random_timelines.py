@@ -1,0 +1,68 @@
+"""The count of late rows over random timelines, held against a simulation of Spark's rule in plain Python."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.verify.kit import scene
+from tests.verify.test_late import windows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+BEGIN = datetime(2024, 1, 1)
+Timeline = list[list[int]]
+EMPTY_OR_FULL = st.lists(st.lists(st.integers(0, 120), max_size=4), min_size=4, max_size=4)
+
+
+def dropped(timelines: Sequence[Timeline], size: int, slide: int, delay: int) -> int:
+    """How many rows come to no window any more: its end is not after the watermark of the batch before theirs."""
+    minutes = [[minute for timeline in timelines for minute in timeline[batch]] for batch in range(len(timelines[0]))]
+    late = watermark = newest = None
+    count = 0
+    for batch in minutes:
+        for minute in batch:
+            first = (minute - size) // slide + 1
+            ends = [start * slide + size for start in range(first, minute // slide + 1)]
+            count += sum(1 for end in ends if late is not None and end <= late)
+        newest = max([*batch, *([] if newest is None else [newest])], default=None)
+        late, watermark = watermark, None if newest is None else newest - delay
+    return count
+
+
+@given(
+    timelines=st.lists(EMPTY_OR_FULL, min_size=4, max_size=4),
+    window=st.sampled_from([(10, 10), (20, 10), (15, 5), (60, 60), (7, 3)]),
+    delay=st.integers(0, 20),
+)
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_late_rows_are_counted_as_a_simulation_counts_them(
+    timelines: list[Timeline], window: tuple[int, int], delay: int, spark: SparkSession
+) -> None:
+    size, slide = window
+    batches = [
+        [
+            (str(BEGIN + timedelta(minutes=minute)), f"case {case}", 1)
+            for case, timeline in enumerate(timelines)
+            for minute in timeline[batch]
+        ]
+        for batch in range(4)
+    ]
+    with tempfile.TemporaryDirectory() as home:
+        function = windows(f"{size} minutes", f"{slide} minutes")
+        made = scene(
+            spark, Path(home), batches, function, mode="update", key=("who", "start"), delay=f"{delay} minutes"
+        )
+        verdict = made.verify()
+    expected = dropped(timelines, size, slide, delay)
+    assert (verdict.state, verdict.rows_late) == ("late" if expected else "equal", expected)
