@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+pytest_plugins = ("tests.capability_plugin",)
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -18,7 +18,7 @@ class Refusal:
     fix: str
 
 
-# In order: the first that fits is taken. Words as in UnsupportedOperationChecker and error-conditions.json of Spark 4.2.
+# The first that fits is taken. Words as in UnsupportedOperationChecker and error-conditions.json of Spark 4.2.
 REFUSALS = (
     Refusal(
         "HR221",
