@@ -107,7 +107,7 @@ def bad(events):
     finding = ends["bad"].finding
     assert finding is not None
     assert (finding.code, finding.where.line is not None) == ("HR601", True)
-    assert "ValueError: no price of 1" in finding.what
+    assert "ValueError: no price of" in finding.what
     assert "Traceback" not in str(finding)
     states = {each.query: each.state for each in status(load(root))}
     assert states == {"totals": "finished", "bad": "failed"}

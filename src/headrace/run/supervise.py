@@ -59,7 +59,7 @@ def run(
     spark = spark or session(project)
     try:
         # Not before: PySpark sets its own handler of SIGINT with the session.
-        with stop_on_signals(stop or StopRequest()) as request:
+        with stop_on_signals(StopRequest() if stop is None else stop) as request:
             supervisor = _Supervisor(project, spark, reporter or Silent(), request, reached)
             return supervisor.run(chosen, trigger)
     finally:
