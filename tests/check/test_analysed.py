@@ -35,7 +35,7 @@ def q({inputs}):
     [
         pytest.param(query("return events.groupBy('name').count()"), "HR221", id="append without watermark"),
         pytest.param(query("return events", mode="complete"), "HR222", id="complete without aggregate"),
-        pytest.param(query("return events.limit(3)"), "HR223", id="limit"),
+        pytest.param(query("return events.limit(3)", mode="update"), "HR223", id="limit"),
         pytest.param(query("return events.orderBy('name')"), "HR224", id="sort"),
         pytest.param(
             query("return events.groupBy('name').agg(F.countDistinct('amount'))", mode="update"), "HR225", id="distinct"
@@ -49,6 +49,7 @@ def q({inputs}):
         pytest.param(query("return events.select('nowhere')"), "HR214", id="missing column"),
         pytest.param(query("return events.count()"), "HR213", id="action"),
         pytest.param(query("events.show()"), "HR213", id="show"),
+        pytest.param(query("return events.union(events.where('amount > 1'))"), "HR219", id="a source twice"),
         pytest.param(query("return 7"), "HR211", id="no DataFrame"),
         pytest.param(query("return events.nope()"), "HR214", id="no such method"),
         pytest.param(query("return 1 / 0"), "HR210", id="exception"),

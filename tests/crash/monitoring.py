@@ -83,6 +83,10 @@ def ledger(root: Path) -> list[int]:
     connection = sqlite3.connect(f"file:{root / 'result.db'}?mode=ro", uri=True)
     try:
         return [batch for (batch,) in connection.execute("SELECT batch FROM _headrace_ledger ORDER BY batch")]
+    except sqlite3.OperationalError as fault:
+        if "no such table" in str(fault):
+            return []
+        raise
     finally:
         connection.close()
 

@@ -25,6 +25,7 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Findi
         )
         return
     yield from _spark_refuses(query, frame)
+    yield from _named_twice(query, facts)
     yield from _unbounded(query, facts)
     yield from _indeterminate(query, facts)
 
@@ -40,6 +41,17 @@ def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
         checker.checkForStreaming(analysed_plan(frame), output_mode)
     except Exception as fault:
         yield finding_of(fault, where=query.where, subject=f"query '{query.name}'")
+
+
+def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:
+    """Spark keeps one place in its checkpoint for each name, and refuses at start what needs two."""
+    for name in sorted({name for name in facts.sources if facts.sources.count(name) > 1}):
+        yield Finding(
+            code="HR219",
+            what=f"query '{query.name}' reads the source '{name}' in {facts.sources.count(name)} places of its plan",
+            fix="declare the source again under another name for each further place",
+            where=query.where,
+        )
 
 
 def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:

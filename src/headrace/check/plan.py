@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,14 @@ class StatefulOperator:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFacts:
-    """What the checks ask of a plan. `indeterminate` are the expressions that may answer otherwise when asked again."""
+    """What the checks ask of a plan.
+
+    sources: the names of the sources in the plan's order, which is that of Spark's progress.
+    indeterminate: the expressions that may answer otherwise when asked again.
+    """
 
     streaming: bool
+    sources: tuple[str, ...] = ()
     stateful: tuple[StatefulOperator, ...]
     indeterminate: tuple[str, ...]
 
@@ -41,6 +47,7 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
     nodes = list(_walk(plan))
     return PlanFacts(
         streaming=bool(plan.isStreaming()),
+        sources=tuple(re.findall(r'StreamingRelation.*\bname="(\w+)"', plan.treeString())),
         stateful=tuple(operator for node in nodes for operator in _stateful(node)),
         indeterminate=tuple(dict.fromkeys(text for node in nodes for text in _indeterminate(node))),
     )

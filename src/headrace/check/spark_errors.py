@@ -85,7 +85,7 @@ REFUSALS = (
     ),
     Refusal(
         "HR214",
-        r"UNRESOLVED_COLUMN|FIELD_NOT_FOUND|cannot be resolved",
+        r"ATTRIBUTE_NOT_SUPPORTED|UNRESOLVED_COLUMN|FIELD_NOT_FOUND|cannot be resolved",
         "correct the column's name or add it to the source's schema",
     ),
     Refusal(

@@ -98,7 +98,7 @@ class Checkpoint:
             Finding(
                 code="HR509",
                 what=f"the log of source '{name}' lost files while it was read, {_LISTINGS} times in a row",
-                fix="try again; if the query is not running, run `headrace inspect`",
+                fix="try again; if the query is not running, look whether the directory is whole",
             )
         )
 

@@ -113,7 +113,7 @@ def _ahead(where: Where, done: int, last: int | None) -> Finding:
         what=f"batch {done} is committed, but "
         + ("no batch has offsets" if last is None else f"the newest offsets are of batch {last}")
         + ", so Spark would give used numbers to new rows",
-        fix="restore the offsets from a backup, or run `headrace rewind` so that sink and checkpoint meet again",
+        fix="restore the offsets from a backup, or begin the query anew",
     )
 
 
@@ -138,5 +138,5 @@ def _source_logs(folder: Path) -> Iterator[Finding]:
                 where=Where(file=str(log)),
                 what=f"the log of source '{log.name}' lacks entry {missing[0]}"
                 + (f" and {len(missing) - 1} more" if missing[1:] else ""),
-                fix="restore the file from a backup, or run `headrace rebuild`: Spark cannot tell which files it read",
+                fix="restore the file from a backup, or begin the query anew: Spark cannot tell which files it read",
             )

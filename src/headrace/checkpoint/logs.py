@@ -75,12 +75,12 @@ def broken(file: Path, why: str) -> CheckpointFault:
     if folder == "offsets":
         fix = (
             f"if it is the newest and the sink's ledger does not hold batch {name}, delete it and .{name}.crc: "
-            "Spark then plans the batch anew; otherwise restore it from a backup, or run `headrace rebuild`"
+            "Spark then plans the batch anew; otherwise restore it from a backup, or begin the query anew"
         )
     elif folder == "commits":
         fix = f"delete it and .{name}.crc beside it: Spark then runs the batch again, and the sink skips what it has"
     else:
-        fix = "restore it from a backup, or run `headrace rebuild`"
+        fix = "restore it from a backup, or begin the query anew"
     return CheckpointFault(
         Finding(code="HR503", where=Where(file=str(file)), what=f"a file of the checkpoint is damaged: {why}", fix=fix)
     )

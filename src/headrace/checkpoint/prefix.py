@@ -36,7 +36,7 @@ def planned(checkpoint: Checkpoint, archive: Archive, through: int) -> dict[int,
                 code="HR510",
                 where=Where(file=str(checkpoint.root)),
                 what=f"batch {through} is not in the checkpoint, whose newest batch is {max(kept, default='none')}",
-                fix="if the checkpoint was rewound or replaced, rewind or rebuild the sink too",
+                fix="if the checkpoint was replaced by a copy, restore the sink's copy of the same time",
             )
         )
     entries = {batch: entry for batch, entry in {**archive.entries(), **kept}.items() if batch <= through}
@@ -47,7 +47,7 @@ def planned(checkpoint: Checkpoint, archive: Archive, through: int) -> dict[int,
                 code="HR511",
                 where=Where(file=str(checkpoint.root)),
                 what=f"the batches from 0 to {through} are known without a gap only from batch {missing[-1] + 1} on",
-                fix=f"restore {archive.path.name} from a backup, or run `headrace rebuild` to begin a new generation",
+                fix=f"restore {archive.path.name} from a backup, or begin the query anew",
             )
         )
     return dict(sorted(entries.items()))
@@ -94,7 +94,7 @@ def _keys(checkpoint: Checkpoint, entries: dict[int, OffsetEntry], names: Sequen
                 code="HR512",
                 where=Where(file=str(checkpoint.root)),
                 what=f"the checkpoint numbers its {len(known)} sources, so it cannot be told which is '{strangers[0]}'",
-                fix="run `headrace rebuild`, which names the sources",
+                fix="begin the query anew, with named sources",
             )
         )
     return {name: name for name in names}

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
+import threading
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.model import Project
+from headrace.run.errors_stream import dropping_line
 from headrace.run.settings import Purpose, default_master, is_local, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_LEVEL_VARIABLE = "HEADRACE_SPARK_LOG"
+# For the short-lived JVM that only puts the driver's command line together.
+LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
+# Every JVM that Spark starts prints it, for a module that Spark itself switches on.
+INCUBATOR_WARNING = b"WARNING: Using incubator modules"
 
 
 def session(
@@ -46,37 +54,46 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
     conf = {setting.key: setting.value for setting in settings(master=master, purpose=purpose)}
     conf["spark.app.name"] = name
     conf.update(overrides or {})
-    options = jvm_options(purpose, local=is_local(master))
+    own = conf.get("spark.driver.extraJavaOptions", "")
+    options = jvm_options(purpose, own, local=is_local(master))
     if is_local(master):
         from headrace.run import cds
 
         options += cds.options(java)
-    own = conf.get("spark.driver.extraJavaOptions", "")
+        if made := cds.ensure_in_background(java):
+            print(made, file=sys.stderr)
     conf["spark.driver.extraJavaOptions"] = " ".join([*options, own]).strip()
     return _started(master, conf)
 
 
-def jvm_options(purpose: Purpose, *, local: bool) -> list[str]:
-    """What the driver's JVM is told besides Spark's settings."""
+def jvm_options(purpose: Purpose, own: str, *, local: bool) -> list[str]:
+    """What the driver's JVM is told besides Spark's settings; a collector among the project's `own` options stays."""
     log = Path(str(files("headrace.run") / "log4j2.properties"))
     options = [f"-Dlog4j2.configurationFile={log.as_uri()}", "-XX:-UsePerfData"]
     if level := os.environ.get(LOG_LEVEL_VARIABLE):
         options.append(f"-Dheadrace.log.level={level}")
     if purpose == "short" and local:
-        options += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        options.append("-XX:TieredStopAtLevel=1")
+        if not re.search(r"-XX:\+Use\w*GC", own):
+            options.append("-XX:+UseSerialGC")
     return options
 
 
 def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    # Spark's launcher asks for a host name before any setting is read.
     if is_local(master):
+        # Spark's launcher asks for a host name before any setting is read.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_HOME", str(Path(str(files("pyspark")))))
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS)
+        # PySpark imports it at its first call into the JVM; here it is read while the JVM starts.
+        threading.Thread(target=import_module, args=("pandas",), daemon=True).start()
     # A callback's exception comes to the user as a finding; py4j would log its stack trace as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with dropping_line(INCUBATOR_WARNING):
+        return builder.getOrCreate()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.check.analysed import analysed
-from headrace.check.plan import analysed_plan, plan_facts
+from headrace.check.plan import PlanFacts, analysed_plan, plan_facts
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Boundary, SinkRun
 from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
@@ -71,7 +70,8 @@ def start(
         checkpoint_directory = scratch / "checkpoint"
     try:
         frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
-        notes = _checked(query, frame)
+        facts = plan_facts(frame)
+        notes = _checked(query, frame, facts)
         faults: list[HeadraceError] = []
         sink_run = SinkRun(
             query=query.name,
@@ -94,7 +94,7 @@ def start(
         layout=layout,
         sink_run=sink_run,
         handle=handle,
-        source_names=source_names(frame),
+        source_names=facts.sources,
         notes=notes,
         faults=faults,
         scratch=scratch,
@@ -107,13 +107,8 @@ def fingerprint(frame: DataFrame, query: Query) -> str:
     return hashlib.sha256(f"{query.mode}\n{frame.schema.json()}\n{plan}".encode()).hexdigest()[:16]
 
 
-def source_names(frame: DataFrame) -> tuple[str, ...]:
-    """The names of the sources in the order of the plan, which is that of Spark's progress."""
-    return tuple(re.findall(r'StreamingRelation.*\bname="(\w+)"', analysed_plan(frame).treeString()))
-
-
-def _checked(query: Query, frame: DataFrame) -> tuple[Finding, ...]:
-    findings = tuple(analysed(query, frame, plan_facts(frame)))
+def _checked(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[Finding, ...]:
+    findings = tuple(analysed(query, frame, facts))
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise CheckFailed(errors)

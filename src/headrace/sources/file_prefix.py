@@ -59,7 +59,7 @@ def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
         for log in range(start + 1, int(json.loads(batch.end)["logOffset"]) + 1):
             if log not in by_log:
                 what = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
-                fix = "restore the checkpoint's directory sources/, or rebuild the query"
+                fix = "restore the checkpoint's directory sources/, or begin the query anew"
                 raise SourceFault(Finding(code="HR313", what=what, fix=fix))
             taken.extend((path, batch.batch) for path in by_log[log])
     return taken

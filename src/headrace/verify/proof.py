@@ -116,7 +116,7 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         finding = Finding(
             code="HR711",
             what="; ".join(differing),
-            fix="the sink's table was made for another form of the query: rebuild it, or undo the change",
+            fix="the sink's table was made for another form of the query: undo the change, or begin the query anew",
             where=query.where,
         )
         return Verdict(query=query.name, batch=through, state="wrong", findings=(finding,))
@@ -178,7 +178,7 @@ def _lost(query: Query, held: int, committed: int) -> Finding:
     return Finding(
         code="HR704",
         what=f"the sink holds batches up to {held}, but batch {committed} was committed: {committed - held} are lost",
-        fix="was the sink restored from an older backup? rewind the query to it, or rebuild",
+        fix="restore the checkpoint of the same time as the sink, or begin the query anew",
         where=query.where,
     )
 
@@ -187,6 +187,6 @@ def _wrong(query: Query, verdict: Verdict) -> Finding:
     return Finding(
         code="HR712",
         what=verdict.why,
-        fix="look at the rows below; if nothing else writes to the sink, rebuild the query",
+        fix="look at the rows below; if nothing else writes to the sink, begin the query anew",
         where=query.where,
     )

@@ -18,7 +18,7 @@ def checkpoint_id(checkpoint: Path) -> str | None:
         return None
     except (ValueError, KeyError, TypeError) as fault:
         what = f"'{checkpoint / 'metadata'}' is not the file that Spark wrote there"
-        fix = "restore the checkpoint directory from a copy, or rebuild the query"
+        fix = "restore the checkpoint directory from a copy, or begin the query anew"
         raise CheckpointFault(Finding(code="HR410", what=what, fix=fix)) from fault
 
 
@@ -39,7 +39,7 @@ def require_match(life: SinkRun, last: Line | None, table: str) -> None:
             raise _fault(
                 f"query '{life.query}' has committed batch {committed}, but the ledger beside table '{table}' has no "
                 "batch of it: the rows written so far are gone, or the sink is a new one",
-                "put the table and its ledger back, or rebuild the query",
+                "put the table and its ledger back, or begin the query anew",
             )
         return
     found = checkpoint_id(life.checkpoint)
@@ -48,20 +48,20 @@ def require_match(life: SinkRun, last: Line | None, table: str) -> None:
         raise _fault(
             f"table '{table}' has batches 0 to {last.batch} of query '{life.query}', but the checkpoint "
             f"'{life.checkpoint}' {which}: its first batches would be taken for those and skipped",
-            "restore the checkpoint directory, or rebuild the query",
+            "restore the checkpoint directory, or begin the query anew",
         )
     if started is None or last.batch > started:
         raise _fault(
             f"table '{table}' has batches of query '{life.query}' up to {last.batch}, the checkpoint "
             f"'{life.checkpoint}' only to {'none' if started is None else started}: it is an old copy, and its next "
             "batches would be skipped",
-            "restore the newest checkpoint directory, or rebuild the query",
+            "restore the newest checkpoint directory, or begin the query anew",
         )
     if committed is not None and committed > last.batch:
         raise _fault(
             f"query '{life.query}' has committed batch {committed}, but table '{table}' has batches only up to "
             f"{last.batch}: the table is an old copy",
-            "restore the newest copy of the table and its ledger, or rebuild the query",
+            "restore the newest copy of the table and its ledger, or begin the query anew",
         )
 
 
