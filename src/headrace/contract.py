@@ -120,6 +120,14 @@ class Source(Protocol):
         """
         ...
 
+    def require(self, prefix: SourcePrefix) -> None:
+        """Raise SourceFault if rows of `prefix` can be seen, without a JVM, to be no longer there.
+
+        Called before each start with the batches that were planned and not committed: Spark makes them again, and what
+        it does not find then is left out of them without a word (files), or lost.
+        """
+        ...
+
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
         """What lies after `prefix`, without a JVM; None where it cannot be told cheaply."""
         ...

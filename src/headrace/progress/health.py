@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise
 from operator import attrgetter
 
@@ -19,7 +19,7 @@ GROWTH = 1.5
 """State that grows with every batch, and by this factor over those looked at, is called out."""
 
 
-def health(records: Sequence[BatchRecord]) -> Iterator[Finding]:
+def health(records: Iterable[BatchRecord]) -> Iterator[Finding]:
     """Findings about each query among `records`, which lie in the order of time."""
     by_query = sorted(records, key=attrgetter("query"))
     for query, own in groupby(by_query, key=attrgetter("query")):

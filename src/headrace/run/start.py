@@ -6,13 +6,15 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.check.analysed import analysed
 from headrace.check.plan import PlanFacts, analysed_plan, plan_facts
 from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.prefix import committed_prefix
 from headrace.contract import Boundary, SinkRun
 from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
 from headrace.model import AvailableNow, Every, Once, Project, Query, Trigger
@@ -65,6 +67,7 @@ def start(
         checkpoint_directory = layout.checkpoint
         _make_home(layout)
         _readable(Checkpoint(checkpoint_directory), query)
+        _require_planned(project, query, layout)
     else:
         scratch = Path(tempfile.mkdtemp(prefix="headrace-"))
         checkpoint_directory = scratch / "checkpoint"
@@ -150,6 +153,21 @@ def _make_home(layout: QueryLayout) -> None:
                 fix="give the user that runs Headrace the right to write there, or name another `storage`",
             )
         ) from fault
+
+
+def _require_planned(project: Project, query: Query, layout: QueryLayout) -> None:
+    """Raise SourceFault if a batch that was planned and not committed can no longer be made as it was planned."""
+    checkpoint = Checkpoint(layout.checkpoint)
+    planned, committed = checkpoint.last_batch, checkpoint.last_committed
+    if planned is None or planned == committed:
+        return
+    sources = project.sources_of(query)
+    names = [source.name for source in sources]
+    prefixes = committed_prefix(checkpoint, Archive(layout.archive), names, planned)
+    for source in sources:
+        prefix = prefixes[source.name]
+        again = tuple(batch for batch in prefix.batches if committed is None or batch.batch > committed)
+        source.connector.require(replace(prefix, batches=again))
 
 
 def _readable(checkpoint: Checkpoint, query: Query) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from headrace.history import History
 from headrace.model import Project, Query, Trigger
 from headrace.model.layout import history_file
 from headrace.progress import BatchRecord
+from headrace.progress.health import health
 from headrace.run.backlog import backlog
 from headrace.run.faults import failure_of, finding_of_message
 from headrace.run.listen import Event, Listener
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
 BACKLOG_SECONDS = 1.0
+HEALTH_BATCHES = 20
 
 
 def run(
@@ -91,6 +94,7 @@ class _Watched:
     history_run: int | None
     archive: Archive | None
     quarantine: Quarantine | None
+    ends: bool
     batches: int = 0
     rows: int = 0
     last_batch: int | None = None
@@ -98,6 +102,8 @@ class _Watched:
     asked: bool = False
     backlog: Backlog | None = None
     backlog_at: float = field(default=0.0)
+    recent: deque[BatchRecord] = field(default_factory=lambda: deque(maxlen=HEALTH_BATCHES))
+    ills: frozenset[str] = frozenset()
 
     @property
     def query(self) -> Query:
@@ -169,6 +175,7 @@ class _Supervisor:
             quarantine=Quarantine(layout=running.layout, sources=self.project.sources_of(query), spark=self.spark)
             if lasting
             else None,
+            ends=(trigger or query.trigger).ends,
         )
         self.watched[str(running.handle.runId)] = watched
         self._record(lambda history: history.state(run_id, "running") if run_id is not None else None)
@@ -240,9 +247,20 @@ class _Supervisor:
         if watched.history_run is not None:
             self._record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
         self.reporter.progressed(record)
+        self._tell_health(watched, record)
         if watched.quarantine is not None:
             quarantine = watched.quarantine
             self._guarded(watched, lambda: list(map(self._note, quarantine.batch_done(record))))
+
+    def _tell_health(self, watched: _Watched, record: BatchRecord) -> None:
+        """Tell what ails a query that is to run on, when it begins to."""
+        watched.recent.append(record)
+        if watched.ends:
+            return
+        found = {finding.code: finding for finding in health(watched.recent)}
+        for code in sorted(found.keys() - watched.ills):
+            self._note(found[code])
+        watched.ills = frozenset(found)
 
     def _archive(self, watched: _Watched) -> None:
         archive = watched.archive

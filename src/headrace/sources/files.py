@@ -87,6 +87,9 @@ class Files:
         record = F.col(CORRUPT_RECORD)
         return judged.where(record.isNotNull()).select("file", record.alias("record"), "batch")
 
+    def require(self, prefix: SourcePrefix) -> None:
+        file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
+
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
         """The files of a local directory that no batch has taken and that Spark does not hold for too old."""
         if not file_paths.is_local(self.path):

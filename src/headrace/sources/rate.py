@@ -81,6 +81,9 @@ class Rate:
         value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
         return rows.select(timestamp, value, *batch)
 
+    def require(self, prefix: SourcePrefix) -> None:
+        """Nothing can go: the rows are made from the offsets."""
+
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
         return None
 

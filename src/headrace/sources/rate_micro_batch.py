@@ -70,5 +70,8 @@ class RateMicroBatch:
         value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
         return rows.select(F.timestamp_millis("ms").alias("timestamp"), value, *batch_ids)
 
+    def require(self, prefix: SourcePrefix) -> None:
+        """Nothing can go: the rows are made from the offsets."""
+
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
         return None

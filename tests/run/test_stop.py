@@ -1,0 +1,33 @@
+"""A run is asked to stop once for after the running batch, twice for now."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from headrace.run.stop import StopRequest, stop_on_signals
+
+pytestmark = pytest.mark.plain
+
+
+@pytest.mark.parametrize(
+    ("asked", "draining", "now"),
+    [(0, False, False), (1, True, False), (2, False, True), (3, False, True)],
+    ids=["not asked", "once", "twice", "thrice"],
+)
+def test_the_second_time_means_now(asked: int, draining: bool, now: bool) -> None:
+    request = StopRequest()
+    for _ in range(asked):
+        request.ask()
+    assert (bool(request), request.draining, request.now) == (asked > 0, draining, now)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_asks_and_the_old_handler_comes_back(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with stop_on_signals(StopRequest()) as request:
+        os.kill(os.getpid(), number)
+        assert request.draining
+    assert signal.getsignal(number) is before
