@@ -15,7 +15,7 @@ from benchmarks.figures import Figure, Side
 from benchmarks.processes import BASELINES, HEADRACE, lines_of, lines_until
 
 TITLE = "a tiny stateful micro-batch: 1,000 rows, 100 keys, SQLite"
-RUNS = 3
+RUNS = 5
 ROWS, KEYS = 1_000, 100
 
 _PROJECT = """name: tiny

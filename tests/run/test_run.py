@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import dataclass, field
@@ -177,6 +178,28 @@ def test_the_same_function_runs_as_a_batch_and_as_a_stream(tmp_path: Path, spark
     assert verify(project, "totals", spark=spark).state == "equal"
 
 
+def test_a_query_that_was_changed_over_its_checkpoint_is_told_once(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT[:1])
+
+    def told() -> set[str]:
+        notes = Told()
+        assert run(load(root), spark=spark, reporter=notes).exit_code == 0
+        return {finding.code for finding in notes.all(Finding) if finding.severity == "warning"}
+
+    assert told() == set()
+    land(root, 1, FRUIT[1])
+    assert told() == set()
+    text = (root / "pipeline.py").read_text()
+    (root / "pipeline.py").write_text(text.replace("F.sum", "F.max"))
+    land(root, 2, FRUIT[1])
+    assert told() == {"HR545"}
+    assert told() == set()
+    lines = (root / ".headrace" / "queries" / "totals" / "g1" / "manifest.jsonl").read_text().splitlines()
+    assert [json.loads(line)["from_batch"] for line in lines] == [0, 2]
+    fingerprints = rows(root / "out.db", "SELECT fingerprint FROM _headrace_ledger ORDER BY batch")
+    assert [fingerprints.count(each) for each in fingerprints] == [2, 2, 1]
+
+
 def test_functions_of_the_project_reach_the_python_workers(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(
         tmp_path / "p",
@@ -198,6 +221,7 @@ def test_functions_of_the_project_reach_the_python_workers(tmp_path: Path, spark
     assert sorted(rows(root / "out.db", "SELECT * FROM twice")) == [("apple", 2), ("apple", 6), ("pear", 4)]
 
 
+@pytest.mark.capability("OP-BASIC-02")
 def test_views_tables_and_sql_come_together(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(
         tmp_path / "p",

@@ -29,6 +29,11 @@ class QueryLayout:
         return self.home / "archive.jsonl"
 
     @property
+    def manifest(self) -> Path:
+        """The forms that the query has had, each with its first batch."""
+        return self.home / "manifest.jsonl"
+
+    @property
     def quarantine(self) -> Path:
         """Rows that were set aside, one file for each source and batch."""
         return self.home / "quarantine"

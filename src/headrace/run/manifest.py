@@ -1,0 +1,86 @@
+"""What was running, from which batch on: one line for each form that a generation of a query has had."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from headrace.errors import EnvironmentFault, Finding
+from headrace.model import Query
+from headrace.model.layout import QueryLayout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """One form of a query: its fingerprint, the first batch that it made, when that began, and with which versions."""
+
+    fingerprint: str
+    from_batch: int
+    at: str
+    headrace: str
+    spark: str
+
+
+def forms(path: Path) -> list[Form]:
+    """The forms so far, oldest first; a line that a crash cut off is left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    return list(_parsed(lines))
+
+
+def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: int, spark: str) -> Iterator[Finding]:
+    """Enter the form that is to run if it is not the last one, and say so where batches were made by another."""
+    from headrace import __version__
+
+    known = forms(layout.manifest)
+    if known and known[-1].fingerprint == fingerprint:
+        return
+    form = Form(
+        fingerprint=fingerprint,
+        from_batch=next_batch,
+        at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        headrace=__version__,
+        spark=spark,
+    )
+    _append(layout.manifest, json.dumps(asdict(form)))
+    if known and next_batch > 0:
+        yield Finding(
+            code="HR545",
+            what=f"query '{query.name}' is not what it was up to batch {next_batch - 1}: the result may mix meanings",
+            fix=f"if it means something else now, begin it anew; `headrace verify {query.name}` tells whether the "
+            "result is that of the query as it is now",
+            where=query.where,
+            severity="warning",
+        )
+
+
+def _parsed(lines: list[str]) -> Iterator[Form]:
+    for line in lines:
+        try:
+            yield Form(**json.loads(line))
+        except (ValueError, TypeError):
+            continue
+
+
+def _append(path: Path, line: str) -> None:
+    """Append `line`, on a line of its own even after one that a crash cut off."""
+    try:
+        cut_off = path.exists() and not path.read_bytes().endswith(b"\n")
+        with path.open("a", encoding="utf-8") as file:
+            file.write(("\n" if cut_off else "") + line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as fault:
+        raise EnvironmentFault(
+            Finding(
+                code="HR540",
+                what=f"the storage directory {path.parent} cannot be written: {fault.strerror or fault}",
+                fix="give the user that runs Headrace the right to write there, or name another `storage`",
+            )
+        ) from fault

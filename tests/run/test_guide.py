@@ -1,0 +1,173 @@
+"""What the Structured Streaming guide and the post that introduced it promise, on small projects."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.api import check, load, run, verify
+from headrace.model import Once
+from headrace.progress import BatchRecord
+from headrace.run.frames import build
+from headrace.run.stop import StopRequest
+
+from .projects import land, rows, write_project
+from .test_run import FRUIT, TOTALS, Told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ACTIONS = """
+actions = hr.source.files("landing", format="json", max_files_per_trigger=1, schema="action STRING, time TIMESTAMP",
+                          watermark=("time", "2 hours"))
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="counts", key=["action", "hour"]), mode="update",
+          trigger=hr.available_now)
+def counts(actions):
+    return (actions.groupBy("action", F.window("time", "1 hour")).count()
+                   .select("action", F.col("window.start").alias("hour"), "count"))
+"""
+
+
+def event(action: str, time: str) -> dict[str, str]:
+    return {"action": action, "time": f"2026-03-01T{time}:00Z"}
+
+
+@pytest.mark.capability("MODEL-03")
+def test_an_open_of_1_58_that_arrives_at_2_02_updates_the_row_of_1_00(tmp_path: Path, spark: SparkSession) -> None:
+    before = [event("open", "01:10"), event("close", "01:20")]
+    root = write_project(tmp_path / "p", ACTIONS, batches=[before])
+    select = "SELECT action, substr(hour, 12, 5), count FROM counts ORDER BY 1, 2"
+    assert run(load(root), spark=spark).exit_code == 0
+    assert rows(root / "out.db", select) == [("close", "01:00", 1), ("open", "01:00", 1)]
+    land(root, 1, [event("close", "02:01"), event("open", "01:58")])
+    assert run(load(root), spark=spark).exit_code == 0
+    assert rows(root / "out.db", select) == [("close", "01:00", 1), ("close", "02:00", 1), ("open", "01:00", 2)]
+    assert verify(load(root), "counts", spark=spark).state == "equal"
+
+
+@pytest.mark.capability("OP-WM-06")
+def test_a_watermark_does_nothing_to_a_batch(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", ACTIONS, batches=[[event("open", "23:00")], [event("open", "01:00")]])
+    project = load(root)
+    batch = spark.read.schema("action STRING, time TIMESTAMP").json(str(root / "landing"))
+    answer = build(project, project.queries["counts"].transform, spark, lambda source: batch)
+    assert not answer.isStreaming
+    assert answer.count() == 2
+    run(project, spark=spark)
+    assert len(rows(root / "out.db", "SELECT * FROM counts")) == 1
+    assert verify(project, "counts", spark=spark).rows_late == 1
+
+
+@pytest.mark.capability("TRIG-01")
+def test_by_default_a_batch_follows_as_soon_as_the_last_is_done(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "None"), batches=FRUIT)
+    stop, told = StopRequest(), Told()
+
+    def reached(boundary: str, batch: int) -> None:
+        if (boundary, batch) == ("after-transaction", 1):
+            stop.ask()
+
+    result = run(load(root), spark=spark, stop=stop, reached=reached, reporter=told)
+    assert [(end.state, end.batches) for end in result.outcomes] == [("stopped", 2)]
+    first, second = told.all(BatchRecord)
+    assert second.at - first.at < timedelta(milliseconds=first.duration_ms + 1500)
+
+
+@pytest.mark.capability("TRIG-02")
+def test_at_an_interval_batches_keep_the_three_rules_of_the_guide(tmp_path: Path, spark: SparkSession) -> None:
+    """Wait for the interval's end; after a batch that took longer, follow at once; without data, make none."""
+    root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "hr.every('3 seconds')"), batches=FRUIT[:1])
+    stop, told, made = StopRequest(), Told(), []
+
+    def reached(boundary: str, batch: int) -> None:
+        if boundary != "before-transaction":
+            return
+        made.append(batch)
+        if batch == 0:
+            land(root, 1, FRUIT[1])
+        if batch == 1:
+            land(root, 2, FRUIT[1])
+            time.sleep(4)
+
+    class Watching(Told):
+        def progressed(self, record: BatchRecord) -> None:
+            super().progressed(record)
+            if record.batch == 2:
+                time.sleep(7)
+                stop.ask()
+
+    told = Watching()
+    run(load(root), spark=spark, stop=stop, reached=reached, reporter=told)
+    first, slow, after = told.all(BatchRecord)
+    if first.duration_ms < 2500:
+        assert slow.at.timestamp() % 3 < 0.7
+    assert slow.duration_ms > 4000
+    assert after.at - slow.at < timedelta(milliseconds=slow.duration_ms + 700)
+    assert made == [0, 1, 2]
+
+
+@pytest.mark.capability("TRIG-03")
+def test_once_takes_everything_in_one_batch_and_is_called_deprecated(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "hr.once"), batches=FRUIT)
+    project = load(root)
+    assert project.queries["totals"].trigger == Once()
+    assert "HR257" in {finding.code for finding in check(project, spark=False).findings}
+    result = run(project, spark=spark)
+    assert [(end.state, end.batches, end.rows) for end in result.outcomes] == [("finished", 1, 3)]
+
+
+@pytest.mark.capability("TUNE-02")
+def test_a_backlog_is_caught_up_without_an_oversized_batch(tmp_path: Path, spark: SparkSession) -> None:
+    text = TOTALS.replace("events)", "limited)").replace("events.", "limited.")
+    source = (
+        'limited = hr.source.files("landing", format="json", max_files_per_trigger=2, schema="name STRING, amount INT")'
+    )
+    root = write_project(tmp_path / "p", f"{source}\n{text}", batches=[FRUIT[0]] * 5)
+    told = Told()
+    assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    assert [record.rows for record in told.all(BatchRecord)] == [4, 4, 2]
+    assert rows(root / "out.db", "SELECT name, amount FROM totals ORDER BY 1") == [("apple", 5), ("pear", 10)]
+
+
+@pytest.mark.capability("MANAGE-03")
+def test_each_query_has_a_pool_of_its_own_under_the_fair_scheduler(tmp_path: Path, spark: SparkSession) -> None:
+    others = TOTALS.replace("def totals", "def others").replace('"totals"', '"others"').replace("out.db", "two.db")
+    root = write_project(tmp_path / "p", TOTALS + others, batches=FRUIT)
+    pools = []
+
+    def reached(boundary: str, batch: int) -> None:
+        pools.append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
+
+    assert run(load(root), spark=spark, reached=reached).exit_code == 0
+    assert set(pools) == {"totals", "others"}
+    assert spark.conf.get("spark.scheduler.mode") == "FAIR"
+
+
+@pytest.mark.capability("MON-01")
+def test_another_terminal_sees_the_last_progress_while_the_stream_runs(tmp_path: Path) -> None:
+    root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "hr.every('1 second')"), batches=FRUIT)
+    command = [sys.executable, "-m", "headrace"]
+    running = subprocess.Popen([*command, "run", "-C", str(root), "--json"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout is not None
+        while json.loads(running.stdout.readline()).get("batch") != 1:
+            assert running.poll() is None
+        seen = subprocess.run(
+            [*command, "status", "-C", str(root), "--json"], capture_output=True, text=True, check=True
+        )
+    finally:
+        running.terminate()
+        running.communicate()
+    (status,) = json.loads(seen.stdout)["queries"]
+    assert (status["query"], status["state"], status["pid"]) == ("totals", "running", running.pid)
+    assert (status["batch"], status["rows_total"], status["state_rows"]) == (1, 3, 2)
