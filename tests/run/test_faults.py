@@ -49,6 +49,14 @@ QUERY = Query(
             HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR542", "another driver", id="two"
         ),
         pytest.param(
+            HEAD
+            + "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match existing state value "
+            "schema. Please check number and type of fields.",
+            "HR546",
+            "another form of the query",
+            id="state of another form",
+        ),
+        pytest.param(
             HEAD + "Traceback (most recent call last):\n  File 'a.py', line 1\nValueError: negative price\n\tat x.y.Z",
             "HR601",
             "ValueError: negative price",

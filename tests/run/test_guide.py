@@ -57,7 +57,9 @@ def test_an_open_of_1_58_that_arrives_at_2_02_updates_the_row_of_1_00(tmp_path: 
 
 @pytest.mark.capability("OP-WM-06")
 def test_a_watermark_does_nothing_to_a_batch(tmp_path: Path, spark: SparkSession) -> None:
-    root = write_project(tmp_path / "p", ACTIONS, batches=[[event("open", "23:00")], [event("open", "01:00")]])
+    root = write_project(
+        tmp_path / "p", ACTIONS, batches=[[event("open", time)] for time in ("23:00", "23:30", "01:00")]
+    )
     project = load(root)
     batch = spark.read.schema("action STRING, time TIMESTAMP").json(str(root / "landing"))
     answer = build(project, project.queries["counts"].transform, spark, lambda source: batch)

@@ -190,7 +190,7 @@ def test_a_query_that_was_changed_over_its_checkpoint_is_told_once(tmp_path: Pat
     land(root, 1, FRUIT[1])
     assert told() == set()
     text = (root / "pipeline.py").read_text()
-    (root / "pipeline.py").write_text(text.replace("F.sum", "F.max"))
+    (root / "pipeline.py").write_text(text.replace('F.sum("amount")', 'F.max(F.col("amount").cast("bigint"))'))
     land(root, 2, FRUIT[1])
     assert told() == {"HR545"}
     assert told() == set()

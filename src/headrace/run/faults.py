@@ -60,6 +60,12 @@ KNOWN = (
         "stop one of the two; `headrace status` shows the process of each run",
     ),
     Known(
+        "HR546",
+        r"STATE_STORE_\w*SCHEMA|schema does not match existing state",
+        "the state in its checkpoint was made by another form of the query",
+        "undo the change, or begin the query anew",
+    ),
+    Known(
         "HR543",
         r"Permission denied|AccessControlException",
         "the storage directory cannot be written: permission denied",
