@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 
 from headrace.errors import EnvironmentFault, Finding
@@ -36,8 +37,6 @@ def forms(path: Path) -> list[Form]:
 
 def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: int, spark: str) -> Iterator[Finding]:
     """Enter the form that is to run if it is not the last one, and say so where batches were made by another."""
-    from headrace import __version__
-
     known = forms(layout.manifest)
     if known and known[-1].fingerprint == fingerprint:
         return
@@ -45,7 +44,7 @@ def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: in
         fingerprint=fingerprint,
         from_batch=next_batch,
         at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        headrace=__version__,
+        headrace=version("headrace"),
         spark=spark,
     )
     _append(layout.manifest, json.dumps(asdict(form)))
