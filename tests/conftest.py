@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest_plugins = ("tests.capability_plugin",)
+pytest_plugins = ("tests.capability_plugin", "tests.servers")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from headrace.errors import HeadraceError
+    from headrace.errors import Finding, HeadraceError
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
 OUTPUT_MODES: tuple[OutputMode, ...] = ("append", "update", "complete")
@@ -174,6 +174,10 @@ def _not_told(fault: HeadraceError) -> None:
     """Tell nobody of a fault; Spark's exception alone carries it."""
 
 
+def _not_noted(finding: Finding) -> None:
+    """Tell nobody of what went on."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SinkRun:
     """The life of a query that a sink writes for.
@@ -184,6 +188,7 @@ class SinkRun:
     fingerprint: of the query as it runs now, kept in the ledger.
     reached: called at each boundary of a batch; the crash tests halt or kill there.
     failed: called with a fault of the sink's own before it is raised out of a batch; Spark passes on only its text.
+    noted: called with what a user should know of though the batch goes on: an attempt that failed, rows set aside.
     """
 
     query: str
@@ -193,15 +198,20 @@ class SinkRun:
     fingerprint: str = ""
     reached: Callable[[Boundary, int], None] = _no_boundary
     failed: Callable[[HeadraceError], None] = _not_told
+    noted: Callable[[Finding], None] = _not_noted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What a sink holds at one instant: the rows, the last batch among them (None: unknown), the key's columns."""
+    """What a sink holds at one instant: the rows, the last batch among them (None: unknown), the key's columns.
+
+    set_aside: the rows of the result that the sink did not take and kept apart, with the schema of `rows`; None: none.
+    """
 
     rows: DataFrame
     batch: int | None
     key: tuple[str, ...] = ()
+    set_aside: DataFrame | None = None
 
 
 @runtime_checkable

@@ -31,7 +31,7 @@ class Life:
 
     def __init__(self, spark: SparkSession, home: Path, schema: str, key: tuple[str, ...], mode: OutputMode) -> None:
         self.spark, self.schema = spark, schema
-        self.sink = Sqlite(path=str(home / "result.db"), table="result", key=key)
+        self.sink = Sqlite(path=str(home / "result.db"), table="result", key=key, retry_seconds=0.2)
         self.told: list[HeadraceError] = []
         self.boundaries: list[tuple[str, int]] = []
         self.run = SinkRun(
@@ -45,10 +45,7 @@ class Life:
 
     def begin(self) -> BatchWriter:
         self.sink.prepare(self.frame([]), self.run)
-        table, epoch = self.sink._ready["q", 1]
-        return BatchWriter(
-            dialect=SqliteDialect(self.sink.path, busy_seconds=0.2), table=table, run=self.run, epoch=epoch
-        )
+        return self.sink.writer(self.run)
 
     def frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
         return self.spark.createDataFrame(rows, self.schema)
@@ -366,8 +363,7 @@ def test_names_are_quoted_always(spark: SparkSession, tmp_path: Path) -> None:
     run = SinkRun(query="it's", generation=1, mode="update", checkpoint=tmp_path / "checkpoint")
     frame = spark.createDataFrame([(1, 2)], '`group by` INT, `a"b.c` INT')
     sink.prepare(frame, run)
-    table, epoch = sink._ready["it's", 1]
-    BatchWriter(dialect=SqliteDialect(sink.path), table=table, run=run, epoch=epoch)(frame, 0)
+    sink.writer(run)(frame, 0)
     snapshot = sink.snapshot(spark, run)
     assert snapshot.rows.columns == ["group by", 'a"b.c']
     assert snapshot.rows.collect() == [(1, 2)]

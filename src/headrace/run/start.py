@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from headrace.check.analysed import analysed
@@ -37,7 +38,7 @@ Reached = Callable[[Boundary, int], None]
 
 @dataclass(kw_only=True)
 class Running:
-    """A started query: Spark's handle, where it keeps things, and the fault that its sink reported, if any."""
+    """A started query: Spark's handle, where it keeps things, and what its sink reported: faults, and other news."""
 
     query: Query
     layout: QueryLayout
@@ -46,6 +47,7 @@ class Running:
     source_names: tuple[str, ...]
     notes: tuple[Finding, ...]
     faults: list[HeadraceError]
+    news: SimpleQueue[Finding]
     scratch: Path | None = None
 
     def discard_scratch(self) -> None:
@@ -81,6 +83,7 @@ def start(
         facts = plan_facts(frame)
         notes = _checked(query, frame, facts)
         faults: list[HeadraceError] = []
+        news: SimpleQueue[Finding] = SimpleQueue()
         sink_run = SinkRun(
             query=query.name,
             generation=layout.generation,
@@ -88,8 +91,10 @@ def start(
             checkpoint=checkpoint_directory,
             fingerprint=fingerprint(frame, query),
             failed=faults.append,
-            **({"reached": reached} if reached else {}),
+            noted=lambda finding: news.put(replace(finding, where=query.where)),
         )
+        if reached is not None:
+            sink_run = replace(sink_run, reached=reached)
         query.sink.prepare(frame, sink_run)
         _set_partitions(spark, Checkpoint(checkpoint_directory), project)
         if scratch is None:
@@ -109,6 +114,7 @@ def start(
         source_names=facts.sources,
         notes=notes,
         faults=faults,
+        news=news,
         scratch=scratch,
     )
 

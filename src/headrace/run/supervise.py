@@ -187,6 +187,7 @@ class _Supervisor:
 
     def _end(self, watched: _Watched, state: OutcomeState, finding: Finding | None) -> None:
         self._archive(watched)
+        self._tell_news(watched)
         watched.running.discard_scratch()
         self.watched.pop(str(watched.running.handle.runId), None)
         outcome = Outcome(
@@ -215,6 +216,7 @@ class _Supervisor:
         if self.request:
             self._stop_what_may_stop()
         for watched in list(self.watched.values()):
+            self._tell_news(watched)
             if not watched.running.handle.isActive:
                 self._take_events(listener, seconds=POLL_SECONDS)
                 finding = failure_of(watched.query, watched.running.handle, watched.running.faults)
@@ -251,6 +253,11 @@ class _Supervisor:
         if watched.quarantine is not None:
             quarantine = watched.quarantine
             self._guarded(watched, lambda: list(map(self._note, quarantine.batch_done(record))))
+
+    def _tell_news(self, watched: _Watched) -> None:
+        """Tell what the sink had to say: an attempt that failed, rows set aside."""
+        while not watched.running.news.empty():
+            self._note(watched.running.news.get())
 
     def _tell_health(self, watched: _Watched, record: BatchRecord) -> None:
         """Tell what ails a query that is to run on, when it begins to."""

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.contract import Problem, SinkRun
 from headrace.errors import Fenced, Finding, HeadraceError, SinkFault
-from headrace.sinks.sql.checkpoint_match import checkpoint_id, is_stateful
-from headrace.sinks.sql.dialect import Connection, Dialect, identifiers, rows_of, run
-from headrace.sinks.sql.ledger import Ledger
+from headrace.sinks.sql.checkpoint_match import checkpoint_id, is_stateful, watermark_of
+from headrace.sinks.sql.dialect import Connection, Dialect, PartLost, Target, run
+from headrace.sinks.sql.ledger import Entry, Ledger
+from headrace.sinks.sql.quarantine import Quarantine
 from headrace.sinks.sql.result_table import ResultTable
-from headrace.sinks.sql.types import encode, flat
+from headrace.sinks.sql.retry import Retry
+from headrace.sinks.sql.shared_key import shared_key, take_out_existing
+from headrace.sinks.sql.staging import Content, RowFault, Stage, StageFault
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Below this many rows, sorting them costs more than it saves.
-SORT_FROM_ROWS = 1_000
+# What Spark's message says when a Python worker died, as by the kernel's out-of-memory killer.
+_WORKER_DIED = ("Python worker exited unexpectedly", "PYTHON_WORKER_EXITED_UNEXPECTEDLY")
 
 
 @dataclass(kw_only=True)
@@ -32,68 +34,120 @@ class BatchWriter:
     table: ResultTable
     run: SinkRun
     epoch: int
+    stage: Stage
+    retry: Retry
     _connection: Connection | None = field(default=None, init=False, repr=False)
+    # Whether the last batch had few rows; the next one is then tried through the driver first.
+    _last_was_small: bool = field(default=False, init=False, repr=False)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        try:
-            self._take(frame, batch)
-        except Exception as fault:
-            self._disconnect()
-            known = self._known(fault, batch)
-            if isinstance(known, HeadraceError):
-                self.run.failed(known)
-            if known is fault:
-                raise
-            raise known from fault
+        pauses, content = self.retry.pauses(), _Computed()
+        while True:
+            try:
+                return self._take(frame, batch, content)
+            except Exception as fault:
+                self._disconnect()
+                passes, known = self._passes(fault), self._known(fault, batch)
+                pause = next(pauses, None) if passes else None
+                if pause is None:
+                    if isinstance(known, HeadraceError):
+                        self.run.failed(known)
+                    if known is fault:
+                        raise
+                    raise known from None
+                self._tell_retry(known, batch, pause)
+                time.sleep(pause)
 
-    def _take(self, frame: DataFrame, batch: int) -> None:
+    def _take(self, frame: DataFrame, batch: int, computed: _Computed) -> None:
         connection = self._connect()
         ledger = Ledger(connection, self.dialect)
         self._require_epoch(ledger.epoch(self.run.query), batch)
         if ledger.holds(self.run, batch):
-            if is_stateful(self.run.checkpoint):
+            if computed.content is None and is_stateful(self.run.checkpoint):
                 # Spark commits the state of a batch only if every partition of it is computed.
                 frame.write.format("noop").mode("overwrite").save()
             return
-        rows = self._rows(frame, batch)
+        try:
+            if computed.content is None:
+                computed.content = self._compute(frame, computed)
+            self._transact(connection, ledger, batch, computed.content)
+        except Exception as fault:
+            if computed.content is None or not self._passes(fault) or isinstance(fault, PartLost):
+                self._drop_staged(connection, computed)
+                computed.content = None
+            raise
+        self._drop_staged(connection, computed)
+
+    def _compute(self, frame: DataFrame, computed: _Computed) -> Content:
+        """The rows of the batch, before the transaction begins, so that its lock is short."""
+        content = self.stage.small(frame) if self._last_was_small else None
+        if content is None:
+            computed.staged = True
+            content = self.stage.large(frame)
+        self._last_was_small = not content.parts
+        return content
+
+    def _transact(self, connection: Connection, ledger: Ledger, batch: int, content: Content) -> None:
         checkpoint = checkpoint_id(self.run.checkpoint) or ""
+        self.dialect.attach(connection, (*content.parts, *content.bad_parts))
         self.run.reached("before-transaction", batch)
         run(connection, self.dialect.begin_write)
         try:
             self._require_epoch(ledger.epoch(self.run.query, lock=True), batch)
-            self._write(connection, rows)
+            written, bad = self._write(connection, batch, content)
             self.run.reached("inside-transaction", batch)
-            ledger.add(self.run, batch, epoch=self.epoch, checkpoint=checkpoint, rows=len(rows))
+            entry = Entry(
+                batch=batch,
+                epoch=self.epoch,
+                checkpoint=checkpoint,
+                rows=written,
+                quarantined=bad,
+                watermark=watermark_of(self.run.checkpoint, batch),
+            )
+            ledger.add(self.run, entry)
             run(connection, "COMMIT")
         except BaseException as fault:
             with suppress(*self.dialect.errors):
                 run(connection, "ROLLBACK")
-            if isinstance(fault, self.dialect.duplicates) and (found := self._shared_key(connection, rows)):
+            if isinstance(fault, self.dialect.duplicates) and (found := self._shared_key(connection, content)):
                 raise SinkFault(self._finding("HR408", batch, *found)) from fault
             raise
+        if bad:
+            self._tell_quarantined(batch, bad)
         self.run.reached("after-transaction", batch)
 
-    def _rows(self, frame: DataFrame, batch: int) -> list[tuple[Any, ...]]:
-        """The rows of the batch, computed before the transaction begins, so that the lock is short."""
-        table = flat(frame, self.table.columns).toArrow()
-        sort_by = self.table.key if table.num_rows >= SORT_FROM_ROWS else ()
-        rows = encode(table, self.table.columns, sort_by=sort_by)
-        if self.table.key:
-            self._require_keys(rows, batch)
-        return rows
-
-    def _write(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        quoted = self.dialect.quote(self.table.name)
+    def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
+        """Write the rows; returns how many came in, and how many were set aside."""
+        target = self._target()
+        quarantine = Quarantine(connection, self.dialect, self.run, self.table.name)
         if self.run.mode == "complete":
-            run(connection, f"DELETE FROM {quoted}")
-        if not rows:
-            return
-        if self.run.mode == "update":
-            statement = self.dialect.upsert(self.table.name, self.table.names, self.table.key)
-        else:
-            marks = ", ".join([self.dialect.placeholder] * len(self.table.names))
-            statement = f"INSERT INTO {quoted} ({identifiers(self.dialect, self.table.names)}) VALUES ({marks})"
-        self.dialect.insert(connection, statement, rows)
+            run(connection, f"DELETE FROM {self.dialect.quote(self.table.name)}")
+            quarantine.clear()
+        bad = 0
+        if self.stage.quarantines:
+            if self.run.mode == "append" and self.table.key:
+                content, existing = take_out_existing(connection, self.dialect, target, content)
+                bad += quarantine.add(batch, existing)
+            bad += quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
+        if content.table.num_rows:
+            self.dialect.write(connection, target, content.table)
+        if content.parts:
+            self.dialect.merge(connection, target, content.parts)
+        return content.rows, bad
+
+    def _target(self) -> Target:
+        return Target(
+            table=self.table.name,
+            columns=self.table.columns,
+            key=self.table.key,
+            replaces=self.run.mode == "update",
+        )
+
+    def _shared_key(self, connection: Connection, content: Content) -> tuple[str, str] | None:
+        """Which row's key is there already: in the batch itself or in the table."""
+        with suppress(*self.dialect.errors):
+            return shared_key(connection, self.dialect, self._target(), content)
+        return None
 
     def _require_epoch(self, newest: int, batch: int) -> None:
         if newest != self.epoch:
@@ -105,58 +159,64 @@ class BatchWriter:
                 Finding(code="HR409", what=what, fix="let only one driver run the query; this one has stopped")
             )
 
-    def _require_keys(self, rows: Sequence[tuple[Any, ...]], batch: int) -> None:
-        places = [self.table.names.index(name) for name in self.table.key]
-        for place in places:
-            for row in rows:
-                if row[place] is None:
-                    column = self.table.names[place]
-                    what = f"column '{column}' of the key is NULL in the row {self._shown(row)}"
-                    raise SinkFault(
-                        self._finding(
-                            "HR408", batch, what, f"filter such rows out, or give them a value: coalesce({column}, ...)"
-                        )
-                    )
-        if self.run.mode == "update":
-            keys = list(map(itemgetter(*places), rows))
-            if len(set(keys)) != len(keys):
-                raise SinkFault(self._finding("HR408", batch, *self._shared_in(rows, places)))
+    # ------------------------------------------------------------------------------------------------- faults
 
-    def _shared_key(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> tuple[str, str] | None:
-        """Which row's key is there already: in the batch itself or in the table."""
-        if not self.table.key:
-            return None
-        places = [self.table.names.index(name) for name in self.table.key]
-        if len(set(map(itemgetter(*places), rows))) != len(rows):
-            return self._shared_in(rows, places)
-        condition = " AND ".join(f"{self.dialect.quote(name)} = {self.dialect.placeholder}" for name in self.table.key)
-        statement = f"SELECT 1 FROM {self.dialect.quote(self.table.name)} WHERE {condition}"
-        for row in rows:
-            if list(rows_of(connection, statement, [row[place] for place in places])):
-                what = f"the row {self._shown(row)} has a key that table '{self.table.name}' already holds"
-                return what, "use mode update to replace rows, or a key that tells the rows apart"
-        return None
+    def _passes(self, fault: Exception) -> bool:
+        """Whether the batch may be tried again: nothing of it is in, or the ledger will tell that it is."""
+        if isinstance(fault, StageFault):
+            return fault.passes
+        if isinstance(fault, PartLost):
+            return True
+        if isinstance(fault, self.dialect.errors):
+            return self.dialect.passes(fault)
+        return any(sign in str(fault) for sign in _WORKER_DIED)
 
-    def _shared_in(self, rows: Sequence[tuple[Any, ...]], places: Sequence[int]) -> tuple[str, str]:
-        key, count = Counter(map(itemgetter(*places), rows)).most_common(1)[0]
-        row = next(row for row in rows if itemgetter(*places)(row) == key)
-        what = f"{count} rows share the key ({', '.join(self.table.key)}), the first is {self._shown(row)}"
-        return what, "make the key the columns that the query groups by"
-
-    def _shown(self, row: tuple[Any, ...]) -> str:
-        shown = dict(zip(self.table.names, row, strict=True))
-        text = ", ".join(f"{name}={value!r}" for name, value in shown.items())
-        return f"({text})" if len(text) <= 300 else f"({text[:300]}...)"
+    def _known(self, fault: Exception, batch: int) -> Exception:
+        """A fault of the database in our words; a fault of Spark's or the user's as it is."""
+        if isinstance(fault, RowFault):
+            columns = ", ".join(self.table.key) or "..."
+            fix = (
+                f"filter such rows out, or give them a value: coalesce({columns}, ...); "
+                "or set on_bad_row to quarantine, and they are set aside"
+            )
+            if "share the key" in str(fault):
+                fix = "make the key the columns that the query groups by"
+            return SinkFault(self._finding("HR408", batch, str(fault), fix))
+        problem: Problem | None = None
+        if isinstance(fault, StageFault):
+            problem = fault.problem
+        elif isinstance(fault, PartLost):
+            problem = Problem(code="HR405", what=str(fault), fix="look into the database's log; then start again")
+        elif isinstance(fault, self.dialect.errors):
+            problem = self.dialect.explain(fault)
+        return SinkFault(self._finding(problem.code, batch, problem.what, problem.fix)) if problem else fault
 
     def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
         return Finding(code=code, what=f"batch {batch} of query '{self.run.query}' was not written: {what}", fix=fix)
 
-    def _known(self, fault: Exception, batch: int) -> Exception:
-        """A fault of the database in our words; a fault of Spark's or the user's as it is."""
-        if isinstance(fault, HeadraceError) or not isinstance(fault, self.dialect.errors):
-            return fault
-        problem: Problem = self.dialect.explain(fault)
-        return SinkFault(self._finding(problem.code, batch, problem.what, problem.fix))
+    def _tell_retry(self, fault: Exception, batch: int, pause: float) -> None:
+        cause = fault.findings[0].what if isinstance(fault, HeadraceError) else "a Python worker of Spark died"
+        self.run.noted(
+            Finding(
+                code="HR411",
+                what=f"{cause}; batch {batch} is tried again in {pause:.1f} s",
+                fix="nothing, if the next batches come in",
+                severity="warning",
+            )
+        )
+
+    def _tell_quarantined(self, batch: int, bad: int) -> None:
+        self.run.noted(
+            Finding(
+                code="HR412",
+                what=f"{bad} rows of batch {batch} of query '{self.run.query}' do not fit table '{self.table.name}' "
+                f"and were set aside in table '{Quarantine.TABLE}'",
+                fix="look at their reasons there, and mend the query or the table",
+                severity="warning",
+            )
+        )
+
+    # -------------------------------------------------------------------------------------------- connections
 
     def _connect(self) -> Connection:
         if self._connection is None:
@@ -168,3 +228,19 @@ class BatchWriter:
             with suppress(*self.dialect.errors):
                 self._connection.close()
             self._connection = None
+
+    def _drop_staged(self, connection: Connection, computed: _Computed) -> None:
+        """Drop what was staged, by this attempt and by others that were given up; a failure does no harm."""
+        if not computed.staged:
+            return
+        with suppress(*self.dialect.errors):
+            names: Sequence[str] = self.dialect.staged(connection, self.stage.prefix)
+            self.dialect.drop_staged(connection, names)
+
+
+@dataclass
+class _Computed:
+    """The rows of the batch at hand, kept from one attempt to the next, and whether executors may have staged any."""
+
+    content: Content | None = None
+    staged: bool = False

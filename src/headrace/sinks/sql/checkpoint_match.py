@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 
 from headrace.contract import SinkRun
@@ -20,6 +21,23 @@ def checkpoint_id(checkpoint: Path) -> str | None:
         what = f"'{checkpoint / 'metadata'}' is not the file that Spark wrote there"
         fix = "restore the checkpoint directory from a copy, or begin the query anew"
         raise CheckpointFault(Finding(code="HR410", what=what, fix=fix)) from fault
+
+
+def watermark_of(checkpoint: Path, batch: int) -> str | None:
+    """The watermark that is in force during `batch`, as Spark's offset log has it: ISO 8601 in UTC, or None."""
+    try:
+        for line in (checkpoint / "offsets" / str(batch)).read_text().splitlines():
+            if line.startswith("{") and "batchWatermarkMs" in line:
+                milliseconds = int(json.loads(line)["batchWatermarkMs"])
+                return _iso(milliseconds) if milliseconds > 0 else None
+    except (OSError, ValueError, KeyError):
+        return None
+    return None
+
+
+def _iso(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def is_stateful(checkpoint: Path) -> bool:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from headrace.contract import Problem
+from headrace.sinks.sql.limits import Limit
 from headrace.sinks.sql.types import ResultColumn
+from headrace.sinks.sql.values import Forms
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Connection(Protocol):
@@ -20,11 +25,15 @@ class Connection(Protocol):
 
 @dataclass(frozen=True)
 class ExistingColumn:
-    """A column of a table that is already there. `required`: it takes no NULL and has no default."""
+    """A column of a table that is already there.
+
+    required: it takes no NULL and has no default. limit: what it takes beyond its type.
+    """
 
     name: str
     declared: str
     required: bool
+    limit: Limit = field(default_factory=Limit)
 
 
 @dataclass(frozen=True)
@@ -35,18 +44,102 @@ class ExistingTable:
     unique: tuple[frozenset[str], ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The table that rows go to, and how: `replaces` says that a row replaces the one with its key."""
+
+    table: str
+    columns: tuple[ResultColumn, ...]
+    key: tuple[str, ...]
+    replaces: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The names of the columns that are not of the key."""
+        return tuple(name for name in self.names if name not in self.key)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A staging table with so many rows, written by one attempt of one task."""
+
+    name: str
+    rows: int
+
+
+class PartLost(Exception):
+    """A staging table does not hold what was written into it, as after a crash of the server."""
+
+
+class Stager(Protocol):
+    """One attempt of one task, writing rows into a staging table of its own.
+
+    Nobody but the driver's transaction reads the table. If the attempt is given up, nothing may be left of it, or a
+    table that `Dialect.staged` finds.
+    """
+
+    def add(self, table: pa.Table) -> None:
+        """Write rows; called several times."""
+        ...
+
+    def finish(self) -> None:
+        """Make the rows stay."""
+        ...
+
+    def give_up(self) -> None:
+        """Leave nothing behind, as far as it is possible."""
+        ...
+
+
 class Dialect(Protocol):
-    """One database's own ways; everything else is common to all of them."""
+    """One database's own ways; everything else is common to all of them. It travels to Spark's executors.
+
+    transactional_ddl: whether CREATE and ALTER are part of a transaction.
+    tells_shared_keys: whether `write` and `merge` themselves refuse two rows of one key within a batch.
+    wants_sorted: whether a staging table must be sorted by the key to be merged fast; else `merge` sorts.
+    needs_shared_disk: whether tasks can stage rows only on the driver's own machine.
+    forms: how values are written as text.
+    """
 
     name: ClassVar[str]
     placeholder: ClassVar[str]
     begin_write: ClassVar[str]
     begin_read: ClassVar[str]
     lock_row: ClassVar[str]
-    key_text: ClassVar[str]
-    long_text: ClassVar[str]
-    errors: ClassVar[tuple[type[Exception], ...]]
-    duplicates: ClassVar[tuple[type[Exception], ...]]
+    transactional_ddl: ClassVar[bool]
+    tells_shared_keys: ClassVar[bool]
+    wants_sorted: ClassVar[bool]
+    needs_shared_disk: ClassVar[bool]
+    forms: ClassVar[Forms]
+
+    @property
+    def key_text(self) -> str:
+        """The type of a text that a primary key of Headrace's own tables can hold."""
+        ...
+
+    @property
+    def long_text(self) -> str:
+        """The type of a text of any length."""
+        ...
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The exceptions of the client library."""
+        ...
+
+    @property
+    def duplicates(self) -> tuple[type[Exception], ...]:
+        """The exceptions that can mean that two rows share a key."""
+        ...
+
+    @property
+    def most_parts(self) -> int | None:
+        """How many staging tables can be merged at once; None: any number."""
+        ...
 
     def connect(self) -> Connection:
         """A new connection for writing; creates the database if that is its way."""
@@ -60,8 +153,8 @@ class Dialect(Protocol):
         """`name` as a quoted identifier."""
         ...
 
-    def declare(self, column: ResultColumn, *, key: bool) -> str:
-        """The type to declare for `column`."""
+    def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
+        """The type to declare for `column` in a table with this `key`."""
         ...
 
     def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
@@ -72,21 +165,67 @@ class Dialect(Protocol):
         """The table as it is, or None."""
         ...
 
-    def misfit(self, there: ExistingColumn, column: ResultColumn) -> str | None:
-        """Why the existing column would not keep the values of `column` as they are, or None."""
+    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+        """Why the existing column would not keep the values of `column`, or tell its keys apart; or None."""
         ...
 
     def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         """The statement that inserts a row or replaces the one with its key; all names come unquoted."""
         ...
 
-    def insert(self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Run `statement` for every row, in the fastest way there is."""
+    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+        """Write the few rows of `table` in as few round trips as there can be."""
+        ...
+
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        """A new staging table of this name; called on an executor."""
+        ...
+
+    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+        """Make staging tables readable before the transaction begins."""
+        ...
+
+    def part_source(self, part: Part) -> str:
+        """What to write behind FROM to read a staging table."""
+        ...
+
+    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+        """Write the rows of all staging tables; raises PartLost when one does not hold its number of rows."""
+        ...
+
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
+        """The names of the staging tables that begin with `prefix`."""
+        ...
+
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        """Drop staging tables, also attached ones; one that is not there any more is no error."""
+        ...
+
+    def readable(self, column: ResultColumn) -> str:
+        """The expression that selects `column` in a form that `restore` takes."""
+        ...
+
+    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a query in chunks, without holding all of them."""
         ...
 
     def explain(self, fault: Exception) -> Problem:
-        """The database's error as one sentence."""
+        """The database's error as one sentence; never with a password in it."""
         ...
+
+    def passes(self, fault: Exception) -> bool:
+        """Whether the fault may be gone after a while, so that the batch may be tried again."""
+        ...
+
+
+# Rows that are fetched at once when a table is read back.
+FETCHED_ROWS = 50_000
+
+
+def chunks(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
+    """What a cursor still holds, some rows at a time."""
+    while found := cursor.fetchmany(FETCHED_ROWS):
+        yield list(map(tuple, found))
 
 
 def identifiers(dialect: Dialect, names: Sequence[str]) -> str:

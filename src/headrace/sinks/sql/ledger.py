@@ -8,11 +8,41 @@ from typing import Any
 
 from headrace.contract import SinkRun
 from headrace.sinks.sql.dialect import Connection, Dialect, rows_of, run
+from headrace.sinks.sql.own_tables import OwnColumn, OwnTable
 
 LEDGER = "_headrace_ledger"
 EPOCHS = "_headrace_epochs"
 TABLES = "_headrace_tables"
-OWN_PREFIX = "_headrace_"
+
+FORMS = (
+    OwnTable(
+        LEDGER,
+        (
+            OwnColumn("query", "text"),
+            OwnColumn("generation", "number"),
+            OwnColumn("batch", "number"),
+            OwnColumn("epoch", "number"),
+            OwnColumn("checkpoint", "text"),
+            OwnColumn("row_count", "number"),
+            OwnColumn("quarantined", "number", nullable=True),
+            OwnColumn("watermark", "text", nullable=True),
+            OwnColumn("fingerprint", "text"),
+            OwnColumn("committed_at", "text"),
+        ),
+        key=("query", "generation", "batch"),
+    ),
+    OwnTable(EPOCHS, (OwnColumn("query", "text"), OwnColumn("epoch", "number")), key=("query",)),
+    OwnTable(
+        TABLES,
+        (
+            OwnColumn("table_name", "text"),
+            OwnColumn("query", "text"),
+            OwnColumn("generation", "number"),
+            OwnColumn("spark_schema", "long text"),
+        ),
+        key=("table_name",),
+    ),
+)
 
 # Only the last batch can come again; older lines are for people, and end some time.
 KEPT_BATCHES = 10_000
@@ -27,6 +57,18 @@ class Line:
     checkpoint: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What the ledger keeps of a batch. watermark: that in force during the batch, ISO 8601 in UTC; None: none yet."""
+
+    batch: int
+    epoch: int
+    checkpoint: str
+    rows: int
+    quarantined: int
+    watermark: str | None
+
+
 @dataclass(frozen=True)
 class Owner:
     """Which query's result a table holds, and the result's schema as Spark's JSON."""
@@ -38,24 +80,15 @@ class Owner:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Reads and writes the ledger's three tables on one connection; the caller holds the transaction."""
+    """Reads and writes the ledger's tables on one connection; the caller holds the transaction."""
 
     connection: Connection
     dialect: Dialect
 
     def create(self) -> None:
         """Create the tables that are not there."""
-        text, long_text = self.dialect.key_text, self.dialect.long_text
-        self._run(
-            f"CREATE TABLE IF NOT EXISTS {LEDGER} (query {text} NOT NULL, generation INTEGER NOT NULL, "
-            f"batch BIGINT NOT NULL, epoch BIGINT NOT NULL, checkpoint {text} NOT NULL, row_count BIGINT NOT NULL, "
-            f"fingerprint {text} NOT NULL, committed_at {text} NOT NULL, PRIMARY KEY (query, generation, batch))"
-        )
-        self._run(f"CREATE TABLE IF NOT EXISTS {EPOCHS} (query {text} NOT NULL PRIMARY KEY, epoch BIGINT NOT NULL)")
-        self._run(
-            f"CREATE TABLE IF NOT EXISTS {TABLES} (table_name {text} NOT NULL PRIMARY KEY, query {text} NOT NULL, "
-            f"generation INTEGER NOT NULL, spark_schema {long_text} NOT NULL)"
-        )
+        for form in FORMS:
+            form.make(self.connection, self.dialect)
 
     def last(self, life: SinkRun) -> Line | None:
         """The last batch that is in."""
@@ -71,13 +104,15 @@ class Ledger:
         statement = f"SELECT 1 FROM {LEDGER} WHERE query = ? AND generation = ? AND batch = ?"
         return bool(self._rows(statement, life.query, life.generation, batch))
 
-    def add(self, life: SinkRun, batch: int, *, epoch: int, checkpoint: str, rows: int) -> None:
-        """Enter `batch`; together with its rows it becomes visible at the commit."""
+    def add(self, life: SinkRun, entry: Entry) -> None:
+        """Enter a batch; together with its rows it becomes visible at the commit."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        names = FORMS[0].names
+        batch = entry.batch
         self._run(
-            f"INSERT INTO {LEDGER} (query, generation, batch, epoch, checkpoint, row_count, fingerprint, committed_at) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            *(life.query, life.generation, batch, epoch, checkpoint, rows, life.fingerprint, now),
+            f"INSERT INTO {LEDGER} ({names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            *(life.query, life.generation, batch, entry.epoch, entry.checkpoint),
+            *(entry.rows, entry.quarantined, entry.watermark, life.fingerprint, now),
         )
         if batch % _PRUNE_EVERY == 0:
             self._run(

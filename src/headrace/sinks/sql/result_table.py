@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from headrace.contract import SinkRun
 from headrace.errors import Finding, SinkFault
-from headrace.sinks.sql.dialect import Connection, Dialect, ExistingTable, identifiers, rows_of, run
-from headrace.sinks.sql.ledger import Ledger, Owner
+from headrace.sinks.sql.dialect import Connection, Dialect, ExistingTable, identifiers, rows_of
+from headrace.sinks.sql.ledger import Owner
+from headrace.sinks.sql.limits import Limit, narrowed
 from headrace.sinks.sql.types import ResultColumn
 
 
@@ -24,46 +25,75 @@ class ResultTable:
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
-    def ready(self, connection: Connection, dialect: Dialect, life: SinkRun, schema: str) -> None:
-        """Create the table or raise SinkFault with every difference between it and the result."""
-        there = dialect.existing(connection, self.name)
-        ledger = Ledger(connection, dialect)
-        if there is None:
-            self._create(connection, dialect)
-        else:
-            differences = list(self._differences(there, dialect))
-            if differences:
-                raise SinkFault(
-                    [
-                        Finding(
-                            code="HR406",
-                            what=f"table '{self.name}' does not fit the result of query '{life.query}': {difference}",
-                            fix="change the table by ALTER TABLE, or write to another table",
-                        )
-                        for difference in differences
-                    ]
-                )
-            self._require_ours(connection, dialect, life, ledger.owner(self.name))
-        ledger.own(self.name, Owner(life.query, life.generation, schema))
+    @property
+    def key_columns(self) -> tuple[ResultColumn, ...]:
+        return tuple(column for column in self.columns if column.name in self.key)
 
-    def _create(self, connection: Connection, dialect: Dialect) -> None:
+    def changes(
+        self, there: ExistingTable | None, dialect: Dialect, life: SinkRun, owner: Owner | None, *, adds: bool
+    ) -> Iterator[str]:
+        """The statements that make the table fit, in order; raises SinkFault with every difference that stays.
+
+        `adds`: columns that are missing are added, as nullable ones; never those of the key.
+        """
+        if there is None:
+            yield self._create(dialect)
+            return
+        known = {column.name.lower() for column in there.columns}
+        added = [column for column in self.columns if column.name.lower() not in known] if adds else []
+        added = [column for column in added if column.name not in self.key]
+        differences = list(self._differences(there, dialect, added))
+        if differences:
+            raise SinkFault(
+                [
+                    Finding(
+                        code="HR406",
+                        what=f"table '{self.name}' does not fit the result of query '{life.query}': {difference}",
+                        fix=self._way_out(difference, adds, owner),
+                    )
+                    for difference in differences
+                ]
+            )
+        for column in added:
+            declared = dialect.declare(column, self.key_columns)
+            yield f"ALTER TABLE {dialect.quote(self.name)} ADD COLUMN {dialect.quote(column.name)} {declared}"
+
+    def limits(self, there: ExistingTable, dialect: Dialect) -> dict[str, Limit]:
+        """What each column of the table takes, as far as it is less than every value of its type."""
+        known = {column.name.lower(): column for column in there.columns}
+        found = {}
+        for column in self.columns:
+            own = Limit(required=column.name in self.key, key=column.name in self.key)
+            limit = narrowed(column, known[column.name.lower()].limit).within(own)
+            if limit != Limit():
+                found[column.name] = limit
+        return found
+
+    def _way_out(self, difference: str, adds: bool, owner: Owner | None) -> str:
+        if not adds and owner is not None and difference.startswith("it has no column"):
+            return "set on_schema_change to add, or change the table by ALTER TABLE"
+        return "change the table by ALTER TABLE, or write to another table"
+
+    def _create(self, dialect: Dialect) -> str:
         parts = [
-            f"{dialect.quote(column.name)} {dialect.declare(column, key=column.name in self.key)}"
+            f"{dialect.quote(column.name)} {dialect.declare(column, self.key_columns)}"
             + (" NOT NULL" if column.name in self.key else "")
             for column in self.columns
         ]
         if self.key:
             parts.append(f"PRIMARY KEY ({identifiers(dialect, self.key)})")
         suffix = dialect.create_suffix(self.columns, self.key)
-        run(connection, f"CREATE TABLE {dialect.quote(self.name)} ({', '.join(parts)}){suffix}")
+        return f"CREATE TABLE {dialect.quote(self.name)} ({', '.join(parts)}){suffix}"
 
-    def _differences(self, there: ExistingTable, dialect: Dialect) -> Iterator[str]:
+    def _differences(self, there: ExistingTable, dialect: Dialect, added: Sequence[ResultColumn]) -> Iterator[str]:
         columns = {column.name.lower(): column for column in there.columns}
         for column in self.columns:
             found = columns.get(column.name.lower())
+            if column in added:
+                continue
             if found is None:
                 yield f"it has no column '{column.name}'"
-            elif reason := dialect.misfit(found, column):
+            elif reason := dialect.misfit(found, column, key=column.name in self.key):
                 yield f"column '{column.name}' is declared {found.declared or 'without a type'}, {reason}"
         ours = {name.lower() for name in self.names}
         for name, found in columns.items():
@@ -73,7 +103,7 @@ class ResultTable:
         if key and key not in {frozenset(name.lower() for name in unique) for unique in there.unique}:
             yield f"it has no primary key or unique index on ({', '.join(self.key)})"
 
-    def _require_ours(self, connection: Connection, dialect: Dialect, life: SinkRun, owner: Owner | None) -> None:
+    def require_ours(self, connection: Connection, dialect: Dialect, life: SinkRun, owner: Owner | None) -> None:
         """Rows of somebody else would be mixed with the result, or deleted by complete mode."""
         if owner is not None and (owner.query, owner.generation) == (life.query, life.generation):
             return

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
-from headrace.sinks.sql import exactly_once
-from headrace.sinks.sql.batches import BatchWriter
-from headrace.sinks.sql.dialect import Connection, ExistingColumn, ExistingTable, identifiers, rows_of
-from headrace.sinks.sql.ledger import OWN_PREFIX
-from headrace.sinks.sql.result_table import ResultTable
+from headrace.contract import OutputMode, Problem
+from headrace.sinks.sql.dialect import (
+    Connection,
+    ExistingColumn,
+    ExistingTable,
+    Part,
+    PartLost,
+    Stager,
+    Target,
+    chunks,
+    identifiers,
+    rows_of,
+    run,
+)
+from headrace.sinks.sql.sink import DatabaseSink
+from headrace.sinks.sql.sqlite_staging import STAGED, FileStager
 from headrace.sinks.sql.types import ResultColumn
+from headrace.sinks.sql.values import ISO, Forms, rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    import pyarrow as pa
 
 BUSY_SECONDS = 10.0
 # As many digits of a decimal as SQLite's own number keeps exactly, so that SQL can compare and add them.
 EXACT_DIGITS = 15
+# SQLite attaches ten files to a connection; one is left for rows set aside by each task.
+MOST_ATTACHED = 5
 
 _DECLARED = {"boolean": "BOOLEAN", "integer": "INTEGER", "float": "REAL", "double": "REAL", "binary": "BLOB"}
 _FAULTS = (
@@ -39,50 +54,27 @@ _FAULTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sqlite:
+class Sqlite(DatabaseSink):
     """A table in the SQLite file `path`; each batch is one transaction with its line in the ledger.
 
     append inserts rows (a `key` makes a second row of one key a fault), update replaces the row with the same `key`,
     complete replaces the whole table. Readers in other processes see whole batches only. Timestamps are ISO 8601 texts
     in UTC with microseconds, dates ISO texts, nested values JSON; NaN is the text 'NaN', which SQLite, like Spark,
     sorts after every number. A decimal of up to 15 digits is a number, a longer one exact text.
+
+    Tasks of a local Spark write large batches into files beside `path`; on a cluster all rows go through the driver.
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True, readable_back=True
-    )
     path: str = field(metadata={"path": True})
-    table: str
-    key: Sequence[str] = ()
-    # What `prepare` found out for `write`: the table and the epoch, by query and generation.
-    _ready: dict[tuple[str, int], tuple[ResultTable, int]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+
+    def dialect(self) -> SqliteDialect:
+        return SqliteDialect(self.path, busy_seconds=min(BUSY_SECONDS, max(self.retry_seconds, 0.1)))
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
-        if mode == "update" and not self.key:
-            yield Problem(
-                code="HR403",
-                what=f"update mode into table '{self.table}' needs a key, to find the row to replace",
-                fix="give key: the columns that the query groups by",
-            )
-        if not self.table or self.table.lower().startswith((OWN_PREFIX, "sqlite_")):
+        yield from super().problems(mode)
+        if self.table.lower().startswith("sqlite_"):
             what = f"a result table may not be called '{self.table}'"
             yield Problem(code="HR401", what=what, fix="choose another name")
-        if len(set(self.key)) != len(self.key):
-            yield Problem(code="HR401", what="the key names a column twice", fix="name each column once")
-
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
-        table = exactly_once.result_table(self.table, self.key, frame.schema, run)
-        epoch = exactly_once.prepare(SqliteDialect(self.path), table, frame.schema.json(), run)
-        self._ready[run.query, run.generation] = (table, epoch)
-
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
-        table, epoch = self._ready[run.query, run.generation]
-        return writer.foreachBatch(BatchWriter(dialect=SqliteDialect(self.path), table=table, run=run, epoch=epoch))
-
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
-        return exactly_once.snapshot(SqliteDialect(self.path), self.table, self.key, spark, run)
 
 
 @dataclass(frozen=True)
@@ -96,10 +88,19 @@ class SqliteDialect:
     lock_row: ClassVar[str] = ""
     key_text: ClassVar[str] = "TEXT"
     long_text: ClassVar[str] = "TEXT"
+    transactional_ddl: ClassVar[bool] = True
+    tells_shared_keys: ClassVar[bool] = False
+    wants_sorted: ClassVar[bool] = True
+    needs_shared_disk: ClassVar[bool] = True
+    forms: ClassVar[Forms] = ISO
     errors: ClassVar[tuple[type[Exception], ...]] = (sqlite3.Error,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (sqlite3.IntegrityError,)
     path: str
     busy_seconds: float = BUSY_SECONDS
+
+    @property
+    def most_parts(self) -> int:
+        return MOST_ATTACHED
 
     def connect(self) -> Connection:
         connection = self._open(self.path)
@@ -120,7 +121,7 @@ class SqliteDialect:
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
 
-    def declare(self, column: ResultColumn, *, key: bool) -> str:
+    def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
         if column.kind == "decimal" and column.precision <= EXACT_DIGITS:
             return f"DECIMAL({column.precision},{column.scale})"
         return _DECLARED.get(column.kind, "TEXT")
@@ -146,7 +147,7 @@ class SqliteDialect:
                 unique.append(frozenset(str(name) for _, _, name in members))
         return ExistingTable(columns, tuple(unique))
 
-    def misfit(self, there: ExistingColumn, column: ResultColumn) -> str | None:
+    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         affinity = _affinity(there.declared)
         if column.kind in ("boolean", "integer", "float", "double"):
             return "which turns numbers into text" if affinity == "TEXT" else None
@@ -154,18 +155,73 @@ class SqliteDialect:
             return None
         if affinity in ("TEXT", "BLOB"):
             return None
-        return f"which turns text that looks like a number into one; declare it {self.declare(column, key=False)}"
+        return f"which turns text that looks like a number into one; declare it {self.declare(column, ())}"
 
     def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        marks = ", ".join("?" * len(columns))
+        into = f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)})"
+        return f"{into} VALUES ({marks}){self._replace(columns, key)}"
+
+    def _replace(self, columns: Sequence[str], key: Sequence[str]) -> str:
         others = [self.quote(name) for name in columns if name not in key]
         change = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others) if others else "NOTHING"
-        return (
-            f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)}) "
-            f"VALUES ({', '.join('?' * len(columns))}) ON CONFLICT ({identifiers(self, key)}) DO {change}"
-        )
+        return f" ON CONFLICT ({identifiers(self, key)}) DO {change}"
 
-    def insert(self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        cast(sqlite3.Connection, connection).executemany(statement, rows)
+    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+        statement = (
+            self.upsert(target.table, target.names, target.key)
+            if target.replaces
+            else f"INSERT INTO {self.quote(target.table)} ({identifiers(self, target.names)}) "
+            f"VALUES ({', '.join('?' * len(target.names))})"
+        )
+        cast(sqlite3.Connection, connection).executemany(statement, rows(table, target.columns, self.forms))
+
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        return FileStager(f"{self.path}.{name}", columns, self.forms)
+
+    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if not Path(f"{self.path}.{part.name}").exists():
+                raise PartLost(f"the staging file '{self.path}.{part.name}' has gone")
+            run(connection, f"ATTACH DATABASE ? AS {self.quote(part.name)}", (f"{self.path}.{part.name}",))
+
+    def part_source(self, part: Part) -> str:
+        return f"{self.quote(part.name)}.{STAGED}"
+
+    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+        into = f"INSERT INTO {self.quote(target.table)} ({identifiers(self, target.names)})"
+        # Without WHERE, SQLite would take ON CONFLICT for a join's condition.
+        then = f" WHERE true{self._replace(target.names, target.key)}" if target.replaces else ""
+        for part in parts:
+            found = connection.cursor().execute(
+                f"{into} SELECT {identifiers(self, target.names)} FROM {self.part_source(part)}{then}"
+            )
+            if found.rowcount != part.rows:
+                raise PartLost(f"{part.rows} rows were staged in '{part.name}', {found.rowcount} were found")
+
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
+        here = Path(self.path)
+        start = f"{here.name}.{prefix}"
+        return [file.name[len(here.name) + 1 :] for file in here.parent.glob(f"{glob.escape(start)}*")]
+
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        attached = {str(row[1]) for row in rows_of(connection, "PRAGMA database_list")}
+        for name in names:
+            if name in attached:
+                run(connection, f"DETACH DATABASE {self.quote(name)}")
+            with suppress(FileNotFoundError):
+                os.unlink(f"{self.path}.{name}")
+
+    def readable(self, column: ResultColumn) -> str:
+        return self.quote(column.name)
+
+    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        return chunks(cursor)
+
+    def passes(self, fault: Exception) -> bool:
+        return "locked" in str(fault) or "disk I/O error" in str(fault)
 
     def explain(self, fault: Exception) -> Problem:
         for sign, what, fix in _FAULTS:

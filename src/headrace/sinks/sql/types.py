@@ -1,13 +1,13 @@
-"""Spark's types in a database: what each becomes, without loss, or why it is refused.
-
-Rows leave Spark as Arrow columns. `encode` turns each into plain values that every database takes (int, float, str,
-bytes, bool, None); `restore` turns such values back into a DataFrame with Spark's own types.
-"""
+"""Spark's types in a database: what each becomes, without loss, or why it is refused, and the way back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import atexit
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
@@ -129,61 +129,57 @@ def flat(frame: DataFrame, known: Sequence[ResultColumn]) -> DataFrame:
     )
 
 
-def encode(table: pa.Table, known: Sequence[ResultColumn], *, sort_by: Sequence[str] = ()) -> list[tuple[Any, ...]]:
-    """The rows of `table` as plain values, in the order of `sort_by`, which makes inserts into an index cheap."""
+def restore(spark: SparkSession, chunks: Iterable[Sequence[tuple[Any, ...]]], schema: StructType) -> DataFrame:
+    """A DataFrame of `schema` from rows that a database gave back; many rows lie in a temporary directory."""
     import pyarrow as pa
-
-    arrays = [_plain(table.column(at).combine_chunks(), column) for at, column in enumerate(known)]
-    if sort_by:
-        plain = pa.table(arrays, names=[column.name for column in known])
-        arrays = plain.sort_by([(name, "ascending") for name in sort_by]).columns
-    values = [array.to_pylist() for array in arrays]
-    for at, column in enumerate(known):
-        if column.kind in ("float", "double"):
-            # A database takes NaN for NULL, or refuses it; as text it stays what it is.
-            values[at] = ["NaN" if value != value else value for value in values[at]]
-    return list(zip(*values, strict=True))
-
-
-def _plain(array: Any, column: ResultColumn) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if column.kind == "decimal":
-        # Arrow's own text turns to exponents for small numbers; equal keys must have equal texts.
-        return pa.array([None if value is None else f"{value:f}" for value in array.to_pylist()], pa.string())
-    if column.kind == "date":
-        return pc.strftime(array, "%Y-%m-%d")
-    if column.kind == "timestamp":
-        return pc.strftime(array.cast(pa.timestamp("us")), "%Y-%m-%dT%H:%M:%SZ")
-    if column.kind == "timestamp_ntz":
-        return pc.strftime(array.cast(pa.timestamp("us")), "%Y-%m-%dT%H:%M:%S")
-    return array
-
-
-def restore(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType) -> DataFrame:
-    """A DataFrame of `schema` from rows that `encode` made and a database gave back."""
-    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     known, _ = columns(schema)
-    arrow = {"boolean": pa.int64(), "integer": pa.int64(), "binary": pa.binary()}
-    values = list(zip(*rows, strict=True)) if rows else [()] * len(known)
-    arrays = [
-        pa.array(
-            [None if value is None else _text(value, column) for value in values[at]]
-            if column.kind not in arrow
-            else list(values[at]),
-            type=arrow.get(column.kind, pa.string()),
-        )
-        for at, column in enumerate(known)
-    ]
-    table = pa.table(arrays, names=[f"c{at}" for at in range(len(known))])
-    frame = spark.createDataFrame(table)
+    tables = (_table(rows, known) for rows in chunks)
+    first = next(tables, None) or _table([], known)
+    second = next(tables, None)
+    if second is None:
+        return _named(spark.createDataFrame(first), known)
+    home = Path(tempfile.mkdtemp(prefix="headrace-snapshot-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    with pq.ParquetWriter(home / "rows.parquet", pa.schema(first.schema)) as writer:
+        for table in (first, second, *tables):
+            writer.write_table(table)
+    return _named(spark.read.parquet(str(home)), known)
+
+
+def _table(rows: Sequence[tuple[Any, ...]], known: Sequence[ResultColumn]) -> pa.Table:
+    import pyarrow as pa
+
+    values: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(known)
+    return pa.table(
+        [
+            pa.array([None if value is None else _restored(value, column) for value in values[at]], _arrow(column))
+            for at, column in enumerate(known)
+        ],
+        names=[f"c{at}" for at in range(len(known))],
+    )
+
+
+def _arrow(column: ResultColumn) -> pa.DataType:
+    import pyarrow as pa
+
+    return {"boolean": pa.int64(), "integer": pa.int64(), "binary": pa.binary()}.get(column.kind, pa.string())
+
+
+def _restored(value: Any, column: ResultColumn) -> Any:
+    if column.kind in ("boolean", "integer"):
+        return int(value)
+    if column.kind == "binary":
+        return bytes(value)
+    if column.kind in ("float", "double") and isinstance(value, float):
+        return repr(value)
+    text = str(value)
+    return f"{text}Z" if column.kind == "timestamp" and not text.endswith(("Z", "+00")) else text
+
+
+def _named(frame: DataFrame, known: Sequence[ResultColumn]) -> DataFrame:
     return frame.select(*[_typed(f"c{at}", column).alias(column.name) for at, column in enumerate(known)])
-
-
-def _text(value: Any, column: ResultColumn) -> str:
-    return repr(value) if isinstance(value, float) and column.kind in ("float", "double") else str(value)
 
 
 def _typed(name: str, column: ResultColumn) -> SparkColumn:

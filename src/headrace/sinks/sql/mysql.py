@@ -1,0 +1,258 @@
+"""Write the result into a table of MySQL or MariaDB, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import pymysql
+from pymysql.cursors import SSCursor
+
+from headrace.contract import OutputMode, Problem
+from headrace.sinks.sql.dialect import (
+    Connection,
+    ExistingColumn,
+    ExistingTable,
+    Part,
+    PartLost,
+    Stager,
+    Target,
+    chunks,
+    identifiers,
+    rows_of,
+    run,
+)
+from headrace.sinks.sql.mysql_address import Address, AddressFault
+from headrace.sinks.sql.mysql_columns import existing_column, joins_keys, misfit
+from headrace.sinks.sql.mysql_faults import explained, is_part_lost, may_pass
+from headrace.sinks.sql.mysql_staging import LoadStager
+from headrace.sinks.sql.sink import DatabaseSink
+from headrace.sinks.sql.types import Kind, ResultColumn
+from headrace.sinks.sql.values import Forms, rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# InnoDB's limit of an index, in bytes; a character has up to four.
+INDEX_BYTES = 3072
+LONGEST_KEY = 255
+
+_DECLARED: dict[Kind, str] = {
+    "boolean": "TINYINT(1)",
+    # FLOAT shows fewer digits than it holds.
+    "float": "DOUBLE",
+    "double": "DOUBLE",
+    "text": "LONGTEXT",
+    "binary": "LONGBLOB",
+    "date": "DATE",
+    "timestamp": "DATETIME(6)",
+    "timestamp_ntz": "DATETIME(6)",
+    # The type JSON of MySQL turns long decimals into doubles; that of MariaDB is this text.
+    "json": "LONGTEXT",
+}
+_INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INT", "bigint": "BIGINT"}
+
+_COLUMNS = """
+SELECT column_name, column_type, is_nullable = 'NO' AND column_default IS NULL AND extra NOT LIKE '%%auto_increment%%'
+AND extra NOT LIKE '%%GENERATED%%', collation_name FROM information_schema.columns
+WHERE table_schema = DATABASE() AND table_name = %s ORDER BY ordinal_position
+"""
+_UNIQUE = """
+SELECT index_name, column_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s
+AND non_unique = 0 AND index_name NOT IN (SELECT index_name FROM information_schema.statistics
+WHERE table_schema = DATABASE() AND table_name = %s AND sub_part IS NOT NULL)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MySql(DatabaseSink):
+    """A table in a MySQL 8 or MariaDB 10.11 database; each batch is one transaction with its line in the ledger.
+
+    url: `mysql://user:password@host:port/database`, with options behind `?`: `ssl_mode` (disabled, required, verify_ca,
+    verify_identity), `ssl_ca`, `ssl_cert`, `ssl_key`. Timestamps are DATETIME(6) in UTC; arrays, maps and structs are
+    JSON as text; neither NaN nor infinity can be kept. Texts in the key have up to 255 characters.
+    """
+
+    url: str = field(repr=False)
+
+    def dialect(self) -> MySqlDialect:
+        return MySqlDialect(self.url)
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        yield from super().problems(mode)
+        try:
+            Address.parse(self.url)
+        except AddressFault as fault:
+            yield Problem(code="HR413", what=str(fault), fix="write mysql://user:password@host:port/database")
+        if len(self.table) > 64:
+            yield Problem(code="HR401", what=f"the name '{self.table}' has more than 64 characters", fix="shorten it")
+
+
+@dataclass(frozen=True)
+class MySqlDialect:
+    """The ways of MySQL and MariaDB."""
+
+    name: ClassVar[str] = "MySQL"
+    placeholder: ClassVar[str] = "%s"
+    begin_write: ClassVar[str] = "START TRANSACTION"
+    begin_read: ClassVar[str] = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+    lock_row: ClassVar[str] = " FOR UPDATE"
+    transactional_ddl: ClassVar[bool] = False
+    tells_shared_keys: ClassVar[bool] = False
+    wants_sorted: ClassVar[bool] = True
+    needs_shared_disk: ClassVar[bool] = False
+    most_parts: ClassVar[int | None] = None
+    forms: ClassVar[Forms] = Forms(hexadecimal="")
+    errors: ClassVar[tuple[type[Exception], ...]] = (pymysql.MySQLError,)
+    duplicates: ClassVar[tuple[type[Exception], ...]] = (pymysql.err.IntegrityError,)
+    url: str = field(repr=False)
+
+    @property
+    def key_text(self) -> str:
+        return f"VARCHAR(191) {self._collation}"
+
+    @property
+    def long_text(self) -> str:
+        return f"LONGTEXT {self._collation}"
+
+    @property
+    def _collation(self) -> str:
+        """Texts are equal when their bytes are, as in Spark; a space at the end counts."""
+        binary = "utf8mb4_nopad_bin" if is_mariadb(self.url) else "utf8mb4_0900_bin"
+        return f"CHARACTER SET utf8mb4 COLLATE {binary}"
+
+    def connect(self) -> Connection:
+        return cast(Connection, Address.parse(self.url).connect())
+
+    def connect_to_read(self) -> Connection:
+        return cast(Connection, Address.parse(self.url).connect(cursorclass=SSCursor))
+
+    def quote(self, name: str) -> str:
+        # PyMySQL takes a per cent sign for a placeholder.
+        return "`" + name.replace("`", "``").replace("%", "%%") + "`"
+
+    def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
+        if column.kind == "decimal":
+            return f"DECIMAL({column.precision},{column.scale})"
+        if column.kind == "integer":
+            return _INTEGERS[column.type.simpleString()]
+        if column.kind in ("text", "json"):
+            size = f"VARCHAR({_longest(key)})" if column in key else "LONGTEXT"
+            return f"{size} {self._collation}"
+        if column.kind == "binary" and column in key:
+            return f"VARBINARY({_longest(key)})"
+        return _DECLARED[column.kind]
+
+    def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
+        return " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
+
+    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+        found = list(rows_of(connection, _COLUMNS, (table,)))
+        if not found:
+            return None
+        indexes: dict[str, set[str]] = {}
+        for index, column in rows_of(connection, _UNIQUE, (table, table)):
+            indexes.setdefault(str(index), set()).add(str(column))
+        columns = tuple(existing_column(str(row[0]), str(row[1]), bool(row[2]), row[3]) for row in found)
+        return ExistingTable(columns, tuple(frozenset(names) for names in indexes.values()))
+
+    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+        return misfit(there, column, self.declare(column, ())) or (joins_keys(there) if key else None)
+
+    # ---------------------------------------------------------------------------------------------------- rows
+
+    def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        marks = ", ".join(["%s"] * len(columns))
+        others = [name for name in columns if name not in key]
+        return self._into(table, columns) + f" VALUES ({marks})" + self._replace(others, key)
+
+    def _into(self, table: str, columns: Sequence[str]) -> str:
+        return f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)})"
+
+    def _replace(self, others: Sequence[str], key: Sequence[str]) -> str:
+        # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
+        names = [self.quote(name) for name in others or key[:1]]
+        return " ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in names)
+
+    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+        marks = ", ".join(["%s"] * len(target.names))
+        statement = self._into(target.table, target.names) + f" VALUES ({marks})"
+        if target.replaces:
+            statement += self._replace(target.others, target.key)
+        # PyMySQL sends many rows in one statement.
+        connection.cursor().executemany(statement, rows(table, target.columns, self.forms))
+
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        declared = ", ".join(f"{self.quote(each.name)} {self.declare(each, ())}" for each in columns)
+        engine = "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM"
+        return LoadStager(Address.parse(self.url), self.quote(name), columns, declared, engine, self.forms, self.quote)
+
+    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+        """Nothing to do: every connection reads staging tables."""
+
+    def part_source(self, part: Part) -> str:
+        return self.quote(part.name)
+
+    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+        names = identifiers(self, target.names)
+        then = self._replace(target.others, target.key) if target.replaces else ""
+        # Each part is sorted by the key: one after the other, they go in twice as fast as sorted together here.
+        for part in parts:
+            self._require_whole(connection, part)
+            run(
+                connection,
+                f"{self._into(target.table, target.names)} SELECT {names} FROM {self.quote(part.name)}{then}",
+            )
+
+    def _require_whole(self, connection: Connection, part: Part) -> None:
+        try:
+            [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")
+        except pymysql.MySQLError as fault:
+            if is_part_lost(fault):
+                raise PartLost(f"the staging table '{part.name}' has gone") from None
+            raise
+        if found != part.rows:
+            raise PartLost(f"{part.rows} rows were staged in '{part.name}', and {found} were found")
+
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
+        statement = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "
+            "AND LEFT(table_name, %s) = %s"
+        )
+        return [str(row[0]) for row in rows_of(connection, statement, (len(prefix), prefix))]
+
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        for name in names:
+            run(connection, f"DROP TABLE IF EXISTS {self.quote(name)}")
+
+    def readable(self, column: ResultColumn) -> str:
+        name = self.quote(column.name)
+        return f"CAST({name} AS CHAR)" if column.kind in ("decimal", "date", "timestamp", "timestamp_ntz") else name
+
+    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(statement, ())
+            yield from chunks(cursor)
+
+    def explain(self, fault: Exception) -> Problem:
+        return explained(fault, self.url)
+
+    def passes(self, fault: Exception) -> bool:
+        return may_pass(fault)
+
+
+@cache
+def is_mariadb(url: str) -> bool:
+    """Whether the server is MariaDB; it is asked once."""
+    with closing(Address.parse(url).connect()) as connection:
+        return "mariadb" in str(connection.get_server_info()).lower()
+
+
+def _longest(key: Sequence[ResultColumn]) -> int:
+    """How many characters each text of a key may have, so that the index holds all of them."""
+    texts = sum(column.kind in ("text", "binary") for column in key)
+    left = INDEX_BYTES - 16 * (len(key) - texts)
+    return min(LONGEST_KEY, left // (4 * texts)) if texts else LONGEST_KEY

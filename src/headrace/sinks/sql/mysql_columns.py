@@ -1,0 +1,88 @@
+"""The columns of a MySQL table that is already there: what they take, and whether a result fits."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from headrace.sinks.sql.dialect import ExistingColumn
+from headrace.sinks.sql.limits import Limit, digits_limit
+from headrace.sinks.sql.types import Kind, ResultColumn
+
+_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_BYTES = {"tinytext": 1 << 8, "text": 1 << 16, "mediumtext": 1 << 24}
+_BLOBS = {"tinyblob": 1 << 8, "blob": 1 << 16, "mediumblob": 1 << 24}
+_TEXTS = ("varchar", *_BYTES, "longtext")
+_FITS: dict[Kind, tuple[str, ...]] = {
+    "boolean": ("tinyint", "bit"),
+    "integer": (*_BITS, "decimal"),
+    "float": ("double",),
+    "double": ("double",),
+    "decimal": ("decimal",),
+    "text": _TEXTS,
+    "binary": ("varbinary", *_BLOBS, "longblob"),
+    "date": ("date",),
+    "timestamp": ("datetime", "timestamp"),
+    "timestamp_ntz": ("datetime",),
+    "json": ("longtext", "mediumtext", "json"),
+}
+# The manual promises these; earlier years "might work".
+_EARLIEST, _LATEST = datetime(1000, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
+
+
+def existing_column(name: str, declared: str, required: bool, collation: str | None) -> ExistingColumn:
+    """A column as information_schema tells of it; the collation is part of how it is declared."""
+    shown = f"{declared} COLLATE {collation}" if collation else declared
+    return ExistingColumn(name, shown, required, _limit(declared))
+
+
+def misfit(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
+    """Why the existing column would not keep the values of `column` as they are, or None."""
+    base, sizes = _parts(there.declared)
+    if base not in _FITS[column.kind]:
+        return f"which is no type for {column.type.simpleString()}; declare it {wanted}"
+    if base == "decimal" and sizes[1] < column.scale:
+        return f"which rounds to {sizes[1]} places; declare it {wanted}"
+    if base in ("datetime", "timestamp") and (not sizes or sizes[0] < 6):
+        return f"which cuts off microseconds; declare it {wanted}"
+    collation = there.declared.rpartition(" COLLATE ")[2] if " COLLATE " in there.declared else ""
+    if column.kind == "text" and not collation.startswith(("utf8mb4_", "utf8mb4")):
+        return f"which does not keep every character; declare it {wanted}"
+    return None
+
+
+def joins_keys(there: ExistingColumn) -> str | None:
+    """Why the column of a key takes different texts for one, or None."""
+    collation = there.declared.rpartition(" COLLATE ")[2] if " COLLATE " in there.declared else ""
+    if not collation or collation in ("utf8mb4_nopad_bin", "utf8mb4_0900_bin"):
+        return None
+    return "which takes texts for one key that Spark tells apart, such as 'a' and 'a '"
+
+
+def _limit(declared: str) -> Limit:
+    base, sizes = _parts(declared)
+    if base in _BITS:
+        bits = _BITS[base]
+        unsigned = "unsigned" in declared
+        return Limit(low=0 if unsigned else -(1 << (bits - 1)), high=(1 << (bits - (not unsigned))) - 1)
+    if base == "decimal":
+        return digits_limit(sizes[0], sizes[1])
+    if base == "varchar":
+        return Limit(characters=sizes[0])
+    if base == "varbinary":
+        return Limit(size=sizes[0])
+    if base in _BYTES or base in _BLOBS:
+        return Limit(size={**_BYTES, **_BLOBS}[base] - 1)
+    if base == "double":
+        return Limit(finite=True)
+    if base == "timestamp":
+        return Limit(first=datetime(1970, 1, 1, 0, 0, 1), last=datetime(2038, 1, 19, 3, 14, 7, 999999))
+    return Limit(first=_EARLIEST, last=_LATEST) if base in ("date", "datetime") else Limit()
+
+
+def _parts(declared: str) -> tuple[str, tuple[int, ...]]:
+    """The type's name and the numbers behind it."""
+    found = re.match(r"(\w+)(?:\(([\d,]+)\))?", declared.lower())
+    if found is None:
+        return declared.lower(), ()
+    return found[1], tuple(int(number) for number in (found[2] or "").split(",") if number)

@@ -1,0 +1,84 @@
+"""What the errors of MySQL and MariaDB mean to a user, and which of them may pass."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlsplit
+
+import pymysql
+
+from headrace.contract import Problem
+from headrace.sinks.sql.mysql_address import Address, AddressFault
+
+# The server has gone, is going or is not there yet; a lock was waited for too long; a deadlock; too many connections.
+_PASSING = (1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 2055, 4031)
+# A table is missing, or was damaged by a crash.
+_PART_LOST = (126, 127, 145, 1034, 1035, 1146, 1194, 1195, 1932)
+
+_AGAIN = "then start again; nothing of the batch is in"
+_WORDS: dict[int, tuple[str, str, str]] = {
+    1044: ("HR414", "refuses this user the database", "grant the rights that the sink's documentation lists"),
+    1045: ("HR414", "refuses the user or the password", "give the sink's url the right ones, then start again"),
+    1049: ("HR414", "has no such database", "create it, or correct the url"),
+    1142: ("HR414", "refuses this user a right", "grant the rights that the sink's documentation lists"),
+    1143: ("HR414", "refuses this user a right", "grant the rights that the sink's documentation lists"),
+    1227: ("HR414", "refuses this user a right", "grant the rights that the sink's documentation lists"),
+    1698: ("HR414", "refuses the user or the password", "give the sink's url the right ones, then start again"),
+    2026: ("HR414", "cannot be reached by TLS as asked", "look at ssl_mode and ssl_ca in the url"),
+    1040: ("HR405", "has no connection left", "raise max_connections, or run fewer tasks at once"),
+    1205: ("HR405", "keeps a lock on the table", f"end the other transaction, {_AGAIN}"),
+    1213: ("HR405", "ended the transaction to resolve a deadlock", "start again"),
+    1021: ("HR405", "has no space left on its disk", f"make room, {_AGAIN}"),
+    1041: ("HR405", "has no memory left", f"give the server more, {_AGAIN}"),
+    1114: ("HR405", "has no space left for the table", f"make room, {_AGAIN}"),
+    28: ("HR405", "has no space left on its disk", f"make room, {_AGAIN}"),
+    1146: ("HR405", "has lost a table that was there at the start", "put it back, or start again and it is made"),
+    1054: ("HR405", "has lost a column that was there at the start", "start again: the table is compared first"),
+    1290: ("HR405", "may only be read", "name the primary server in the url"),
+    1836: ("HR405", "may only be read", "name the primary server in the url"),
+}
+
+
+def number_of(fault: Exception) -> int:
+    """The number of an error; that of a connection which PyMySQL has closed is 2006."""
+    number = fault.args[0] if fault.args else 0
+    if isinstance(fault, pymysql.err.InterfaceError) and number == 0:
+        return 2006
+    return number if isinstance(number, int) else 0
+
+
+def may_pass(fault: Exception) -> bool:
+    """Whether the same batch may succeed after a while."""
+    return number_of(fault) in _PASSING
+
+
+def is_part_lost(fault: Exception) -> bool:
+    """Whether a staging table is missing or damaged."""
+    return number_of(fault) in _PART_LOST
+
+
+def explained(fault: Exception, url: str) -> Problem:
+    """The error as one sentence, without a password."""
+    parts = urlsplit(url)
+    where = f"MySQL at {parts.hostname or 'localhost'}:{parts.port or 3306}"
+    number = number_of(fault)
+    said = str(fault.args[1]) if len(fault.args) > 1 else str(fault)
+    text = without_password(" ".join(said.split()), url)
+    if number in _WORDS:
+        code, what, fix = _WORDS[number]
+        detail = f": {text}" if code == "HR414" else ""
+        return Problem(code=code, what=f"{where} {what}{detail}", fix=fix)
+    if number in _PASSING:
+        fix = "start the server, or correct the url; then start again"
+        return Problem(code="HR405", what=f"{where} does not answer: {text}", fix=fix)
+    return Problem(code="HR405", what=f"{where} refused the batch: {text}")
+
+
+def without_password(text: str, url: str) -> str:
+    """`text` without the password of `url`, plain or encoded."""
+    try:
+        password = Address.parse(url).password
+    except AddressFault:
+        return text
+    for secret in {password, quote(password, safe="")} - {""}:
+        text = text.replace(secret, "***")
+    return text

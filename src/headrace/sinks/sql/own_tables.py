@@ -1,0 +1,52 @@
+"""The tables of Headrace's own beside the results: made when they are missing, and widened when they are older."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.sinks.sql.dialect import Connection, Dialect, run
+
+OWN_PREFIX = "_headrace_"
+
+
+@dataclass(frozen=True)
+class OwnColumn:
+    """A column: a short text (which a key can hold), a long one, or a whole number."""
+
+    name: str
+    kind: Literal["text", "long text", "number"]
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """A table's name, columns and primary key."""
+
+    name: str
+    columns: tuple[OwnColumn, ...]
+    key: tuple[str, ...]
+
+    @property
+    def names(self) -> str:
+        return ", ".join(column.name for column in self.columns)
+
+    def make(self, connection: Connection, dialect: Dialect) -> None:
+        """Create the table, or add the columns that an older one lacks; a whole one needs no right to do either."""
+        there = dialect.existing(connection, self.name)
+        if there is None:
+            parts = [_declared(column, dialect) for column in self.columns]
+            if self.key:
+                parts.append(f"PRIMARY KEY ({', '.join(self.key)})")
+            suffix = dialect.create_suffix((), ())
+            run(connection, f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(parts)}){suffix}")
+            return
+        known = {column.name.lower() for column in there.columns}
+        for column in self.columns:
+            if column.name not in known:
+                run(connection, f"ALTER TABLE {self.name} ADD COLUMN {_declared(column, dialect)}")
+
+
+def _declared(column: OwnColumn, dialect: Dialect) -> str:
+    types = {"text": dialect.key_text, "long text": dialect.long_text, "number": "BIGINT"}
+    return f"{column.name} {types[column.kind]}{'' if column.nullable else ' NOT NULL'}"

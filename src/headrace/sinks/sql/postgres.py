@@ -1,0 +1,333 @@
+"""Write the result into a table of PostgreSQL, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+from urllib.parse import urlsplit
+
+import psycopg
+
+from headrace.contract import OutputMode, Problem
+from headrace.sinks.sql.dialect import (
+    Connection,
+    ExistingColumn,
+    ExistingTable,
+    Part,
+    PartLost,
+    Stager,
+    Target,
+    chunks,
+    identifiers,
+    rows_of,
+    run,
+)
+from headrace.sinks.sql.limits import Limit, digits_limit
+from headrace.sinks.sql.postgres_faults import explained, may_pass
+from headrace.sinks.sql.sink import DatabaseSink
+from headrace.sinks.sql.types import Kind, ResultColumn
+from headrace.sinks.sql.values import Forms, lines, texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# From this version on there is MERGE, which reads the index once where INSERT ... ON CONFLICT reads it twice.
+MERGE_SINCE = 150_000
+LOCK_SECONDS = 20
+CONNECT_SECONDS = 10
+
+_DECLARED: dict[Kind, str] = {
+    "boolean": "boolean",
+    "float": "real",
+    "double": "double precision",
+    "text": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
+    "json": "jsonb",
+}
+# The types that keep every value of a kind, or every value within the column's limit.
+_FITS: dict[Kind, tuple[str, ...]] = {
+    "boolean": ("boolean",),
+    "integer": ("smallint", "integer", "bigint", "numeric"),
+    "float": ("real", "double precision"),
+    "double": ("double precision",),
+    "decimal": ("numeric",),
+    "text": ("text", "character varying"),
+    "binary": ("bytea",),
+    "date": ("date",),
+    "timestamp": ("timestamp with time zone",),
+    "timestamp_ntz": ("timestamp without time zone",),
+    "json": ("jsonb", "json", "text"),
+}
+_INTEGERS = {"smallint": 1 << 15, "integer": 1 << 31, "bigint": 1 << 63}
+
+_COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, NULL), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' , a.atttypmod
+FROM pg_attribute a WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_UNIQUE = """
+SELECT array_agg(a.attname::text) FROM pg_index i
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indimmediate
+GROUP BY i.indexrelid
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Postgres(DatabaseSink):
+    """A table in a PostgreSQL database; each batch is one transaction with its line in the ledger.
+
+    url: `postgresql://user:password@host:port/database`, with the options of libpq behind `?`, such as
+    `sslmode=verify-full&sslrootcert=...`. schema: where the table and Headrace's own tables lie; the first of the
+    user's search path if none is given. Timestamps have microseconds and a time zone (TIMESTAMP) or none
+    (TIMESTAMP_NTZ); arrays, maps and structs are jsonb.
+    """
+
+    url: str = field(repr=False)
+    schema: str = ""
+
+    def dialect(self) -> PostgresDialect:
+        return PostgresDialect(self.url, self.schema)
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        yield from super().problems(mode)
+        if urlsplit(self.url).scheme not in ("postgresql", "postgres"):
+            yield Problem(
+                code="HR413",
+                what="the url of the database does not begin with postgresql://",
+                fix="write postgresql://user:password@host:port/database",
+            )
+        if len(self.table.encode()) > 63:
+            yield Problem(code="HR401", what=f"the name '{self.table}' has more than 63 bytes", fix="shorten it")
+
+
+@dataclass(frozen=True)
+class PostgresDialect:
+    """PostgreSQL's own ways."""
+
+    name: ClassVar[str] = "PostgreSQL"
+    placeholder: ClassVar[str] = "%s"
+    begin_write: ClassVar[str] = "BEGIN"
+    begin_read: ClassVar[str] = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    lock_row: ClassVar[str] = " FOR UPDATE"
+    key_text: ClassVar[str] = "text"
+    long_text: ClassVar[str] = "text"
+    transactional_ddl: ClassVar[bool] = True
+    tells_shared_keys: ClassVar[bool] = True
+    wants_sorted: ClassVar[bool] = False
+    needs_shared_disk: ClassVar[bool] = False
+    most_parts: ClassVar[int | None] = None
+    forms: ClassVar[Forms] = Forms(zone="+00", hexadecimal="\\x")
+    errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error,)
+    duplicates: ClassVar[tuple[type[Exception], ...]] = (
+        psycopg.errors.UniqueViolation,
+        psycopg.errors.CardinalityViolation,
+    )
+    url: str = field(repr=False)
+    schema: str = ""
+
+    def connect(self) -> Connection:
+        # A driver that sleeps in a debugger must not hold rows for ever, nor may a lock be waited for in silence.
+        return self._open(f"SET lock_timeout = '{LOCK_SECONDS}s'")
+
+    def connect_to_read(self) -> Connection:
+        return self._open("SET default_transaction_read_only = on")
+
+    def _open(self, setting: str) -> Connection:
+        connection = psycopg.connect(
+            self.url, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="headrace"
+        )
+        connection.execute(setting)
+        connection.execute("SET TIME ZONE 'UTC'")
+        connection.execute("SET extra_float_digits = 1")
+        connection.execute("SET client_min_messages = warning")
+        if self.schema:
+            connection.execute(f"SET search_path = {self.quote(self.schema)}")
+        return cast(Connection, connection)
+
+    def quote(self, name: str) -> str:
+        # psycopg takes a per cent sign for a placeholder.
+        return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+    def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
+        if column.kind == "decimal":
+            return f"numeric({column.precision},{column.scale})"
+        if column.kind == "integer":
+            sizes = {"tinyint": "smallint", "smallint": "smallint", "int": "integer"}
+            return sizes.get(column.type.simpleString(), "bigint")
+        # Spark orders and compares text by its bytes; so ordered, an index is built in half the time.
+        return _DECLARED[column.kind] + (' COLLATE "C"' if column.kind == "text" and column in key else "")
+
+    def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
+        return ""
+
+    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+        regclass = (self.quote(table).replace("%%", "%"),)
+        found = list(rows_of(connection, _COLUMNS, regclass))
+        if not found:
+            return None
+        columns = tuple(
+            ExistingColumn(str(name), _full(str(declared), int(mod)), bool(required), _limit(str(declared), int(mod)))
+            for name, declared, required, mod in found
+        )
+        unique = tuple(frozenset(row[0]) for row in rows_of(connection, _UNIQUE, regclass))
+        return ExistingTable(columns, unique)
+
+    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+        base = there.declared.partition("(")[0]
+        if base not in _FITS[column.kind]:
+            return f"which is no type for {column.type.simpleString()}; declare it {self.declare(column, ())}"
+        if base == "numeric" and "(" in there.declared and _scale(there.declared) < column.scale:
+            return f"which rounds to {_scale(there.declared)} places; declare it {self.declare(column, ())}"
+        if base.startswith("timestamp") and "(" in there.declared and "(6)" not in there.declared:
+            return f"which cuts off microseconds; declare it {self.declare(column, ())}"
+        return None
+
+    # ---------------------------------------------------------------------------------------------------- rows
+
+    def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        marks = ", ".join(["%s"] * len(columns))
+        into = f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)}) VALUES ({marks})"
+        return into + self._replace([name for name in columns if name not in key], key)
+
+    def _replace(self, others: Sequence[str], key: Sequence[str]) -> str:
+        change = ", ".join(f"{self.quote(name)} = excluded.{self.quote(name)}" for name in others)
+        return f" ON CONFLICT ({identifiers(self, key)}) DO {f'UPDATE SET {change}' if change else 'NOTHING'}"
+
+    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+        values = [array.to_pylist() for array in texts(table, target.columns, self.forms)]
+        types = [self.declare(column, ()) for column in target.columns]
+        arrays = ", ".join(["%s::text[]"] * len(values))
+        names = [f"c{at}" for at in range(len(values))]
+        cast_names = ", ".join(f"{name}::{type_}" for name, type_ in zip(names, types, strict=True))
+        run(
+            connection,
+            f"INSERT INTO {self.quote(target.table)} ({identifiers(self, target.names)}) "
+            f"SELECT {cast_names} FROM unnest({arrays}) AS given ({', '.join(names)})"
+            + (self._replace(target.others, target.key) if target.replaces else ""),
+            values,
+        )
+
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        return CopyStager(self, name, columns)
+
+    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+        """Nothing to do: every connection reads staging tables."""
+
+    def part_source(self, part: Part) -> str:
+        return self.quote(part.name)
+
+    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+        names = identifiers(self, target.names)
+        union = " UNION ALL ".join(f"SELECT {names} FROM {self.part_source(part)}" for part in parts)
+        # Sorted by the key, rows go into neighbouring pages of the index: three times as fast as in any order.
+        order = f" ORDER BY {identifiers(self, target.key)}" if target.key else ""
+        source = f"SELECT {names} FROM ({union}) AS parts{order}"
+        into = f"INSERT INTO {self.quote(target.table)} ({names}) "
+        if not target.replaces:
+            statement = into + source
+        elif cast(psycopg.Connection[Any], connection).info.server_version < MERGE_SINCE:
+            statement = into + source + self._replace(target.others, target.key)
+        else:
+            statement = self._merge(target, source)
+        found = connection.cursor().execute(statement, ()).rowcount
+        expected = sum(part.rows for part in parts)
+        if found != expected:
+            raise PartLost(f"{expected} rows were staged, and {found} were found")
+
+    def _merge(self, target: Target, source: str) -> str:
+        same = " AND ".join(f"there.{self.quote(name)} = given.{self.quote(name)}" for name in target.key)
+        # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
+        change = ", ".join(f"{self.quote(name)} = given.{self.quote(name)}" for name in target.others or target.key[:1])
+        given = ", ".join(f"given.{self.quote(name)}" for name in target.names)
+        return (
+            f"MERGE INTO {self.quote(target.table)} AS there USING ({source}) AS given ON {same} "
+            f"WHEN MATCHED THEN UPDATE SET {change} "
+            f"WHEN NOT MATCHED THEN INSERT ({identifiers(self, target.names)}) VALUES ({given})"
+        )
+
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
+        statement = (
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace "
+            "AND starts_with(relname, %s)"
+        )
+        return [str(row[0]) for row in rows_of(connection, statement, (prefix,))]
+
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        if names:
+            run(connection, f"DROP TABLE IF EXISTS {identifiers(self, names)}")
+
+    def readable(self, column: ResultColumn) -> str:
+        name = self.quote(column.name)
+        as_text = ("decimal", "date", "timestamp", "timestamp_ntz", "json")
+        return f"{name}::text" if column.kind in as_text else name
+
+    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+        with cast(psycopg.Connection[Any], connection).cursor(name="headrace_read") as cursor:
+            cursor.execute(statement, ())
+            yield from chunks(cursor)
+
+    def explain(self, fault: Exception) -> Problem:
+        return explained(fault, self.url)
+
+    def passes(self, fault: Exception) -> bool:
+        return may_pass(fault)
+
+
+class CopyStager:
+    """Rows on their way into an unlogged table: created, filled and committed in one transaction or not at all."""
+
+    def __init__(self, dialect: PostgresDialect, name: str, columns: Sequence[ResultColumn]) -> None:
+        self.dialect, self.columns = dialect, columns
+        self.connection = cast(psycopg.Connection[Any], dialect.connect())
+        declared = ", ".join(f"{dialect.quote(each.name)} {dialect.declare(each, columns)}" for each in columns)
+        table = dialect.quote(name)
+        self.connection.execute("BEGIN")
+        run(self.connection, f"CREATE UNLOGGED TABLE {table} ({declared}) WITH (autovacuum_enabled = off)")
+        # Frozen rows need no second look at whether their transaction was committed.
+        self.copying = self.connection.cursor().copy(f"COPY {table} FROM STDIN WITH (FREEZE)".replace("%%", "%"))
+        self.copy = self.copying.__enter__()
+
+    def add(self, table: pa.Table) -> None:
+        self.copy.write(lines(table, self.columns, self.dialect.forms))
+
+    def finish(self) -> None:
+        self.copying.__exit__(None, None, None)
+        self.connection.execute("COMMIT")
+        self.connection.close()
+
+    def give_up(self) -> None:
+        # Closing the connection rolls the table back.
+        with suppress(psycopg.Error):
+            self.connection.close()
+
+
+def _limit(declared: str, mod: int) -> Limit:
+    if declared == "character varying":
+        return Limit(characters=mod - 4 if mod > 0 else None, refused="\0")
+    if declared in ("text", "jsonb", "json"):
+        return Limit(refused="\0")
+    if declared in _INTEGERS:
+        return Limit(low=-_INTEGERS[declared], high=_INTEGERS[declared] - 1)
+    if declared == "numeric" and mod >= 0:
+        return digits_limit((mod - 4) >> 16, (mod - 4) & 0x7FF)
+    return Limit()
+
+
+def _full(declared: str, mod: int) -> str:
+    """The type with its length, as far as one is set (PostgreSQL's atttypmod)."""
+    if mod < 0:
+        return declared
+    if declared == "numeric":
+        return f"numeric({(mod - 4) >> 16},{(mod - 4) & 0x7FF})"
+    if declared in ("character varying", "character"):
+        return f"{declared}({mod - 4})"
+    return f"{declared}({mod})"
+
+
+def _scale(declared: str) -> int:
+    return int(declared.rstrip(")").partition(",")[2] or 0)

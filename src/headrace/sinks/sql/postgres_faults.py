@@ -1,0 +1,100 @@
+"""What PostgreSQL's errors mean to a user, and which of them may pass."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+from psycopg import errors
+
+from headrace.contract import Problem
+
+# By the class of the error, or the first two characters of its SQLSTATE (PostgreSQL manual, appendix A).
+_PASSING_STATES = ("08", "40", "57P01", "57P02", "57P03", "55P03", "53300")
+
+_WORDS: tuple[tuple[str, str, str, str], ...] = (
+    ("28P01", "HR414", "refuses the password", "give the sink's url the new password, then start again"),
+    ("28000", "HR414", "refuses this user", "look at the user's rights and at pg_hba.conf"),
+    ("3D000", "HR414", "has no such database", "create it, or correct the url"),
+    ("3F000", "HR414", "has no such schema", "create it, or correct the option schema"),
+    ("53300", "HR405", "has no connection left", "raise max_connections, or run fewer tasks at once"),
+    ("53100", "HR405", "has no space left on its disk", "make room, then start again; nothing of the batch is in"),
+    ("42P01", "HR405", "has lost a table that was there at the start", "put it back, or start again and it is made"),
+    ("42703", "HR405", "has lost a column that was there at the start", "start again: the table is compared first"),
+    ("55P03", "HR405", "keeps a lock on the table", "end the other transaction, then start again"),
+    ("40P01", "HR405", "ended the transaction to resolve a deadlock", "start again"),
+    ("40001", "HR405", "ended the transaction, as others wrote at once", "start again"),
+    ("25006", "HR405", "may only be read: it is a standby", "name the primary server in the url"),
+)
+
+
+def sqlstate(fault: Exception) -> str:
+    """The SQLSTATE of an error of psycopg; one of a lost connection has class 08."""
+    state = getattr(fault, "sqlstate", None)
+    if state:
+        return str(state)
+    text = str(fault)
+    for sign, state in (
+        ("password authentication failed", "28P01"),
+        ("no password supplied", "28P01"),
+        ("no pg_hba.conf entry", "28000"),
+        ("does not exist", "3D000" if 'database "' in text else "28000"),
+        ("too many clients", "53300"),
+        ("remaining connection slots", "53300"),
+        ("certificate", "TLS"),
+        ("SSL", "TLS"),
+    ):
+        if sign in text:
+            return state
+    return "08006" if isinstance(fault, psycopg.OperationalError) else ""
+
+
+def may_pass(fault: Exception) -> bool:
+    """Whether the same batch may succeed after a while."""
+    return sqlstate(fault).startswith(_PASSING_STATES)
+
+
+def explained(fault: Exception, url: str) -> Problem:
+    """The error as one sentence, without a password."""
+    parts = urlsplit(url)
+    where = f"PostgreSQL at {parts.hostname or 'localhost'}:{_port(url)}"
+    state = sqlstate(fault)
+    text = without_password(" ".join(str(fault).split()), url)
+    if isinstance(fault, errors.InsufficientPrivilege):
+        fix = "grant it: the documentation of the sink lists the rights that it needs"
+        return Problem(code="HR414", what=f"{where} refuses it: {text}", fix=fix)
+    if state == "TLS":
+        fix = "look at sslmode and sslrootcert in the url, and at the server's certificate"
+        return Problem(code="HR414", what=f"{where} cannot be reached by TLS as asked: {text}", fix=fix)
+    for sign, code, what, fix in _WORDS:
+        if state == sign:
+            return Problem(code=code, what=f"{where} {what}", fix=fix)
+    if state.startswith(("08", "57P")):
+        return Problem(
+            code="HR405",
+            what=f"{where} does not answer: {text}",
+            fix="start the server, or correct the url; then start again",
+        )
+    return Problem(code="HR405", what=f"{where} refused the batch: {text}")
+
+
+def without_password(text: str, url: str) -> str:
+    """`text` without the password of `url`, plain or encoded."""
+    password = _password(url)
+    for secret in {password, unquote(password)} - {""}:
+        text = text.replace(secret, "***")
+    return text
+
+
+def _password(url: str) -> str:
+    try:
+        return urlsplit(url).password or ""
+    except ValueError:
+        return ""
+
+
+def _port(url: str) -> int:
+    try:
+        return urlsplit(url).port or 5432
+    except ValueError:
+        return 5432

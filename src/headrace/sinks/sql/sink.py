@@ -1,0 +1,100 @@
+"""What the sinks of all databases have in common: options, and the mechanism behind them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.sinks.sql import exactly_once
+from headrace.sinks.sql.batches import BatchWriter
+from headrace.sinks.sql.dialect import Dialect
+from headrace.sinks.sql.exactly_once import Ready
+from headrace.sinks.sql.own_tables import OWN_PREFIX
+from headrace.sinks.sql.retry import Retry
+from headrace.sinks.sql.staging import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseSink(ABC):
+    """A table of a database; each batch is one transaction with its line in the ledger.
+
+    table: where the rows go; it is made when it is not there. key: the columns that tell rows apart.
+    on_bad_row: a row that the table does not take (NULL in the key, a key that another row has, a value too long or
+    out of range) ends the batch with an error that names it (fail), or goes to the table `_headrace_quarantine` in the
+    batch's own transaction (quarantine).
+    on_schema_change: a column that the table lacks is an error before start (refuse), or is added as a nullable one
+    (add).
+    retry_seconds: how long a batch is tried again while the database does not answer, or a lock is held.
+    """
+
+    facts: ClassVar[SinkFacts] = SinkFacts(
+        modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True, readable_back=True
+    )
+    table: str
+    key: Sequence[str] = ()
+    on_bad_row: Literal["fail", "quarantine"] = "fail"
+    on_schema_change: Literal["refuse", "add"] = "refuse"
+    retry_seconds: float = 60.0
+    # What `prepare` found out for `write`, by query and generation.
+    _ready: dict[tuple[str, int], Ready] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @abstractmethod
+    def dialect(self) -> Dialect:
+        """The database's own ways, with where it is."""
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        if mode == "update" and not self.key:
+            yield Problem(
+                code="HR403",
+                what=f"update mode into table '{self.table}' needs a key, to find the row to replace",
+                fix="give key: the columns that the query groups by",
+            )
+        if not self.table or self.table.lower().startswith(OWN_PREFIX):
+            what = f"a result table may not be called '{self.table}'"
+            yield Problem(code="HR401", what=what, fix="choose another name")
+        if len(set(self.key)) != len(self.key):
+            yield Problem(code="HR401", what="the key names a column twice", fix="name each column once")
+        if self.retry_seconds < 0:
+            yield Problem(code="HR401", what="retry_seconds is negative", fix="give 0 to try each batch once only")
+
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        table = exactly_once.result_table(self.table, self.key, frame.schema, run)
+        adds = self.on_schema_change == "add"
+        self._ready[run.query, run.generation] = exactly_once.prepare(
+            self.dialect(), table, frame.schema.json(), run, adds=adds
+        )
+
+    def writer(self, run: SinkRun) -> BatchWriter:
+        """What takes the batches after `prepare`."""
+        ready, dialect = self._ready[run.query, run.generation], self.dialect()
+        quarantines = self.on_bad_row == "quarantine"
+        stage = Stage(
+            dialect=dialect,
+            prefix=exactly_once.staging_prefix(run),
+            columns=ready.table.columns,
+            key=ready.table.key,
+            limits=ready.limits,
+            clustered=bool(ready.table.key) and (quarantines or not dialect.tells_shared_keys),
+            quarantines=quarantines,
+        )
+        return BatchWriter(
+            dialect=dialect,
+            table=ready.table,
+            run=run,
+            epoch=ready.epoch,
+            stage=stage,
+            retry=Retry(self.retry_seconds),
+        )
+
+    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+        return writer.foreachBatch(self.writer(run))
+
+    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+        return exactly_once.snapshot(self.dialect(), self.table, self.key, spark, run)
