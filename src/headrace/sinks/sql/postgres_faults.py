@@ -35,14 +35,15 @@ def sqlstate(fault: Exception) -> str:
         return str(state)
     text = str(fault)
     for sign, state in (
+        ("certificate", "TLS"),
+        ("does not support SSL", "TLS"),
+        ("sslmode", "TLS"),
         ("password authentication failed", "28P01"),
         ("no password supplied", "28P01"),
         ("no pg_hba.conf entry", "28000"),
         ("does not exist", "3D000" if 'database "' in text else "28000"),
         ("too many clients", "53300"),
         ("remaining connection slots", "53300"),
-        ("certificate", "TLS"),
-        ("SSL", "TLS"),
     ):
         if sign in text:
             return state

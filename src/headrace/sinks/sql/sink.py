@@ -81,7 +81,9 @@ class DatabaseSink(ABC):
             columns=ready.table.columns,
             key=ready.table.key,
             limits=ready.limits,
-            clustered=bool(ready.table.key) and (quarantines or not dialect.tells_shared_keys),
+            # A plain INSERT is refused by the database if a row has the key of another.
+            clustered=bool(ready.table.key)
+            and (quarantines or (run.mode == "update" and not dialect.tells_shared_keys)),
             quarantines=quarantines,
         )
         return BatchWriter(

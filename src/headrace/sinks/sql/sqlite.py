@@ -27,7 +27,7 @@ from headrace.sinks.sql.dialect import (
     run,
 )
 from headrace.sinks.sql.sink import DatabaseSink
-from headrace.sinks.sql.sqlite_staging import STAGED, FileStager
+from headrace.sinks.sql.sqlite_staging import STAGED, file_stager
 from headrace.sinks.sql.types import ResultColumn
 from headrace.sinks.sql.values import ISO, Forms, rows
 
@@ -177,7 +177,7 @@ class SqliteDialect:
         cast(sqlite3.Connection, connection).executemany(statement, rows(table, target.columns, self.forms))
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
-        return FileStager(f"{self.path}.{name}", columns, self.forms)
+        return file_stager(f"{self.path}.{name}", columns, self.forms)
 
     def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
         for part in parts:

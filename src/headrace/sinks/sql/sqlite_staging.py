@@ -6,10 +6,12 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from headrace.sinks.sql.dialect import Stager
 from headrace.sinks.sql.types import ResultColumn
-from headrace.sinks.sql.values import Forms, rows
+from headrace.sinks.sql.values import Forms, arrays, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,18 +19,28 @@ if TYPE_CHECKING:
 STAGED = "staged"
 
 
-class FileStager:
-    """Rows on their way into the file `path`.
+def file_stager(path: str, columns: Sequence[ResultColumn], forms: Forms) -> Stager:
+    """What stages rows into the file `path`.
 
-    The file needs neither a journal nor a flush: a file that was not finished is never read. With the package
-    `adbc-driver-sqlite`, Arrow columns go in without becoming Python objects, twice as fast.
+    The package `adbc-driver-sqlite`, where it is installed, takes Arrow columns as they are, in a third of the time;
+    it would take NaN for NULL.
+    """
+    inexact = any(column.kind in ("float", "double") for column in columns)
+    if inexact or not find_spec("adbc_driver_sqlite"):
+        return FileStager(path, columns, forms)
+    return ArrowStager(path, columns, forms)
+
+
+class FileStager:
+    """Rows on their way into a SQLite file, as Python values.
+
+    The file needs neither a journal nor a flush: a file that was not finished is never read.
     """
 
     def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms) -> None:
         self.path, self.columns, self.forms = path, columns, forms
-        self.names = [column.name for column in columns]
+        quoted = ", ".join('"' + column.name.replace('"', '""') + '"' for column in columns)
         self.connection = sqlite3.connect(path, isolation_level=None)
-        quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in self.names)
         for statement in (
             "PRAGMA journal_mode = OFF",
             "PRAGMA synchronous = OFF",
@@ -49,3 +61,30 @@ class FileStager:
         self.connection.close()
         with suppress(FileNotFoundError):
             os.unlink(self.path)
+
+
+class ArrowStager(FileStager):
+    """Rows on their way into a SQLite file, as Arrow columns."""
+
+    def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms) -> None:
+        from adbc_driver_sqlite import dbapi
+
+        super().__init__(path, columns, forms)
+        super().finish()
+        self.arrow = dbapi.connect(path)
+        self.names = [column.name for column in columns]
+
+    def add(self, table: pa.Table) -> None:
+        import pyarrow as pa
+
+        plain = pa.table(arrays(table, self.columns, self.forms), names=self.names)
+        with self.arrow.cursor() as cursor:
+            cursor.adbc_ingest(STAGED, plain, mode="append")
+
+    def finish(self) -> None:
+        self.arrow.commit()
+        self.arrow.close()
+
+    def give_up(self) -> None:
+        self.arrow.close()
+        super().give_up()

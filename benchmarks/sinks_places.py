@@ -1,0 +1,184 @@
+"""The three databases that are measured: fresh tables, and the plainest way to load rows into each."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psycopg
+from services.process import new_home
+
+from benchmarks.sinks_rows import KEY, Rows
+from headrace.sinks.sql.mysql import MySql, MySqlDialect
+from headrace.sinks.sql.mysql_address import Address
+from headrace.sinks.sql.postgres import Postgres, PostgresDialect
+from headrace.sinks.sql.sink import DatabaseSink
+from headrace.sinks.sql.sqlite import Sqlite
+from headrace.sinks.sql.values import ISO, Forms
+from services import MariaDbServer, PostgresServer
+
+TABLE = "counts"
+OWN = ("_headrace_ledger", "_headrace_epochs", "_headrace_tables", "_headrace_quarantine")
+CHUNK = 1 << 20
+
+
+class Place(ABC):
+    """A database with a table for the rows."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    plainest: ClassVar[str]
+    forms: ClassVar[Forms]
+
+    def __init__(self, url: str, scratch: Path) -> None:
+        self.url, self.scratch = url, scratch
+
+    @abstractmethod
+    def sink(self) -> DatabaseSink: ...
+
+    @abstractmethod
+    def connect(self) -> Any: ...
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Drop everything."""
+
+    @abstractmethod
+    def fill(self, connection: Any, rows: Rows) -> None:
+        """Load the sorted rows by the plainest means, in one transaction."""
+
+    def settle(self) -> None:  # noqa: B027
+        """Let the server write out what it still holds, so that each run begins alike."""
+
+    def create(self, rows: Rows) -> None:
+        """The table with its primary key, as the sink makes it."""
+        dialect: Any = self.sink().dialect()
+        key = [column for column in rows.known if column.name in KEY]
+        declared = ", ".join(
+            f"{dialect.quote(column.name)} {dialect.declare(column, key)}{' NOT NULL' if column in key else ''}"
+            for column in rows.known
+        )
+        suffix = dialect.create_suffix(rows.known, KEY)
+        with closing(self.connect()) as connection:
+            connection.cursor().execute(f"CREATE TABLE {TABLE} ({declared}, PRIMARY KEY ({', '.join(KEY)})){suffix}")
+
+    def load(self, rows: Rows) -> float:
+        """The seconds of the plainest load."""
+        self.clear()
+        self.create(rows)
+        self.settle()
+        with closing(self.connect()) as connection:
+            prepared = self.prepared(rows)
+            started = time.perf_counter()
+            self.fill(connection, prepared)
+            return time.perf_counter() - started
+
+    def prepared(self, rows: Rows) -> Any:
+        """The rows in the form that `fill` takes; making it is not measured."""
+        return rows.text(self.forms)
+
+    def require(self, count: int) -> None:
+        """Raise if the table does not hold `count` rows."""
+        with closing(self.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(f"SELECT count(*) FROM {TABLE}")
+            found = cursor.fetchone()[0]
+        if found != count:
+            raise RuntimeError(f"{self.title} holds {found} rows instead of {count}")
+
+
+class PostgresPlace(Place):
+    name, title, plainest = "postgres", "PostgreSQL", "COPY"
+    forms = PostgresDialect.forms
+
+    def sink(self) -> DatabaseSink:
+        return Postgres(url=self.url, table=TABLE, key=KEY)
+
+    def connect(self) -> Any:
+        return psycopg.connect(self.url, autocommit=True)
+
+    def clear(self) -> None:
+        with closing(self.connect()) as connection:
+            connection.execute(f"DROP TABLE IF EXISTS {', '.join((TABLE, *OWN))}")
+
+    def settle(self) -> None:
+        with closing(self.connect()) as connection:
+            connection.execute("CHECKPOINT")
+
+    def fill(self, connection: Any, rows: Any) -> None:
+        with connection.cursor().copy(f"COPY {TABLE} FROM STDIN") as copy:
+            for first in range(0, len(rows), CHUNK):
+                copy.write(rows[first : first + CHUNK])
+
+
+class MariaDbPlace(Place):
+    name, title, plainest = "mariadb", "MariaDB", "LOAD DATA"
+    forms = MySqlDialect.forms
+
+    def sink(self) -> DatabaseSink:
+        return MySql(url=self.url, table=TABLE, key=KEY)
+
+    def connect(self) -> Any:
+        return Address.parse(self.url).connect(local_infile=True)
+
+    def clear(self) -> None:
+        with closing(self.connect()) as connection:
+            connection.cursor().execute(f"DROP TABLE IF EXISTS {', '.join((TABLE, *OWN))}")
+
+    def prepared(self, rows: Rows) -> Any:
+        file = self.scratch / "sorted.tsv"
+        file.write_bytes(rows.text(self.forms))
+        return file
+
+    def fill(self, connection: Any, rows: Any) -> None:
+        connection.cursor().execute(f"LOAD DATA LOCAL INFILE '{rows}' INTO TABLE {TABLE} CHARACTER SET utf8mb4")
+
+
+class SqlitePlace(Place):
+    name, title, plainest = "sqlite", "SQLite", "executemany"
+    forms = ISO
+
+    def sink(self) -> DatabaseSink:
+        return Sqlite(path=self.url, table=TABLE, key=KEY)
+
+    def connect(self) -> Any:
+        connection = sqlite3.connect(self.url, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    def clear(self) -> None:
+        for file in Path(self.url).parent.glob(f"{Path(self.url).name}*"):
+            file.unlink()
+
+    def prepared(self, rows: Rows) -> Any:
+        return rows.values()
+
+    def fill(self, connection: Any, rows: Any) -> None:
+        connection.execute("BEGIN")
+        connection.executemany(f"INSERT INTO {TABLE} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+        connection.execute("COMMIT")
+
+
+NAMES = ("postgres", "mariadb", "sqlite")
+
+
+@contextmanager
+def open_place(name: str, scratch: Path) -> Iterator[Place]:
+    """The database, started if it is a server."""
+    if name == "sqlite":
+        yield SqlitePlace(str(scratch / "bench.db"), scratch)
+        return
+    server = (PostgresServer if name == "postgres" else MariaDbServer)(new_home(name))
+    try:
+        server.install()
+        server.start()
+        url = server.create_database("bench")
+        yield PostgresPlace(url, scratch) if name == "postgres" else MariaDbPlace(url, scratch)
+    finally:
+        server.remove()
