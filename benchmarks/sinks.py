@@ -73,8 +73,8 @@ def _against_raw(place: Place, frame: DataFrame, rows: Rows, runs: int) -> list[
             against=f"{place.plainest} of the same rows, sorted by the key",
             unit="s",
             target=round(1 / TARGETS[place.name][name], 3),
-            note=f"the target is {TARGETS[place.name][name]:.2f} of the raw rate; ours is the whole batch, with Spark's "
-            "own work and the ledger",
+            note=f"the target is {TARGETS[place.name][name]:.2f} of the raw rate; ours is the whole batch, "
+            "with Spark's own work and the ledger",
         )
         for name, times in ours.items()
     ]

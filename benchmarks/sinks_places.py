@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import psycopg
-from services.process import new_home
 
 from benchmarks.sinks_rows import KEY, Rows
 from headrace.sinks.sql.mysql import MySql, MySqlDialect
@@ -21,6 +20,7 @@ from headrace.sinks.sql.sink import DatabaseSink
 from headrace.sinks.sql.sqlite import Sqlite
 from headrace.sinks.sql.values import ISO, Forms
 from services import MariaDbServer, PostgresServer
+from services.process import new_home
 
 TABLE = "counts"
 OWN = ("_headrace_ledger", "_headrace_epochs", "_headrace_tables", "_headrace_quarantine")

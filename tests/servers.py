@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from services.process import new_home
 
 from services import KINDS, MariaDbServer, PostgresServer, Server
+from services.process import new_home
 
 _numbers = count()
 

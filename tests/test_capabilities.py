@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from scripts.capabilities import PAGE, page, state_of
 
+from scripts.capabilities import PAGE, page, state_of
 from tests.capability_plugin import CLAIMS, ROOT, covers_everything, rows
 
 pytestmark = pytest.mark.plain

@@ -6,9 +6,9 @@ import inspect
 import re
 
 import pytest
-from scripts.reference import REFERENCE
 
 import headrace
+from scripts.reference import REFERENCE
 
 pytestmark = pytest.mark.plain
 

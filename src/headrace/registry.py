@@ -49,8 +49,14 @@ def connector(kind: ConnectorKind, name: str) -> type[Any]:
 
 
 def option_names(kind: ConnectorKind, name: str) -> tuple[str, ...]:
-    """The options of a connector in the order of their declaration; raises as `connector` does."""
-    return tuple(option.name for option in fields(connector(kind, name)) if option.init)
+    """The options of a connector: its own in the order of their declaration, then those that it shares with others.
+
+    Raises as `connector` does.
+    """
+    cls = connector(kind, name)
+    own = get_annotations(cls)
+    options = [option.name for option in fields(cls) if option.init]
+    return tuple(sorted(options, key=lambda option: option not in own))
 
 
 def build(

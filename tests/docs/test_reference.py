@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from scripts import reference
 
 from headrace import registry
 from headrace.cli.entry import headrace
+from scripts import reference
 from tests.docs.blocks import ROOT
 
 pytestmark = pytest.mark.plain

@@ -1,0 +1,273 @@
+"""`python -m tests.crash.soak [--rounds N] [DATABASE ...]`: faults without end, and a result that is exact after each.
+
+A project of two queries runs over files that go on landing: counts per action and hour (update mode, with state), and
+every event as it is (append mode), into one database. In each round something dies: the driver at a random moment or
+at a boundary of a batch, a Python worker of an executor, the database's server; or two drivers run at once. After each
+round both tables hold exactly the files of the batches in the ledger.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.checkpoint import Checkpoint
+from headrace.model.layout import QueryLayout
+from headrace.testing.crash import MOMENTS, Driver, KillAt
+from services import KINDS, Server
+from services.process import new_home
+from tests.crash.monitoring import ACTIONS, START
+from tests.sinks.databases import Database
+
+PIPELINE = """
+import headrace as hr
+from pyspark.sql import DataFrame, functions as F
+
+events = hr.source.files("landing", format="json", max_files_per_trigger=1,
+                         schema="id BIGINT, time TIMESTAMP, action STRING")
+
+
+def sink(table, key):
+    return {sink}
+
+
+@hr.query(sink=sink("action_counts", ["action", "hour"]), mode="update", trigger=hr.available_now)
+def action_counts(events: DataFrame) -> DataFrame:
+    return (events.groupBy("action", F.window("time", "1 hour")).count()
+                  .select("action", F.col("window.start").alias("hour"), "count"))
+
+
+@hr.query(sink=sink("every_event", ["id"]), mode="append", trigger=hr.available_now)
+def every_event(events: DataFrame) -> DataFrame:
+    return events
+"""
+SINKS = {
+    "sqlite": 'hr.sink.sqlite("result.db", table=table, key=key)',
+    "postgres": 'hr.sink.postgres("${SOAK_DATABASE_URL}", table=table, key=key)',
+    "mariadb": 'hr.sink.mysql("${SOAK_DATABASE_URL}", table=table, key=key)',
+}
+# Few rows come through the driver, many by staging tables.
+SIZES = (20, 20, 12_000)
+LONGEST_LIFE = 11.0
+
+
+@dataclass
+class Soak:
+    """One project and its database."""
+
+    root: Path
+    database: Database
+    server: Server | None
+    seed: int
+    files: int = 0
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        (self.root / "landing").mkdir(parents=True)
+        (self.root / "headrace.yml").write_text("name: soak\n")
+        (self.root / "pipeline.py").write_text(PIPELINE.replace("{sink}", SINKS[self.database.kind]))
+        os.environ["SOAK_DATABASE_URL"] = self.database.place
+
+    def land(self) -> None:
+        """Let one more file land; what it holds follows from its number."""
+        draft = self.root / "landing" / f".{self.files:05d}"
+        lines = [
+            json.dumps({"id": number, "time": time, "action": action})
+            for number, time, action in self.events(self.files)
+        ]
+        draft.write_text("\n".join(lines) + "\n")
+        draft.rename(self.root / "landing" / f"{self.files:05d}.json")
+        self.files += 1
+
+    def events(self, file: int) -> Iterator[tuple[int, str, str]]:
+        """The events of one file: id, time, action."""
+        chance = random.Random(f"{self.seed} {file}")
+        for number in range(chance.choice(SIZES)):
+            hour, second = chance.randrange(24), chance.randrange(3600)
+            stamp = START.replace(hour=hour, minute=second // 60, second=second % 60)
+            yield file * 100_000 + number, stamp.strftime("%Y-%m-%dT%H:%M:%SZ"), chance.choice(ACTIONS)
+
+    # ------------------------------------------------------------------------------------------------- faults
+
+    def round(self) -> str:
+        """Land files, let one thing go wrong, and check; returns what it was."""
+        for _ in range(self.chance.randrange(1, 4)):
+            self.land()
+        faults = [self.driver_dies, self.driver_dies_at_a_boundary, self.worker_dies, self.two_drivers]
+        if self.server is not None:
+            faults.append(self.server_dies)
+        fault = self.chance.choice(faults)
+        what = fault()
+        self.check()
+        self.seen[fault.__name__] += 1
+        return what
+
+    def driver_dies(self) -> str:
+        life = self.chance.uniform(2.0, LONGEST_LIFE)
+        killed = Driver(self.root).kill_after(life)
+        return f"driver {'killed' if killed else 'had ended'} after {life:.1f} s"
+
+    def driver_dies_at_a_boundary(self) -> str:
+        query = self.chance.choice(["action_counts", "every_event"])
+        batches = self.batches(query)
+        kill = KillAt(self.chance.choice(MOMENTS), len(batches) + self.chance.randrange(2))
+        code = Driver(self.root, kill=kill).wait()
+        return f"driver told to die at {kill}: {code}"
+
+    def worker_dies(self) -> str:
+        driver = Driver(self.root)
+        ends, killed = time.monotonic() + self.chance.uniform(4.0, LONGEST_LIFE), 0
+        while driver.process.poll() is None and killed < 2:
+            workers = _python_workers(driver.process.pid)
+            if workers and time.monotonic() > ends - 4.0 and self.chance.random() < 0.3:
+                with suppress(ProcessLookupError):
+                    os.kill(self.chance.choice(workers), signal.SIGKILL)
+                    killed += 1
+            time.sleep(0.05)
+        return f"{killed} Python workers killed: {driver.wait()}"
+
+    def two_drivers(self) -> str:
+        first = Driver(self.root)
+        time.sleep(self.chance.uniform(0.0, 4.0))
+        second = Driver(self.root)
+        return f"two drivers: {first.wait()} and {second.wait()}"
+
+    def server_dies(self) -> str:
+        assert self.server is not None
+        driver = Driver(self.root)
+        time.sleep(self.chance.uniform(3.0, LONGEST_LIFE - 2))
+        self.server.kill()
+        time.sleep(self.chance.uniform(0.0, 1.5))
+        self.server.start()
+        return f"server killed: {driver.wait()}"
+
+    # ------------------------------------------------------------------------------------------------- checks
+
+    def finish(self) -> None:
+        """Run to the end, without a fault, and find everything."""
+        code = Driver(self.root).wait()
+        assert code == 0, (self.root / ".driver.log").read_text()[-3000:]
+        self.check()
+        for query in ("action_counts", "every_event"):
+            assert len(self.batches(query)) == self.files, (query, self.batches(query), self.files)
+        assert self.database.left_over() == []
+
+    def check(self) -> None:
+        """Both tables hold exactly what the files of the batches in the ledger give."""
+        log = (self.root / ".driver.log").read_text()
+        assert "Traceback (most recent call last)" not in _without_spark(log), log[-3000:]
+        counts: Counter[tuple[str, str]] = Counter()
+        for file in self.files_of("action_counts"):
+            counts.update((action, time[:13]) for _, time, action in self.events(file))
+        assert self.stored_counts() == counts
+        ids = [number for file in self.files_of("every_event") for number, _, _ in self.events(file)]
+        assert self.stored_events() == (len(ids), len(ids), sum(ids))
+
+    def batches(self, query: str) -> list[int]:
+        """The batches in the ledger, which must be 0, 1, 2, ..."""
+        try:
+            found = self.database.query(f"SELECT batch FROM _headrace_ledger WHERE query = '{query}' ORDER BY batch")
+        except Exception as fault:
+            if any(
+                sign in str(fault) for sign in ("no such table", "does not exist", "doesn't exist", "unable to open")
+            ):
+                return []
+            raise
+        batches = [int(row[0]) for row in found]
+        assert batches == list(range(len(batches)))
+        return batches
+
+    def files_of(self, query: str) -> list[int]:
+        """The files of the batches in the ledger, as the source's log in the checkpoint names them."""
+        batches = self.batches(query)
+        if not batches:
+            return []
+        log = Checkpoint(QueryLayout(self.root / ".headrace", query).checkpoint).source_log("events")
+        lines = [line for number, some in log.items() if number <= batches[-1] for line in some]
+        files = sorted({int(Path(json.loads(line)["path"]).stem) for line in lines})
+        assert len(files) == len(batches)
+        return files
+
+    def stored_counts(self) -> Counter[tuple[str, str]]:
+        if not self.batches("action_counts"):
+            return Counter()
+        rows = self.database.query('SELECT action, hour, "count" FROM action_counts')
+        return Counter({(action, str(hour)[:13].replace(" ", "T")): int(count) for action, hour, count in rows})
+
+    def stored_events(self) -> tuple[int, int, int]:
+        if not self.batches("every_event"):
+            return 0, 0, 0
+        [row] = self.database.query("SELECT count(*), count(DISTINCT id), coalesce(sum(id), 0) FROM every_event")
+        return int(row[0]), int(row[1]), int(row[2])
+
+
+def _without_spark(log: str) -> str:
+    """The log without the traces that Spark's own JVM writes when a Python worker or a connection dies."""
+    return "\n".join(line for line in log.splitlines() if not line.startswith(("\t", " ", "org.apache", "Caused by")))
+
+
+def _python_workers(driver: int) -> list[int]:
+    """The Python workers of a driver's executors: the children of Spark's daemon process."""
+    parents: dict[int, tuple[int, str]] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            parents[int(place.name)] = (parent, (place / "cmdline").read_text().replace("\0", " "))
+
+    def is_below(pid: int) -> bool:
+        while pid in parents and pid != driver:
+            pid = parents[pid][0]
+        return pid == driver
+
+    daemons = {pid for pid, (_, command) in parents.items() if "pyspark.daemon" in command and is_below(pid)}
+    return [pid for pid, (parent, _) in parents.items() if parent in daemons and pid in daemons]
+
+
+@contextmanager
+def soaking(kind: str, root: Path, seed: int) -> Iterator[Soak]:
+    """A project over a fresh database of `kind`, with a server of its own."""
+    if kind == "sqlite":
+        yield Soak(root, Database("sqlite", str(root / "result.db")), None, seed)
+        return
+    server = KINDS[kind](new_home(kind))
+    try:
+        server.install()
+        server.start()
+        yield Soak(root, Database(kind, server.create_database("soak")), server, seed)
+    finally:
+        server.remove()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run many rounds for each database and say what was done; stops at the first wrong result."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.soak", description=__doc__)
+    parser.add_argument("databases", nargs="*", default=sorted(SINKS))
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=20260301)
+    options = parser.parse_args(arguments)
+    for kind in options.databases:
+        with (
+            tempfile.TemporaryDirectory(prefix="headrace-soak-") as scratch,
+            soaking(kind, Path(scratch) / "project", options.seed) as soak,
+        ):
+            for number in range(1, options.rounds + 1):
+                print(f"{kind} {number}: {soak.round()}", flush=True)
+            soak.finish()
+            print(f"{kind}: {options.rounds} rounds, {soak.files} files, {dict(soak.seen)}: exact", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
