@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 DIR ?= demo
 
-.PHONY: demo test setup lint types capabilities bench docs lock clean
+.PHONY: demo test setup lint types servers services services-stop soak capabilities bench docs lock clean
 
 setup: $(DONE)
 
@@ -19,8 +19,21 @@ $(DONE): pyproject.toml constraints.txt
 demo: setup
 	@$(BIN)/headrace demo $(DIR)
 
-test: setup lint types
+test: setup lint types servers
 	$(BIN)/pytest
+
+# PostgreSQL and MariaDB, by Debian's packages where that is possible; tests start servers of their own.
+servers: setup
+	@$(BIN)/python -m services install
+
+services: servers
+	@$(BIN)/python -m services start
+
+services-stop: setup
+	@$(BIN)/python -m services stop
+
+soak: servers
+	$(BIN)/python -m tests.crash.soak $(SOAK)
 
 lint: setup
 	$(BIN)/ruff check .

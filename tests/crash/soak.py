@@ -151,7 +151,12 @@ class Soak:
         self.server.kill()
         time.sleep(self.chance.uniform(0.0, 1.5))
         self.server.start()
-        return f"server killed: {driver.wait()}"
+        return f"server killed: {driver.wait()}{self.said()}"
+
+    def said(self) -> str:
+        """The last finding that a driver ended with, for whoever reads along."""
+        lines = [line for line in (self.root / ".driver.log").read_text().splitlines() if " failed " in line]
+        return f" (last: {lines[-1][:200]})" if lines else ""
 
     # ------------------------------------------------------------------------------------------------- checks
 

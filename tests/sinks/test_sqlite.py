@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.contract import OutputMode, SinkRun
-from headrace.errors import CheckpointFault, Fenced, HeadraceError, SinkFault
+from headrace.errors import CheckpointFault, HeadraceError, SinkFault
 from headrace.sinks.sql.batches import BatchWriter
 from headrace.sinks.sql.sqlite import Sqlite, SqliteDialect
 from headrace.testing.conformance import NAME, forget_commit
@@ -140,29 +140,6 @@ def test_sql_compares_and_adds_numbers(spark: SparkSession, tmp_path: Path, decl
         assert connection.execute("SELECT max(v), sum(v) FROM result").fetchone() == (10, 19)
 
 
-def test_update_replaces_by_key_and_complete_replaces_all(spark: SparkSession, life: Life, tmp_path: Path) -> None:
-    writer = life.begin()
-    writer(life.frame([("a", 1), ("b", 1)]), 0)
-    writer(life.frame([("a", 2), ("c", 3)]), 1)
-    assert life.rows() == [("a", 2), ("b", 1), ("c", 3)]
-    (tmp_path / "other").mkdir()
-    complete = Life(spark, tmp_path / "other", "name STRING, total BIGINT", (), "complete")
-    writer = complete.begin()
-    writer(complete.frame([("a", 1), ("b", 1)]), 0)
-    writer(complete.frame([("c", 3)]), 1)
-    assert complete.rows() == [("c", 3)]
-
-
-def test_a_batch_in_the_ledger_is_skipped_without_being_computed(life: Life) -> None:
-    from pyspark.sql import functions as F
-
-    writer = life.begin()
-    writer(life.frame([("a", 1)]), 0)
-    writer(life.frame([("b", 9)]).select("name", F.raise_error("computed").cast("bigint").alias("total")), 0)
-    assert life.rows() == [("a", 1)]
-    assert life.boundaries == [("before-transaction", 0), ("inside-transaction", 0), ("after-transaction", 0)]
-
-
 def test_a_skipped_batch_of_a_stateful_query_is_computed_for_its_state(life: Life) -> None:
     from pyspark.sql import functions as F
 
@@ -171,67 +148,6 @@ def test_a_skipped_batch_of_a_stateful_query_is_computed_for_its_state(life: Lif
     (life.run.checkpoint / "state").mkdir(parents=True)
     with pytest.raises(Exception, match="computed"):
         writer(life.frame([("b", 9)]).select("name", F.raise_error("computed").cast("bigint").alias("total")), 0)
-
-
-def test_a_fault_at_any_boundary_leaves_the_whole_batch_or_nothing(life: Life) -> None:
-    life.checkpoint("first", offsets=0, commits=-1)
-    from dataclasses import replace
-
-    def halt_at(wanted: str) -> SinkRun:
-        def reached(boundary: str, batch: int) -> None:
-            if boundary == wanted:
-                raise RuntimeError(wanted)
-
-        return replace(life.run, reached=reached)
-
-    for boundary, expected in (
-        ("before-transaction", []),
-        ("inside-transaction", []),
-        ("after-transaction", [("a", 1)]),
-    ):
-        writer = life.begin()
-        writer.run = halt_at(boundary)
-        with pytest.raises(RuntimeError, match=boundary):
-            writer(life.frame([("a", 1)]), 0)
-        assert life.rows() == expected
-    life.begin()(life.frame([("a", 7)]), 0)
-    assert life.rows() == [("a", 1)]
-
-
-def test_an_older_driver_is_fenced_off(life: Life) -> None:
-    older, newer = life.begin(), life.begin()
-    newer(life.frame([("a", 1)]), 0)
-    with pytest.raises(Fenced, match="a newer driver runs query 'q'"):
-        older(life.frame([("b", 1)]), 1)
-    assert [type(fault) for fault in life.told] == [Fenced]
-    assert life.rows() == [("a", 1)]
-
-
-ROW_FAULTS = {
-    "null-in-key": ([("a", 1), (None, 2)], r"batch 0 of query 'q'.*column 'name' of the key is NULL.*total=2"),
-    "twice-in-batch": ([("a", 1), ("b", 1), ("a", 2)], r"batch 0.*2 rows share the key \(name\).*name='a', total="),
-}
-
-
-@pytest.mark.parametrize(("rows", "message"), ROW_FAULTS.values(), ids=ROW_FAULTS)
-@pytest.mark.parametrize("mode", ["append", "update", "complete"])
-def test_a_row_without_a_key_of_its_own_is_named(
-    spark: SparkSession, tmp_path: Path, rows: list[tuple[Any, ...]], message: str, mode: OutputMode
-) -> None:
-    life = Life(spark, tmp_path, "name STRING, total BIGINT", ("name",), mode)
-    writer = life.begin()
-    with pytest.raises(SinkFault, match=message):
-        writer(life.frame(rows), 0)
-    assert life.rows() == []
-    assert life.told[0].findings[0].code == "HR408"
-
-
-def test_appending_a_key_that_is_there_is_named(appending: Life) -> None:
-    writer = appending.begin()
-    writer(appending.frame([("a", 1)]), 0)
-    with pytest.raises(SinkFault, match=r"batch 1.*\(name='a', total=5\).*already holds"):
-        writer(appending.frame([("b", 1), ("a", 5)]), 1)
-    assert appending.rows() == [("a", 1)]
 
 
 TABLES = {
@@ -356,17 +272,6 @@ def test_a_file_that_cannot_be_used_is_one_sentence(spark: SparkSession, tmp_pat
     run = SinkRun(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
     with pytest.raises(SinkFault, match=said):
         sink.prepare(spark.createDataFrame([], "a INT"), run)
-
-
-def test_names_are_quoted_always(spark: SparkSession, tmp_path: Path) -> None:
-    sink = Sqlite(path=str(tmp_path / "result.db"), table='select "x"; --', key=["group by"])
-    run = SinkRun(query="it's", generation=1, mode="update", checkpoint=tmp_path / "checkpoint")
-    frame = spark.createDataFrame([(1, 2)], '`group by` INT, `a"b.c` INT')
-    sink.prepare(frame, run)
-    sink.writer(run)(frame, 0)
-    snapshot = sink.snapshot(spark, run)
-    assert snapshot.rows.columns == ["group by", 'a"b.c']
-    assert snapshot.rows.collect() == [(1, 2)]
 
 
 @pytest.fixture

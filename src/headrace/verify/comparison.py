@@ -24,10 +24,14 @@ ABSOLUTE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How two DataFrames compare, with the first differing rows; `executed` is the frame that ran."""
+    """How two DataFrames compare, with the first differing rows; `executed` is the frame that ran.
+
+    set_aside: how many of the missing rows the sink keeps apart, with a reason for each; they are no differences.
+    """
 
     rows_expected: int
     rows_actual: int
+    set_aside: int = 0
     missing: int = 0
     unexpected: int = 0
     different: int = 0
@@ -53,8 +57,10 @@ def schema_differences(expected: StructType, actual: StructType) -> tuple[str, .
     return (*missing, *extra, *types)
 
 
-def compare(expected: DataFrame, actual: DataFrame, key: tuple[str, ...] = ()) -> Comparison:
-    """Compare two DataFrames whose columns have the same names and types."""
+def compare(
+    expected: DataFrame, actual: DataFrame, key: tuple[str, ...] = (), set_aside: DataFrame | None = None
+) -> Comparison:
+    """Compare two DataFrames whose columns have the same names and types; so has that of the rows set aside."""
     from pyspark.sql import functions as F
 
     schema = expected.schema
@@ -68,16 +74,46 @@ def compare(expected: DataFrame, actual: DataFrame, key: tuple[str, ...] = ()) -
     rows_expected, rows_actual, missing, unexpected = (int(count or 0) for count in totals.collect()[0])
     if not missing and not unexpected:
         return Comparison(rows_expected=rows_expected, rows_actual=rows_actual, executed=totals)
+    excused = 0
+    if set_aside is not None:
+        by = [column for column, name in zip(columns, schema.names, strict=True) if name in key]
+        groups = _excused(
+            groups, _plain(set_aside.select(*[f"`{name}`" for name in schema.names]), schema), columns, by
+        )
+        groups = groups.persist()
+        excused = int(groups.agg(F.sum("excused")).collect()[0][0] or 0)
     found, first = _differences(groups, schema, columns, key)
     return Comparison(
         rows_expected=rows_expected,
         rows_actual=rows_actual,
+        set_aside=excused,
         missing=found["missing"],
         unexpected=found["unexpected"],
         different=found["different"],
         differences=first,
         executed=totals,
     )
+
+
+def _excused(groups: DataFrame, aside: DataFrame, columns: list[str], by: list[str]) -> DataFrame:
+    """The groups with the rows that were set aside counted as if the sink held them.
+
+    Where a row replaces that of its key (`by`), the one that it was to replace is left out.
+    """
+    from pyspark.sql import functions as F
+
+    kept = groups.select(*columns, "e", "a", F.lit(0).cast("long").alias("s"))
+    apart = aside.select("*", F.lit(0).alias("e"), F.lit(0).alias("a"), F.lit(1).alias("s"))
+    merged = kept.union(apart).groupBy(*columns).agg(*[F.sum(name).alias(name) for name in ("e", "a", "s")])
+    lacking = F.greatest(F.col("e") - F.col("a"), F.lit(0))
+    merged = merged.withColumn("excused", F.least(lacking, F.col("s"))).withColumn("a", F.col("a") + F.col("excused"))
+    if not by:
+        return merged
+    keys = merged.where("excused > 0").select(*[F.col(name).alias(f"k_{name}") for name in by]).distinct()
+    same = [F.col(name).eqNullSafe(F.col(f"k_{name}")) for name in by]
+    known = merged.join(keys.withColumn("replaced", F.lit(True)), same, "left")
+    least = F.when(F.col("replaced") & (F.col("a") > F.col("e")), F.col("e")).otherwise(F.col("a"))
+    return known.select(*columns, "e", least.alias("a"), "excused")
 
 
 def _differences(

@@ -61,7 +61,8 @@ class Verdict:
     equal: it does. pending: it does, apart from groups that the watermark has not closed. late: it does, once the rows
     that Spark dropped as late are left out. wrong: it does not. undecided: `findings` say why it cannot be told.
     rows_expected counts the batch answer without late and pending rows; rows_pending the groups still open; rows_late
-    the rows dropped at the operator, so that a row of two sliding windows counts once for each window it missed.
+    the rows dropped at the operator, so that a row of two sliding windows counts once for each window it missed;
+    rows_set_aside those that the sink did not take and keeps in its quarantine.
     differences and late are the first of them; missing, unexpected and different count them all.
     """
 
@@ -73,6 +74,7 @@ class Verdict:
     rows_actual: int = 0
     rows_pending: int = 0
     rows_late: int = 0
+    rows_set_aside: int = 0
     missing: int = 0
     unexpected: int = 0
     different: int = 0
@@ -102,6 +104,8 @@ class Verdict:
             apart.append(f"{_counted(self.rows_late, 'late row')} left out as Spark left them out")
         if self.rows_pending:
             apart.append(f"{_counted(self.rows_pending, 'group')} still open")
+        if self.rows_set_aside:
+            apart.append(f"{_counted(self.rows_set_aside, 'row')} in the sink's quarantine")
         return "; ".join(["prefix integrity: holds", *apart])
 
     @property
@@ -115,7 +119,7 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as plain data, for `--json` and the history."""
-        counts = ("rows_read", "rows_expected", "rows_actual", "rows_pending", "rows_late")
+        counts = ("rows_read", "rows_expected", "rows_actual", "rows_pending", "rows_late", "rows_set_aside")
         return {
             "query": self.query,
             "batch": self.batch,

@@ -1,0 +1,69 @@
+"""The servers that tests run against start, stop, survive a kill, and leave nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services import KINDS, Server
+from services.process import is_alive, new_home
+from tests.sinks.databases import Database
+
+pytestmark = [pytest.mark.services, pytest.mark.parametrize("kind", sorted(KINDS))]
+
+
+@pytest.fixture
+def server(kind: str, request: pytest.FixtureRequest) -> Iterator[Server]:
+    request.getfixturevalue(f"{kind}_server")  # Skips, or fails in CI, where there is none.
+    found = KINDS[kind](new_home(kind))
+    found.install()
+    found.start()
+    yield found
+    found.remove()
+
+
+def test_what_was_committed_outlives_a_kill_and_the_port_stays(kind: str, server: Server) -> None:
+    database, port, pid = Database(kind, server.create_database("kept")), server.port, server.pid
+    database.query("CREATE TABLE t (n INT)")
+    database.query("INSERT INTO t VALUES (7)")
+    server.kill()
+    assert not is_alive(pid)
+    assert not server.answers()
+    server.start()
+    assert (server.port, database.query("SELECT n FROM t")) == (port, [(7,)])
+
+
+def test_nothing_is_left_behind(kind: str, server: Server) -> None:
+    home, pid = server.home, server.pid
+    server.remove()
+    assert not home.exists()
+    assert not is_alive(pid)
+
+
+def test_it_listens_on_loopback_only(kind: str, server: Server) -> None:
+    """The kernel's table of listening sockets, addresses in hexadecimal."""
+    port = f"{server.port:04X}"
+    addresses = [
+        line.split()[1]
+        for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        if Path(table).exists()
+        for line in Path(table).read_text().splitlines()[1:]
+        if line.split()[3] == "0A" and line.split()[1].endswith(f":{port}")
+    ]
+    assert addresses == [f"0100007F:{port}"]
+
+
+def test_the_command_starts_and_stops_them(kind: str, server: Server, tmp_path: Path) -> None:
+    home = new_home("command")
+    command = [sys.executable, "-m", "services"]
+    started = subprocess.run([*command, "start", "--home", str(home)], capture_output=True, text=True, check=True)
+    lines = dict(line.removeprefix("export ").split("=", 1) for line in started.stdout.splitlines())
+    url = lines[f"HEADRACE_{kind.upper()}_URL"].strip("'")
+    database = Database(kind, url if kind == "postgres" else f"{url}mysql")
+    assert database.query("SELECT 1") == [(1,)]
+    subprocess.run([*command, "stop", "--home", str(home)], check=True)
+    assert not home.exists()
