@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import Figure, Side
-from benchmarks.sinks_other_ways import Ways
-from benchmarks.sinks_places import NAMES, Place, open_place
+from benchmarks.sinks_other_ways import Ways, batches, jars
+from benchmarks.sinks_places import PLACES, Place, open_place
 from benchmarks.sinks_rows import Rows
-from headrace.contract import OutputMode, SinkRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,6 +19,8 @@ if TYPE_CHECKING:
 TITLE = "the database sinks: 2 million rows in one batch, exactly once"
 RUNS = 3
 ROWS = 2_000_000
+# So many for the other ways, the slowest of which takes minutes.
+FEWER = 500_000
 # At least so many times the rate of the sorted raw load.
 TARGETS = {
     "postgres": {"append": 0.60, "new": 0.40, "existing": 0.15},
@@ -36,20 +35,21 @@ WORDS = {
 
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
-    from headrace.testing.spark_session import local_session
+    from headrace.run.session import start
 
-    rows_count = 20_000 if quick else ROWS
     figures = []
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
-        rows = Rows.make(scratch / "rows", rows_count)
-        spark = local_session(scratch)
+        rows = Rows.make(scratch / "rows", 20_000 if quick else ROWS)
+        fewer = Rows.make(scratch / "fewer", 20_000 if quick else FEWER)
+        overrides = {"spark.jars": jars(), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+        spark = start(master="local[2]", purpose="stream", name="benchmark", overrides=overrides)
         stack.callback(spark.stop)
         frame = spark.read.parquet(str(rows.shuffled))
-        for name in NAMES:
+        for name in PLACES:
             place = stack.enter_context(open_place(name, scratch))
             figures += list(_against_raw(place, frame, rows, runs))
-            figures += list(Ways(place, spark, frame, rows, quick).measure())
+            figures += list(Ways(place, spark, fewer, runs).measure())
     return figures
 
 
@@ -58,8 +58,8 @@ def _against_raw(place: Place, frame: DataFrame, rows: Rows, runs: int) -> list[
     ours: dict[str, list[float]] = {"append": [], "new": [], "existing": []}
     # The first run of each side warms up: files are read, code is compiled.
     for run in range(runs + 1):
-        took = {"raw": place.load(rows), "append": next(_ours(place, frame, "append"))}
-        took["new"], took["existing"] = islice(_ours(place, frame, "update"), 2)
+        took = {"raw": place.load(rows), "append": next(batches(place, frame, "append"))}
+        took["new"], took["existing"] = islice(batches(place, frame, "update"), 2)
         place.require(rows.table.num_rows)
         if run:
             raw.append(took.pop("raw"))
@@ -78,17 +78,3 @@ def _against_raw(place: Place, frame: DataFrame, rows: Rows, runs: int) -> list[
         )
         for name, times in ours.items()
     ]
-
-
-def _ours(place: Place, frame: DataFrame, mode: OutputMode) -> Iterator[float]:
-    """The seconds of each batch of the same rows: the first finds an empty table, the next ones replace the rows."""
-    place.clear()
-    sink = place.sink()
-    run = SinkRun(query="bench", generation=1, mode=mode, checkpoint=place.scratch / "checkpoint")
-    sink.prepare(frame, run)
-    writer = sink.writer(run)
-    for batch in count():
-        place.settle()
-        started = time.perf_counter()
-        writer(frame, batch)
-        yield time.perf_counter() - started

@@ -19,7 +19,7 @@ from headrace.sinks.sql.postgres import Postgres, PostgresDialect
 from headrace.sinks.sql.sink import DatabaseSink
 from headrace.sinks.sql.sqlite import Sqlite
 from headrace.sinks.sql.values import ISO, Forms
-from services import MariaDbServer, PostgresServer
+from services import KINDS
 from services.process import new_home
 
 TABLE = "counts"
@@ -165,20 +165,24 @@ class SqlitePlace(Place):
         connection.execute("COMMIT")
 
 
-NAMES = ("postgres", "mariadb", "sqlite")
+PLACES: dict[str, type[Place]] = {place.name: place for place in (PostgresPlace, MariaDbPlace, SqlitePlace)}
+
+
+def place_at(name: str, url: str, scratch: Path) -> Place:
+    """The place of this name whose database is there already."""
+    return PLACES[name](url, scratch)
 
 
 @contextmanager
 def open_place(name: str, scratch: Path) -> Iterator[Place]:
-    """The database, started if it is a server."""
+    """The place of this name, its server started if it is one."""
     if name == "sqlite":
-        yield SqlitePlace(str(scratch / "bench.db"), scratch)
+        yield place_at(name, str(scratch / "bench.db"), scratch)
         return
-    server = (PostgresServer if name == "postgres" else MariaDbServer)(new_home(name))
+    server = KINDS[name](new_home(name))
     try:
         server.install()
         server.start()
-        url = server.create_database("bench")
-        yield PostgresPlace(url, scratch) if name == "postgres" else MariaDbPlace(url, scratch)
+        yield place_at(name, server.create_database("bench"), scratch)
     finally:
         server.remove()

@@ -87,11 +87,9 @@ class Stage:
 
         Spark computes every partition to its end, as it must for its state, but gives no more rows of each than fit.
         """
-        from pyspark.sql import functions as F
-
-        at = F.col(_AT).bitwiseAND(F.lit(_ROW_BITS))
-        counted = flat(frame, self.columns).withColumn(_AT, F.monotonically_increasing_id())
-        table = counted.where(at <= self.driver_rows).withColumn(_AT, at).toArrow()
+        # In SQL, since each function called in Python is some calls into the JVM; a tiny batch has no time for them.
+        counted = flat(frame, self.columns).selectExpr("*", f"monotonically_increasing_id() & {_ROW_BITS}L AS {_AT}")
+        table = counted.where(f"{_AT} <= {self.driver_rows}").toArrow()
         if table.num_rows and _largest(table.column(_AT)) >= self.driver_rows:
             return None
         table, bad = self.sifted(table.drop_columns([_AT]))
