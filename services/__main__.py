@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
@@ -12,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from services import KINDS, Server
+from services.process import ServerFault, running
 
-PACKAGES = ("postgresql", "mariadb-server")
+PACKAGES = {"postgres": ("postgresql", "postgresql"), "mariadb": ("mariadb-server", "mariadb")}  # Package, its service.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,48 +26,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.do == "install":
         return install()
-    options.home.mkdir(mode=0o755, parents=True, exist_ok=True)
+    home = options.home.absolute()
+    if options.do == "start" and not home.exists():
+        home.mkdir(parents=True)
+        home.chmod(0o755)  # Whatever the umask: the servers' accounts pass through.
+    if home.is_symlink() or (home.exists() and home.stat().st_uid != os.getuid()):
+        print(f"{home} belongs to somebody else: name another directory with --home", file=sys.stderr)
+        return 1
     for name, kind in KINDS.items():
-        server = kind(options.home / name)
+        server = kind(home / name)
         if options.do == "stop":
             server.remove()
         elif missing := kind.missing():
             print(missing, file=sys.stderr)
         else:
-            start(server)
+            try:
+                start(server)
+            except (ServerFault, OSError) as fault:
+                print(f"{name}: {fault}", file=sys.stderr)
+                return 1
             print(f"export HEADRACE_{name.upper()}_URL='{server.url()}'")
     if options.do == "stop":
-        shutil.rmtree(options.home, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            home.rmdir()  # Not when it holds anything else.
     return 0
 
 
 def start(server: Server) -> None:
-    """Start a server that does not run yet, in a directory that may be new."""
-    if not (server.home / "data").exists():
-        server.home.mkdir(mode=0o755, exist_ok=True)
+    """Start a server that does not run yet, in a directory that may be new or half made."""
+    if not server.installed:
+        server.remove()
+        server.home.mkdir()
+        server.home.chmod(0o755)
         server.install()
-    if not server.answers():
+    if running(server.home) is None:
         server.start()
 
 
 def install() -> int:
-    """Install the servers by Debian's packages where that is possible; elsewhere say what is missing."""
-    missing = [sentence for kind in KINDS.values() if (sentence := kind.missing())]
-    if not missing:
-        return 0
+    """Install what is missing by Debian's packages where that is possible; elsewhere say what to do."""
+    wanted = [name for name, kind in KINDS.items() if kind.missing()]
     prefix = [] if os.getuid() == 0 else ["sudo", "-n"]
-    may = shutil.which("apt-get") and (not prefix or _quiet([*prefix, "true"]))
-    if not may:
-        print("\n".join(missing), file=sys.stderr)
-        return 0
-    get = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
-    wanted = [*get, "install", "-y", "-q", "--no-install-recommends", *PACKAGES]
-    if not _quiet(wanted):
-        _quiet([*get, "update", "-q"])
-        _quiet(wanted)
-    # Debian starts clusters of its own where there is an init system; ours are others.
-    missing = [sentence for kind in KINDS.values() if (sentence := kind.missing())]
-    print("\n".join(missing), file=sys.stderr, end="\n" if missing else "")
+    if wanted and shutil.which("apt-get") and _quiet([*prefix, "true"]):
+        get = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
+        packages = [PACKAGES[name][0] for name in wanted]
+        # --no-remove: MariaDB would drive out a MySQL that is installed.
+        command = [*get, "install", "-y", "-q", "--no-install-recommends", "--no-remove", *packages]
+        if not _quiet(command):
+            _quiet([*get, "update", "-q"])
+            _quiet(command)
+        for name in wanted:  # The packages start servers of their own; ours are others.
+            _quiet([*prefix, "service", PACKAGES[name][1], "stop"])
+    for name in wanted:
+        if sentence := KINDS[name].missing():
+            print(sentence, file=sys.stderr)
     return 0
 
 

@@ -31,6 +31,11 @@ class MariaDbServer:
         return None if there else MISSING
 
     @property
+    def installed(self) -> bool:
+        """Whether `install` came to its end."""
+        return (self.home / "installed").exists()
+
+    @property
     def port(self) -> int:
         return int((self.home / "port").read_text())
 
@@ -56,13 +61,13 @@ class MariaDbServer:
     def install(self) -> None:
         """Make an empty data directory with an administrator."""
         (self.home / "port").write_text(str(process.free_port()))
-        (self.home / "password").write_text(secrets.token_hex(12))
+        process.write_private(self.home / "password", secrets.token_hex(12))
         for file in (self.home, *tls.make(self.home)):
             self.user.owns(file)
-        initial = self.home / "initial.sql"
-        initial.write_text(
+        initial = process.write_private(
+            self.home / "initial.sql",
             f"CREATE USER '{ADMIN}'@'127.0.0.1' IDENTIFIED BY '{self.password}';\n"
-            f"GRANT ALL PRIVILEGES ON *.* TO '{ADMIN}'@'127.0.0.1' WITH GRANT OPTION;\n"
+            f"GRANT ALL PRIVILEGES ON *.* TO '{ADMIN}'@'127.0.0.1' WITH GRANT OPTION;\n",
         )
         self.user.owns(initial)
         process.finish(
@@ -76,12 +81,15 @@ class MariaDbServer:
         self._launch(f"--init-file={initial}")
         self.stop()
         initial.unlink()
+        (self.home / "installed").touch()
 
     def start(self) -> None:
         """Start, and wait until it answers. What is committed outlives a crash: nothing of that is switched off."""
         self._launch()
 
     def _launch(self, *more: str) -> None:
+        if pid := process.running(self.home):
+            raise process.ServerFault(f"the server of {self.home} runs already, as process {pid}")
         settings = {
             "datadir": self.home / "data",
             "port": self.port,
@@ -112,20 +120,23 @@ class MariaDbServer:
 
     def stop(self) -> None:
         """Stop as a restart of the service would: running transactions are rolled back."""
-        with contextlib.suppress(FileNotFoundError):
-            process.stop(self.pid, signal.SIGTERM)
+        if pid := process.running(self.home):
+            process.stop(pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        process.kill(self.pid)
+        if pid := process.running(self.home):
+            process.kill(pid)
 
     def restart(self) -> None:
         self.stop()
         self.start()
 
     def remove(self) -> None:
-        """Stop, and remove everything."""
+        """Stop, and remove everything; a directory that holds no server of ours stays."""
         self.stop()
+        if not (self.home / "port").exists():
+            return
         shutil.rmtree(self.home, ignore_errors=True)
 
     def execute(self, statement: str, *, database: str = "") -> None:

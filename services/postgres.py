@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import shutil
 import signal
@@ -32,6 +31,11 @@ class PostgresServer:
         return None if there else MISSING
 
     @property
+    def installed(self) -> bool:
+        """Whether `install` came to its end."""
+        return (self.home / "installed").exists()
+
+    @property
     def port(self) -> int:
         return int((self.home / "port").read_text())
 
@@ -57,8 +61,7 @@ class PostgresServer:
     def install(self) -> None:
         """Make an empty cluster."""
         (self.home / "port").write_text(str(process.free_port()))
-        secret = self.home / "password"
-        secret.write_text(secrets.token_hex(12))
+        secret = process.write_private(self.home / "password", secrets.token_hex(12))
         for file in (self.home, secret, *tls.make(self.home)):
             self.user.owns(file)
         (self.home / "server.key").chmod(0o600)
@@ -71,10 +74,12 @@ class PostgresServer:
             self.user,
             self.home,
         )
+        (self.home / "installed").touch()
 
     def start(self) -> None:
         """Start, and wait until it answers. What is committed outlives a crash: nothing of that is switched off."""
-        (self.home / "data" / "postmaster.pid").unlink(missing_ok=True)
+        if pid := process.running(self.home):
+            raise process.ServerFault(f"the server of {self.home} runs already, as process {pid}")
         settings = {
             "port": self.port,
             "listen_addresses": "127.0.0.1",
@@ -102,26 +107,29 @@ class PostgresServer:
 
     def stop(self) -> None:
         """Stop as a restart of the service would: running transactions are rolled back."""
-        with contextlib.suppress(FileNotFoundError):
-            process.stop(self.pid, signal.SIGINT)
+        if pid := process.running(self.home):
+            process.stop(pid, signal.SIGINT)
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        process.kill(self.pid)
+        if pid := process.running(self.home):
+            process.kill(pid)
 
     def restart(self) -> None:
         self.stop()
         self.start()
 
     def remove(self) -> None:
-        """Stop, and remove everything."""
+        """Stop, and remove everything; a directory that holds no server of ours stays."""
         self.stop()
+        if not (self.home / "port").exists():
+            return
         shutil.rmtree(self.home, ignore_errors=True)
 
     def execute(self, statement: str, *, database: str = "postgres") -> None:
         """Run one statement as the administrator."""
         with psycopg.connect(self.url(database=database), autocommit=True, connect_timeout=5) as connection:
-            connection.execute(statement)  # type: ignore[call-overload]
+            connection.execute(statement)
 
     def create_database(self, name: str) -> str:
         """A new empty database; returns its URL."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import random
+import re
 import shutil
 import signal
 import socket
@@ -15,8 +17,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+# Below the ports of outgoing connections: one of those could take the port of a server that is stopped for a moment.
+PORTS = range(20000, 32000)
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
+PROC = Path("/proc")
 
 
 class ServerFault(Exception):
@@ -58,9 +63,11 @@ def _user(entry: pwd.struct_passwd) -> User:
 
 def free_port() -> int:
     """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ServerFault(f"no free port found from {PORTS.start} to {PORTS.stop - 1}")
 
 
 def new_home(name: str) -> Path:
@@ -70,12 +77,28 @@ def new_home(name: str) -> Path:
     return home
 
 
+def write_private(path: Path, text: str) -> Path:
+    """Write a file that its owner alone may read."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    return path
+
+
 def program(name: str, *directories: str) -> str | None:
     """The path of a program on the search path, or in the newest of `directories` (patterns below /) that has it."""
     if found := shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])):
         return found
-    places = [place for pattern in directories for place in sorted(Path("/").glob(pattern.lstrip("/")), reverse=True)]
+    places = [
+        place
+        for pattern in directories
+        for place in sorted(Path("/").glob(pattern.lstrip("/")), key=_version, reverse=True)
+    ]
     return next((str(place / name) for place in places if (place / name).exists()), None)
+
+
+def _version(place: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", str(place))]
 
 
 def finish(command: Sequence[str], user: User, home: Path) -> None:
@@ -111,6 +134,18 @@ def await_answer(answers: Callable[[], bool], pid: int, log: Path) -> None:
         time.sleep(0.05)
 
 
+def running(home: Path) -> int | None:
+    """The process id of the server that was launched in `home`, if it still runs.
+
+    The number in the pid file may by now be another process's: ours has the directory in its command line.
+    """
+    try:
+        pid = int((home / "pid").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return pid if is_alive(pid) and f"{home}/" in _ps("command", pid) else None
+
+
 def is_alive(pid: int) -> bool:
     """Whether the process runs; one that has ended and was our child is taken leave of."""
     with contextlib.suppress(ChildProcessError):
@@ -120,8 +155,8 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    return not _ps("stat", pid).startswith("Z")
 
 
 def stop(pid: int, sign: signal.Signals) -> None:
@@ -137,20 +172,42 @@ def stop(pid: int, sign: signal.Signals) -> None:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL to a server and all processes of its session, as a power cut would end them."""
-    for member in [pid, *_session(pid)]:
+    """SIGKILL to a server and its children, as a power cut would end them; raises ServerFault if one stays."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)  # It starts no further child while we look for them.
+    members = [pid, *_children(pid)]
+    for member in members:
         with contextlib.suppress(ProcessLookupError):
             os.kill(member, signal.SIGKILL)
-    while is_alive(pid) or _session(pid):
+    ends = time.monotonic() + STOP_SECONDS
+    while left := [member for member in members if is_alive(member)]:
+        if time.monotonic() > ends:
+            raise ServerFault(f"processes {left} outlive SIGKILL")
         time.sleep(0.02)
 
 
-def _session(pid: int) -> list[int]:
-    """The processes that a server has started, zombies left out."""
+def _children(pid: int) -> list[int]:
+    if not (PROC / "self").exists():
+        return [int(line) for line in _output("pgrep", "-P", str(pid)).split()]
     found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            state, parent = (place / "stat").read_text().rpartition(")")[2].split()[:2]
-            if int(parent) == pid and state != "Z":
+    for place in PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            if (place / "stat").read_text().rpartition(")")[2].split()[1] == str(pid):
                 found.append(int(place.name))
     return found
+
+
+def _ps(column: str, pid: int) -> str:
+    """The `stat` or the `command` of a process, empty if there is none; small Linux images have no `ps`."""
+    if not (PROC / "self").exists():
+        return _output("ps", "-ww", "-o", f"{column}=", "-p", str(pid)).strip()
+    try:
+        if column == "command":
+            return (PROC / str(pid) / "cmdline").read_text(errors="replace").replace("\0", " ")
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout

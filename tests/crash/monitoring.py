@@ -6,6 +6,7 @@ import json
 import random
 import sqlite3
 from collections import Counter
+from collections.abc import Collection
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def write_events(landing: Path, number: int, rows: int, chance: random.Random) -
     draft.rename(landing / f"{number:04d}.json")
 
 
-def counted(root: Path, files: set[str] | None = None) -> Counter[tuple[str, str]]:
+def counted(root: Path, files: Collection[str] | None = None) -> Counter[tuple[str, str]]:
     """The true result: events per action and hour, counted here in Python, over all files or the named ones."""
     counts: Counter[tuple[str, str]] = Counter()
     for path in sorted((root / "landing").glob("*.json")):
@@ -91,10 +92,20 @@ def ledger(root: Path) -> list[int]:
         connection.close()
 
 
-def committed_files(root: Path, through: int) -> set[str]:
-    """The files of batches 0 to `through`, as the source's log in the checkpoint names them."""
-    from headrace.checkpoint import Checkpoint
-    from headrace.model.layout import QueryLayout
+def committed_files(root: Path, through: int, query: str = "action_counts") -> list[str]:
+    """The files of batches 0 to `through`, as the checkpoint names them; each batch has one at least, none comes twice.
 
-    log = Checkpoint(QueryLayout(root / ".headrace", "action_counts").checkpoint).source_log("events")
-    return {Path(json.loads(line)["path"]).name for number, lines in log.items() if number <= through for line in lines}
+    A driver that died between Spark's two logs leaves a file in the source's log that no batch names yet; the next
+    batch then takes it together with the next file. Source: FileStreamSource.fetchMaxOffset.
+    """
+    from headrace.checkpoint import Archive, Checkpoint, committed_prefix
+    from headrace.model.layout import QueryLayout
+    from headrace.sources import file_prefix
+
+    layout = QueryLayout(root / ".headrace", query)
+    prefixes = committed_prefix(Checkpoint(layout.checkpoint), Archive(layout.archive), ["events"], through)
+    found = file_prefix.files(prefixes["events"])
+    names = [Path(file).name for file, _ in found]
+    assert {batch for _, batch in found} == set(range(through + 1))
+    assert len(names) == len(set(names))
+    return names

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -22,12 +23,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.checkpoint import Checkpoint
-from headrace.model.layout import QueryLayout
 from headrace.testing.crash import MOMENTS, Driver, KillAt
 from services import KINDS, Server
 from services.process import new_home
-from tests.crash.monitoring import ACTIONS, START
+from tests.crash.monitoring import ACTIONS, START, committed_files
 from tests.sinks.databases import Database
 
 PIPELINE = """
@@ -166,19 +165,26 @@ class Soak:
         assert code == 0, (self.root / ".driver.log").read_text()[-3000:]
         self.check()
         for query in ("action_counts", "every_event"):
-            assert len(self.batches(query)) == self.files, (query, self.batches(query), self.files)
+            files = self.files_of(query, len(self.batches(query)))
+            assert sorted(files) == list(range(self.files)), (query, files, self.files)
         assert self.database.left_over() == []
 
     def check(self) -> None:
         """Both tables hold exactly what the files of the batches in the ledger give."""
         log = (self.root / ".driver.log").read_text()
-        assert "Traceback (most recent call last)" not in _without_spark(log), log[-3000:]
+        assert "Traceback (most recent call last)" not in _without_spark(log), self.end_of_log()
+        batches, stored = self.stored_counts()
         counts: Counter[tuple[str, str]] = Counter()
-        for file in self.files_of("action_counts"):
+        for file in self.files_of("action_counts", batches):
             counts.update((action, time[:13]) for _, time, action in self.events(file))
-        assert self.stored_counts() == counts
-        ids = [number for file in self.files_of("every_event") for number, _, _ in self.events(file)]
-        assert self.stored_events() == (len(ids), len(ids), sum(ids))
+        assert stored == counts, f"{stored - counts} too many, {counts - stored} missing; {self.end_of_log()}"
+        batches, found = self.stored_events()
+        ids = [number for file in self.files_of("every_event", batches) for number, _, _ in self.events(file)]
+        wanted = len(ids), len(ids), sum(ids)
+        assert found == wanted, f"{found} after {batches} batches, not {wanted}; {self.end_of_log()}"
+
+    def end_of_log(self) -> str:
+        return (self.root / ".driver.log").read_text()[-3000:]
 
     def batches(self, query: str) -> list[int]:
         """The batches in the ledger, which must be 0, 1, 2, ..."""
@@ -194,32 +200,43 @@ class Soak:
         assert batches == list(range(len(batches)))
         return batches
 
-    def files_of(self, query: str) -> list[int]:
-        """The files of the batches in the ledger, as the source's log in the checkpoint names them."""
-        batches = self.batches(query)
+    def files_of(self, query: str, batches: int) -> list[int]:
+        """The files of that many batches, as the source's log in the checkpoint names them."""
         if not batches:
             return []
-        log = Checkpoint(QueryLayout(self.root / ".headrace", query).checkpoint).source_log("events")
-        lines = [line for number, some in log.items() if number <= batches[-1] for line in some]
-        files = sorted({int(Path(json.loads(line)["path"]).stem) for line in lines})
-        assert len(files) == len(batches)
-        return files
+        return [int(Path(name).stem) for name in committed_files(self.root, batches - 1, query)]
 
-    def stored_counts(self) -> Counter[tuple[str, str]]:
+    def stored_counts(self) -> tuple[int, Counter[tuple[str, str]]]:
+        """How many batches are in, and what they gave."""
         if not self.batches("action_counts"):
-            return Counter()
-        rows = self.database.query('SELECT action, hour, "count" FROM action_counts')
-        return Counter({(action, str(hour)[:13].replace(" ", "T")): int(count) for action, hour, count in rows})
+            return 0, Counter()
+        # In one statement: a server may still be at the commit of a driver that is dead.
+        rows = self.database.query(f'SELECT action, hour, "count", {_IN.format("action_counts")} FROM action_counts')
+        counts = Counter({(action, str(hour)[:13].replace(" ", "T")): int(count) for action, hour, count, _ in rows})
+        return int(rows[0][3]), counts
 
-    def stored_events(self) -> tuple[int, int, int]:
+    def stored_events(self) -> tuple[int, tuple[int, int, int]]:
+        """How many batches are in; how many events, how many different ones, and the sum of their numbers."""
         if not self.batches("every_event"):
-            return 0, 0, 0
-        [row] = self.database.query("SELECT count(*), count(DISTINCT id), coalesce(sum(id), 0) FROM every_event")
-        return int(row[0]), int(row[1]), int(row[2])
+            return 0, (0, 0, 0)
+        sums = "count(*), count(DISTINCT id), coalesce(sum(id), 0)"
+        [row] = self.database.query(f"SELECT {_IN.format('every_event')}, {sums} FROM every_event")
+        return int(row[0]), (int(row[1]), int(row[2]), int(row[3]))
+
+
+_IN = "(SELECT count(*) FROM _headrace_ledger WHERE query = '{}')"
+
+# What PySpark's own daemon writes when a worker of it is killed; no code of ours is in it.
+_DAEMON = re.compile(
+    r"Traceback \(most recent call last\):\n"
+    r"(?:  File [^\n]*pyspark/(?:daemon|worker|serializers)\.py[^\n]*\n(?:    [^\n]*\n)*)+"
+    r"\w+(?:Error|Exception)[^\n]*\n"
+)
 
 
 def _without_spark(log: str) -> str:
-    """The log without the traces that Spark's own JVM writes when a Python worker or a connection dies."""
+    """The log without the traces that Spark's own JVM and daemon write when a Python worker or a connection dies."""
+    log = _DAEMON.sub("", log)
     return "\n".join(line for line in log.splitlines() if not line.startswith(("\t", " ", "org.apache", "Caused by")))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from services import KINDS, Server
-from services.process import is_alive, new_home
+from services.process import ServerFault, is_alive, new_home
 from tests.sinks.databases import Database
 
 pytestmark = [pytest.mark.services, pytest.mark.parametrize("kind", sorted(KINDS))]
@@ -44,6 +45,41 @@ def test_nothing_is_left_behind(kind: str, server: Server) -> None:
     assert not is_alive(pid)
 
 
+def test_a_second_start_is_refused_and_harms_nothing(kind: str, server: Server) -> None:
+    pid = server.pid
+    with pytest.raises(ServerFault, match="runs already"):
+        server.start()
+    assert server.pid == pid
+    assert server.answers()
+
+
+def test_a_process_that_has_got_a_dead_servers_number_is_left_alone(kind: str, server: Server) -> None:
+    server.kill()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        (server.home / "pid").write_text(str(other.pid))
+        server.stop()
+        server.kill()
+        alive = other.poll() is None
+        other.kill()
+    assert alive
+
+
+def test_the_administrators_password_is_the_owners_alone(kind: str, server: Server) -> None:
+    assert (server.home / "password").stat().st_mode & 0o077 == 0
+
+
+def test_the_command_keeps_what_is_not_its_own(kind: str) -> None:
+    home = new_home("command")
+    files = [home / "mine.txt", home / kind / "mine.txt"]
+    (home / kind).mkdir()
+    for file in files:
+        file.touch()
+    subprocess.run([sys.executable, "-m", "services", "stop", "--home", str(home)], check=True)
+    kept = [file.exists() for file in files]
+    shutil.rmtree(home)
+    assert kept == [True, True]
+
+
 def test_it_listens_on_loopback_only(kind: str, server: Server) -> None:
     """The kernel's table of listening sockets, addresses in hexadecimal."""
     port = f"{server.port:04X}"
@@ -57,13 +93,24 @@ def test_it_listens_on_loopback_only(kind: str, server: Server) -> None:
     assert addresses == [f"0100007F:{port}"]
 
 
-def test_the_command_starts_and_stops_them(kind: str, server: Server, tmp_path: Path) -> None:
-    home = new_home("command")
+def test_the_command_starts_and_stops_them(kind: str, server: Server) -> None:
+    home = new_home("command") / "new"
     command = [sys.executable, "-m", "services"]
-    started = subprocess.run([*command, "start", "--home", str(home)], capture_output=True, text=True, check=True)
+    started = subprocess.run(
+        [*command, "start", "--home", str(home)],
+        capture_output=True,
+        text=True,
+        check=True,
+        umask=0o077,
+    )
     lines = dict(line.removeprefix("export ").split("=", 1) for line in started.stdout.splitlines())
     url = lines[f"HEADRACE_{kind.upper()}_URL"].strip("'")
     database = Database(kind, url if kind == "postgres" else f"{url}mysql")
     assert database.query("SELECT 1") == [(1,)]
+    pid = KINDS[kind](home / kind).pid
+    again = subprocess.run([*command, "start", "--home", str(home)], capture_output=True, text=True, check=True)
+    assert (again.stdout, KINDS[kind](home / kind).pid) == (started.stdout, pid)
     subprocess.run([*command, "stop", "--home", str(home)], check=True)
     assert not home.exists()
+    assert not is_alive(pid)
+    home.parent.rmdir()

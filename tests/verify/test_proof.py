@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckpointFault, ProjectError, SourceFault
 from headrace.model import PythonTransform, SqlTransform, Table
 from headrace.verify import verify
@@ -262,3 +263,20 @@ def test_rows_behind_a_python_function_over_partitions_cannot_be_told_late(
     verdict = scene(spark, tmp_path, late, through_python, mode="update", key=("time", "who")).verify()
     assert (verdict.state, verdict.missing) == ("undecided", 1)
     assert "pass through MapInPandas" in verdict.sentence
+
+
+def test_a_batch_of_two_entries_of_the_source_log_is_read_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """A driver died after the source's log and before the batch's plan: the next batch takes that file too."""
+    made = scene(spark, tmp_path, IN_TIME[:2], sums, mode="update", key=("who",))
+    write(tmp_path / "landing", IN_TIME[2:])
+    log = made.layout.checkpoint / "sources" / "events"
+    version, line = (log / "1").read_text().splitlines()
+    entry = json.loads(line)
+    entry |= {"path": entry["path"].replace("001", "002"), "timestamp": 1_700_000_002_000, "batchId": 2}
+    (log / "2").write_text(f"{version}\n{json.dumps(entry)}")
+    write(tmp_path / "landing", [[("12:09", "c", 0.4)]])
+    made.run()
+    verdict = made.verify()
+    assert (verdict.state, verdict.rows_read, verdict.rows_actual) == ("equal", 8, 4)
+    offsets = Checkpoint(made.layout.checkpoint).offsets()
+    assert [offsets[batch].offsets["events"] for batch in (2, 3)] == ['{"logOffset":1}', '{"logOffset":3}']

@@ -22,8 +22,15 @@ from headrace.sinks.sql.staging import Content, RowFault, Stage, StageFault
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What Spark's message says when a Python worker died, as by the kernel's out-of-memory killer.
-_WORKER_DIED = ("Python worker exited unexpectedly", "PYTHON_WORKER_EXITED_UNEXPECTEDLY")
+# What Spark's message says when a Python worker died, as by the kernel's out-of-memory killer: the worker is named, or
+# only the connection to it.
+_WORKER_DIED = (
+    "Python worker exited unexpectedly",
+    "PYTHON_WORKER_EXITED_UNEXPECTEDLY",
+    "Python worker failed to connect back",
+    "java.io.EOFException",
+    "java.net.SocketException",
+)
 
 
 @dataclass(kw_only=True)

@@ -102,6 +102,7 @@ class Dialect(Protocol):
     tells_shared_keys: whether `write` and `merge` themselves refuse two rows of one key within a batch.
     wants_sorted: whether a staging table must be sorted by the key to be merged fast; else `merge` sorts.
     needs_shared_disk: whether tasks can stage rows only on the driver's own machine.
+    replaces_by_any_unique: whether an update also replaces a row that shares another unique index than the key's.
     forms: how values are written as text.
     """
 
@@ -114,6 +115,7 @@ class Dialect(Protocol):
     tells_shared_keys: ClassVar[bool]
     wants_sorted: ClassVar[bool]
     needs_shared_disk: ClassVar[bool]
+    replaces_by_any_unique: ClassVar[bool]
     forms: ClassVar[Forms]
 
     @property

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 # InnoDB's limit of an index, in bytes; a character has up to four.
 INDEX_BYTES = 3072
 LONGEST_KEY = 255
+# The widest key column that is no text: a decimal of 38 digits.
+WIDEST = 20
 
 _DECLARED: dict[Kind, str] = {
     "boolean": "TINYINT(1)",
@@ -104,8 +106,9 @@ class MySqlDialect:
     tells_shared_keys: ClassVar[bool] = False
     wants_sorted: ClassVar[bool] = True
     needs_shared_disk: ClassVar[bool] = False
+    replaces_by_any_unique: ClassVar[bool] = True
     most_parts: ClassVar[int | None] = None
-    forms: ClassVar[Forms] = Forms(hexadecimal="")
+    forms: ClassVar[Forms] = Forms(hexadecimal="", widens_floats=True)
     errors: ClassVar[tuple[type[Exception], ...]] = (pymysql.MySQLError,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (pymysql.err.IntegrityError,)
     url: str = field(repr=False)
@@ -230,6 +233,9 @@ class MySqlDialect:
 
     def readable(self, column: ResultColumn) -> str:
         name = self.quote(column.name)
+        if column.kind == "boolean":
+            # A BIT would come as bytes.
+            return f"{name} + 0"
         return f"CAST({name} AS CHAR)" if column.kind in ("decimal", "date", "timestamp", "timestamp_ntz") else name
 
     def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
@@ -254,5 +260,5 @@ def is_mariadb(url: str) -> bool:
 def _longest(key: Sequence[ResultColumn]) -> int:
     """How many characters each text of a key may have, so that the index holds all of them."""
     texts = sum(column.kind in ("text", "binary") for column in key)
-    left = INDEX_BYTES - 16 * (len(key) - texts)
+    left = INDEX_BYTES - WIDEST * (len(key) - texts)
     return min(LONGEST_KEY, left // (4 * texts)) if texts else LONGEST_KEY

@@ -58,10 +58,12 @@ class Address:
             options=options,
         )
 
-    def connect(self, **more: Any) -> Any:
+    def connect(
+        self, kind: type[pymysql.connections.Connection[Any]] = pymysql.connections.Connection, **more: Any
+    ) -> Any:
         """A new connection that commits each statement by itself; raises pymysql.MySQLError, also for TLS files."""
         try:
-            return pymysql.connect(
+            return kind(
                 host=self.host,
                 port=self.port,
                 user=self.user,
@@ -71,6 +73,8 @@ class Address:
                 autocommit=True,
                 connect_timeout=CONNECT_SECONDS,
                 ssl=self._tls(),
+                # Without it, PyMySQL uses TLS wherever the server offers it.
+                ssl_disabled=self.options.get("ssl_mode", "").lower() == "disabled",
                 sql_mode=_SQL_MODE,
                 init_command=f"SET time_zone = '+00:00', innodb_lock_wait_timeout = {LOCK_SECONDS}, "
                 f"lock_wait_timeout = {LOCK_SECONDS}",

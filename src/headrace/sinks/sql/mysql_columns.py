@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime
 
 from headrace.sinks.sql.dialect import ExistingColumn
@@ -24,7 +25,8 @@ _FITS: dict[Kind, tuple[str, ...]] = {
     "date": ("date",),
     "timestamp": ("datetime", "timestamp"),
     "timestamp_ntz": ("datetime",),
-    "json": ("longtext", "mediumtext", "json"),
+    # Not the type JSON of MySQL, which turns long decimals into doubles; that of MariaDB is longtext.
+    "json": ("longtext", "mediumtext"),
 }
 # The manual promises these; earlier years "might work".
 _EARLIEST, _LATEST = datetime(1000, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
@@ -46,7 +48,7 @@ def misfit(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | No
     if base in ("datetime", "timestamp") and (not sizes or sizes[0] < 6):
         return f"which cuts off microseconds; declare it {wanted}"
     collation = there.declared.rpartition(" COLLATE ")[2] if " COLLATE " in there.declared else ""
-    if column.kind == "text" and not collation.startswith(("utf8mb4_", "utf8mb4")):
+    if column.kind in ("text", "json") and not collation.startswith("utf8mb4_"):
         return f"which does not keep every character; declare it {wanted}"
     return None
 
@@ -66,7 +68,8 @@ def _limit(declared: str) -> Limit:
         unsigned = "unsigned" in declared
         return Limit(low=0 if unsigned else -(1 << (bits - 1)), high=(1 << (bits - (not unsigned))) - 1)
     if base == "decimal":
-        return digits_limit(sizes[0], sizes[1])
+        limit = digits_limit(sizes[0], sizes[1])
+        return replace(limit, low=0) if "unsigned" in declared else limit
     if base == "varchar":
         return Limit(characters=sizes[0])
     if base == "varbinary":

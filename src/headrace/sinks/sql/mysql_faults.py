@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from urllib.parse import quote, urlsplit
 
 import pymysql
@@ -43,6 +44,9 @@ def number_of(fault: Exception) -> int:
     number = fault.args[0] if fault.args else 0
     if isinstance(fault, pymysql.err.InterfaceError) and number == 0:
         return 2006
+    # PyMySQL tells a certificate that is refused as a server that cannot be reached.
+    if number == 2003 and isinstance(fault.__context__, ssl.SSLCertVerificationError):
+        return 2026
     return number if isinstance(number, int) else 0
 
 

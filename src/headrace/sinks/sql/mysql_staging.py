@@ -21,6 +21,19 @@ _NO_ENGINE = (1286, 3161, 1289)
 _NO_LOCAL = (1148, 3948, 4166)
 
 
+class OneFileConnection(pymysql.connections.Connection):
+    """A connection on which the server gets one file; PyMySQL sends whichever file it is asked for."""
+
+    file = ""
+
+    def _read_packet(self, *rest: Any, **more: Any) -> Any:
+        packet = super()._read_packet(*rest, **more)  # type: ignore[no-untyped-call]
+        if packet.is_load_local_packet() and packet.get_all_data()[1:] != self.file.encode():
+            self.close()
+            raise pymysql.err.InternalError("the server asked for a file that it was not offered; nothing was sent")
+        return packet
+
+
 class LoadStager:
     """Rows on their way into a table without transactions, which is filled twice as fast.
 
@@ -41,7 +54,8 @@ class LoadStager:
         self.table, self.columns, self.forms, self.quote = table, columns, forms, quote
         self.local = True
         self.file = tempfile.NamedTemporaryFile(prefix="headrace-", suffix=".tsv")  # noqa: SIM115
-        self.connection: Any = address.connect(local_infile=True)
+        self.connection: Any = address.connect(OneFileConnection, local_infile=True)
+        self.connection.file = self.file.name
         for choice in (engine, "InnoDB"):
             try:
                 self._run(f"CREATE TABLE {table} ({declared}) ENGINE={choice} DEFAULT CHARACTER SET utf8mb4")

@@ -120,6 +120,7 @@ class PostgresDialect:
     tells_shared_keys: ClassVar[bool] = True
     wants_sorted: ClassVar[bool] = False
     needs_shared_disk: ClassVar[bool] = False
+    replaces_by_any_unique: ClassVar[bool] = False
     most_parts: ClassVar[int | None] = None
     forms: ClassVar[Forms] = Forms(zone="+00", hexadecimal="\\x")
     errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error,)

@@ -43,6 +43,8 @@ class ResultTable:
         added = [column for column in self.columns if column.name.lower() not in known] if adds else []
         added = [column for column in added if column.name not in self.key]
         differences = list(self._differences(there, dialect, added))
+        if life.mode == "update" and dialect.replaces_by_any_unique:
+            differences += self._other_unique(there)
         if differences:
             raise SinkFault(
                 [
@@ -102,6 +104,15 @@ class ResultTable:
         key = frozenset(name.lower() for name in self.key)
         if key and key not in {frozenset(name.lower() for name in unique) for unique in there.unique}:
             yield f"it has no primary key or unique index on ({', '.join(self.key)})"
+
+    def _other_unique(self, there: ExistingTable) -> Iterator[str]:
+        """A row could replace one with another key, in silence."""
+        key, ours = ({name.lower() for name in names} for names in (self.key, self.names))
+        for unique in there.unique:
+            names = {name.lower() for name in unique}
+            if names <= ours and not key <= names:
+                shown = ", ".join(sorted(unique))
+                yield f"its unique index on ({shown}) would let a row replace one with another key; drop the index"
 
     def require_ours(self, connection: Connection, dialect: Dialect, life: SinkRun, owner: Owner | None) -> None:
         """Rows of somebody else would be mixed with the result, or deleted by complete mode."""

@@ -92,6 +92,7 @@ class SqliteDialect:
     tells_shared_keys: ClassVar[bool] = False
     wants_sorted: ClassVar[bool] = True
     needs_shared_disk: ClassVar[bool] = True
+    replaces_by_any_unique: ClassVar[bool] = False
     forms: ClassVar[Forms] = ISO
     errors: ClassVar[tuple[type[Exception], ...]] = (sqlite3.Error,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (sqlite3.IntegrityError,)

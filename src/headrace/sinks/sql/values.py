@@ -21,6 +21,7 @@ class Forms:
 
     between: what stands between date and time; zone: what follows a timestamp with a zone, always of UTC.
     boolean, binary: as plain values, or as these texts. nan: whether NaN is stored as text, beside numbers.
+    widens_floats: whether a float is stored as the double that is exactly it, however it is written.
     """
 
     between: Literal["T", " "] = " "
@@ -28,6 +29,7 @@ class Forms:
     booleans: tuple[str, str] | None = None
     hexadecimal: str | None = None
     nan_as_text: bool = False
+    widens_floats: bool = False
     plain_decimals: bool = False
 
 
@@ -115,6 +117,7 @@ def _plain(array: Any, column: ResultColumn, forms: Forms) -> Any:
         "timestamp": lambda: _moments(array, forms, forms.zone),
         "timestamp_ntz": lambda: _moments(array, forms, ""),
         "decimal": lambda: _decimals(array, forms),
+        "float": lambda: array.cast(pa.float64()) if forms.widens_floats else array,
     }
     return convert[column.kind]() if column.kind in convert else array
 

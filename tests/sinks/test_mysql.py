@@ -1,0 +1,60 @@
+"""What MySQL and MariaDB alone do: replace by any unique index, round floats, keep booleans as bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.errors import SinkFault
+
+from .databases import Database, Life, database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["database"]
+pytestmark = [pytest.mark.services, pytest.mark.parametrize("database", ["mariadb"], indirect=True)]
+
+
+@pytest.fixture
+def life(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
+    return Life(spark, tmp_path, database)
+
+
+def test_a_table_where_a_row_could_replace_another_key_is_refused(life: Life) -> None:
+    life.database.query("CREATE TABLE result (name VARCHAR(20) COLLATE utf8mb4_nopad_bin PRIMARY KEY, total BIGINT)")
+    life.database.query("CREATE UNIQUE INDEX other ON result (total)")
+    with pytest.raises(SinkFault) as raised:
+        life.begin()
+    [finding] = raised.value.findings
+    assert finding.code == "HR406"
+    assert "its unique index on (total) would let a row replace one with another key" in finding.what
+    life.database.query("DROP INDEX other ON result")
+    life.database.query("CREATE UNIQUE INDEX other ON result (total, name)")
+    writer = life.begin()
+    writer(life.frame([("a", 1)]), 0)
+    writer(life.frame([("a", 2), ("b", 2)]), 1)
+    assert [tuple(row) for row in life.rows()] == [("a", 2), ("b", 2)]
+
+
+def test_a_float_in_the_key_is_the_same_key_on_both_ways(life: Life) -> None:
+    life.schema, life.key = "name FLOAT, total BIGINT", ("name",)
+    writer = life.begin()
+    writer(life.frame([(0.1, 1), (3.4e38, 1), (16777216.0, 1)]), 0)
+    writer.stage = replace(writer.stage, driver_rows=0)
+    writer(life.frame([(0.1, 2), (3.4e38, 2), (16777216.0, 2)]), 1)
+    assert life.database.query("SELECT count(*), sum(total) FROM result") == [(3, 6)]
+    assert {row[1] for row in life.rows()} == {2}
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"])
+def test_a_boolean_in_a_bit_is_read_as_it_was(life: Life, staged: bool) -> None:
+    life.schema, life.key = "name STRING, there BOOLEAN", ("name",)
+    life.database.query(
+        "CREATE TABLE result (name VARCHAR(20) COLLATE utf8mb4_nopad_bin PRIMARY KEY, there BIT(1) NULL)"
+    )
+    life.begin(staged=staged)(life.frame([("a", True), ("b", False), ("c", None)]), 0)
+    assert life.rows() == [("a", True), ("b", False), ("c", None)]
