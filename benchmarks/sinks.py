@@ -49,7 +49,7 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
         for name in PLACES:
             place = stack.enter_context(open_place(name, scratch))
             figures += list(_against_raw(place, frame, rows, runs))
-            figures += list(Ways(place, spark, fewer, runs).measure())
+            figures += list(Ways(place, spark, fewer, rows, runs).measure())
     return figures
 
 

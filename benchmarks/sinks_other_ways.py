@@ -37,11 +37,12 @@ def jars() -> str:
 
 @dataclass(frozen=True)
 class Ways:
-    """The other ways into one place; `rows` are fewer than those of the comparison with the raw load."""
+    """The other ways into one place; `rows` are fewer than `many`, those of the comparison with the raw load."""
 
     place: Place
     spark: SparkSession
     rows: Rows
+    many: Rows
     runs: int
 
     def measure(self) -> Iterator[Figure]:
@@ -173,10 +174,10 @@ class Ways:
         """How much larger the driver's process gets by many rows than by few."""
         few, many = [], []
         for _ in range(self.runs):
-            few.append(self._peak(2_000))
-            many.append(self._peak(self.rows.table.num_rows))
+            few.append(self._peak(min(2_000, self.many.table.num_rows)))
+            many.append(self._peak(self.many.table.num_rows))
         return Figure(
-            name=f"{self.place.title}: memory of the driver's process, {self.rows.table.num_rows:,} rows above 2,000",
+            name=f"{self.place.title}: memory of the driver's process, {self.many.table.num_rows:,} rows above 2,000",
             ours=Side.of([large - small for large, small in zip(many, few, strict=True)]),
             theirs=Side.of(few),
             against="the peak of the driver's Python process with 2,000 rows; ours is what more rows add to it",
@@ -189,7 +190,7 @@ class Ways:
         command = [sys.executable, "-m", "benchmarks.sinks_memory", self.place.name, self.place.url]
         self.place.clear()
         done = subprocess.run(
-            [*command, str(self.rows.shuffled), str(number)],
+            [*command, str(self.many.shuffled), str(number)],
             env=environment(),
             capture_output=True,
             text=True,
