@@ -90,15 +90,17 @@ def command_list() -> str:
     return "\n\n".join(_command(name, command) for name, command in commands.commands.items())
 
 
-def _command(name: str, command: click.Command) -> str:
+def _command(name: str, command: click.Command, level: str = "##") -> str:
+    if isinstance(command, click.Group):
+        parts = [_command(f"{name} {each}", inner, "###") for each, inner in command.commands.items()]
+        return "\n\n".join([f"## headrace {name}", inspect.cleandoc(command.help or ""), *parts])
     context = click.Context(command, info_name=f"headrace {name}", max_content_width=100)
     usage = " ".join([f"headrace {name}", *command.collect_usage_pieces(context)])
     options = [option for option in command.params if isinstance(option, click.Option)]
     rows = [cells for option in options if (cells := option.get_help_record(context)) is not None]
-    table = ["| option | meaning |", "|---|---|", *(f"| `{names}` | {_cell(meaning)} |" for names, meaning in rows)]
-    return "\n".join(
-        [f"## headrace {name}", "", f"`{usage}`", "", inspect.cleandoc(command.help or ""), "", *table],
-    )
+    lines = [f"| `{names}` | {_cell(meaning)} |" for names, meaning in rows]
+    table = ["", "| option | meaning |", "|---|---|", *lines] if lines else []
+    return "\n".join([f"{level} headrace {name}", "", f"`{usage}`", "", inspect.cleandoc(command.help or ""), *table])
 
 
 # ------------------------------------------------------------------------------------------------------- settings

@@ -1,13 +1,18 @@
-"""Real servers for tests, benchmarks and people: PostgreSQL and MariaDB, on loopback, in a directory of their own."""
+"""Real servers for tests, benchmarks and people, on loopback, in a directory of their own."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
+from services.kafka import KafkaServer
 from services.mariadb import MariaDbServer
 from services.postgres import PostgresServer
 
-Server: TypeAlias = PostgresServer | MariaDbServer
-KINDS: dict[str, type[PostgresServer] | type[MariaDbServer]] = {"postgres": PostgresServer, "mariadb": MariaDbServer}
+Server: TypeAlias = PostgresServer | MariaDbServer | KafkaServer
+KINDS: dict[str, type[PostgresServer] | type[MariaDbServer] | type[KafkaServer]] = {
+    "postgres": PostgresServer,
+    "mariadb": MariaDbServer,
+    "kafka": KafkaServer,
+}
 
-__all__ = ["KINDS", "MariaDbServer", "PostgresServer", "Server"]
+__all__ = ["KINDS", "KafkaServer", "MariaDbServer", "PostgresServer", "Server"]

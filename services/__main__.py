@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from services import KINDS, Server
+from services import KINDS, KafkaServer, Server, connectors
 from services.process import ServerFault, running
 
-PACKAGES = {"postgres": ("postgresql", "postgresql"), "mariadb": ("mariadb-server", "mariadb")}  # Package, its service.
+# Debian's package, and the service that it starts; Kafka is fetched by Maven.
+PACKAGES = {"postgres": ("postgresql", "postgresql"), "mariadb": ("mariadb-server", "mariadb"), "kafka": ("maven", "")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,18 +68,22 @@ def install() -> int:
     """Install what is missing by Debian's packages where that is possible; elsewhere say what to do."""
     wanted = [name for name, kind in KINDS.items() if kind.missing()]
     prefix = [] if os.getuid() == 0 else ["sudo", "-n"]
-    if wanted and shutil.which("apt-get") and _quiet([*prefix, "true"]):
+    packages = [PACKAGES[name][0] for name in wanted if name != "kafka" or not shutil.which("mvn")]
+    if packages and shutil.which("apt-get") and _quiet([*prefix, "true"]):
         get = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
-        packages = [PACKAGES[name][0] for name in wanted]
         # --no-remove: MariaDB would drive out a MySQL that is installed.
         command = [*get, "install", "-y", "-q", "--no-install-recommends", "--no-remove", *packages]
         if not _quiet(command):
             _quiet([*get, "update", "-q"])
             _quiet(command)
-        for name in wanted:  # The packages start servers of their own; ours are others.
-            _quiet([*prefix, "service", PACKAGES[name][1], "stop"])
-    for name in wanted:
-        if sentence := KINDS[name].missing():
+        for service in (PACKAGES[name][1] for name in wanted):
+            if service:  # The packages start servers of their own; ours are others.
+                _quiet([*prefix, "service", service, "stop"])
+    if "kafka" in wanted:
+        with contextlib.suppress(ServerFault):  # Told below.
+            KafkaServer.bring()
+    for sentence in [KINDS[name].missing() for name in wanted] + connectors.install():
+        if sentence:
             print(sentence, file=sys.stderr)
     return 0
 

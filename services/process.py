@@ -50,11 +50,16 @@ class User:
 def ordinary_user(*preferred: str) -> User:
     """This user, or for root the first of the `preferred` accounts that there is, else `nobody`."""
     if os.getuid() != 0:
-        return _user(pwd.getpwuid(os.getuid()))
+        return own_user()
     for name in (*preferred, "nobody"):
         with contextlib.suppress(KeyError):
             return _user(pwd.getpwnam(name))
     raise ServerFault("there is no ordinary account to run a server under")
+
+
+def own_user() -> User:
+    """The account that we are, for servers that do not mind root."""
+    return _user(pwd.getpwuid(os.getuid()))
 
 
 def _user(entry: pwd.struct_passwd) -> User:

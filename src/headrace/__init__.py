@@ -13,7 +13,7 @@ from headrace.api import check, load, run, start, status, verify
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.declare import available_now, every, once, query, sink, source, table, view
+    from headrace.declare import available_now, continuous, every, once, query, real_time, sink, source, table, view
     from headrace.model import Project
 
 __version__ = "0.1.0"
@@ -24,10 +24,12 @@ __all__ = [
     "Project",
     "available_now",
     "check",
+    "continuous",
     "every",
     "load",
     "once",
     "query",
+    "real_time",
     "run",
     "sink",
     "source",

@@ -44,12 +44,15 @@ class SourceFacts:
     rate_limited: a batch's size can be bounded by an option of the source.
     quarantines: rows that do not fit the schema can be set aside (`bad_rows`), counted in each batch's progress under
         the observed metric that `bad_rows_metric` names.
+    continuous, real_time: the triggers of these names take it.
     """
 
     replayable: bool
     readable_as_batch: bool
     rate_limited: bool = False
     quarantines: bool = False
+    continuous: bool = False
+    real_time: bool = False
 
 
 def bad_rows_metric(source: str) -> str:
@@ -142,6 +145,29 @@ class QuarantiningSource(Source, Protocol):
         ...
 
 
+@runtime_checkable
+class RemoteSource(Source, Protocol):
+    """A source in another system."""
+
+    @property
+    def jvm(self) -> tuple[str, ...]:
+        """The connectors of Spark that it needs, by their names in `headrace connectors list`."""
+        ...
+
+    def reach(self, spark: SparkSession) -> None:
+        """Raise SourceFault when the system does not answer or lacks what is to be read; called before each start."""
+        ...
+
+
+@runtime_checkable
+class ContinuousSource(Source, Protocol):
+    """A source whose facts say `continuous`."""
+
+    def tasks(self, spark: SparkSession) -> int:
+        """How many tasks read it all the time; each needs a core of its own."""
+        ...
+
+
 # -------------------------------------------------------------------------------------------------- sinks
 
 
@@ -154,6 +180,7 @@ class SinkFacts:
     idempotent: a batch written twice leaves what writing it once leaves.
     readable_back: `snapshot` works, so that `verify` can compare.
     durable: what was written outlives the process.
+    continuous, real_time: the triggers of these names take it.
     """
 
     modes: frozenset[OutputMode]
@@ -161,6 +188,8 @@ class SinkFacts:
     idempotent: bool
     readable_back: bool
     durable: bool = True
+    continuous: bool = False
+    real_time: bool = False
 
 
 Boundary: TypeAlias = Literal["before-transaction", "inside-transaction", "after-transaction"]
@@ -244,4 +273,13 @@ class Sink(Protocol):
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
         """The sink's content as whole batches, read in one transaction where there are transactions."""
+        ...
+
+
+@runtime_checkable
+class ShapingSink(Sink, Protocol):
+    """A sink that writes other columns than the result's. It may name connectors of Spark in `jvm`, as a source may."""
+
+    def shape(self, frame: DataFrame) -> DataFrame:
+        """The result as it is written; called before `write`, with the frame that `prepare` was given."""
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.check.plan import PlanFacts, analysed_plan
 from headrace.check.spark_errors import finding_of
 from headrace.errors import Finding
-from headrace.model import Query
+from headrace.model import Continuous, Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,8 +37,9 @@ def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
     mode = {"append": "Append", "update": "Update", "complete": "Complete"}[query.mode]
     output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    check = checker.checkForContinuous if isinstance(query.trigger, Continuous) else checker.checkForStreaming
     try:
-        checker.checkForStreaming(analysed_plan(frame), output_mode)
+        check(analysed_plan(frame), output_mode)
     except Exception as fault:
         yield finding_of(fault, where=query.where, subject=f"query '{query.name}'")
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from headrace.check.plan import PlanFacts
-from headrace.model import Project, Query
+from headrace.model import Continuous, Project, Query
 
 Level = Literal["exactly once", "at least once", "none"]
 _ORDER: tuple[Level, ...] = ("none", "at least once", "exactly once")
@@ -61,6 +61,8 @@ def _weak_links(project: Project, query: Query, plan: PlanFacts | None) -> Itera
                 level="none",
                 reason="cannot be read again: what it gave is lost when the driver dies before the batch is committed",
             )
+    if isinstance(query.trigger, Continuous):
+        yield Link(part="the trigger continuous", level="at least once", reason="gives rows again after a crash")
     sink = query.sink.facts
     if not sink.durable:
         yield Link(part=f"the sink {query.sink_kind}", level="none", reason="keeps nothing once the driver has stopped")

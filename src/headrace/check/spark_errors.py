@@ -21,6 +21,11 @@ class Refusal:
 # The first that fits is taken. Words as in UnsupportedOperationChecker and error-conditions.json of Spark 4.2.
 REFUSALS = (
     Refusal(
+        "HR265",
+        r"Continuous processing does not support",
+        "use the trigger every('1 second'): continuously only select, filter and the like can run",
+    ),
+    Refusal(
         "HR221",
         r"aggregations? without watermark|STREAMING_OUTPUT_MODE.*[Aa]ppend|append.*streaming aggregations",
         "give the source a watermark and group by its column or a window of it, or use the mode update or complete",
@@ -92,6 +97,11 @@ REFUSALS = (
         "HR215",
         r"TABLE_OR_VIEW_NOT_FOUND",
         "declare it as a source, table or view, or correct its name",
+    ),
+    Refusal(
+        "HR012",
+        r"Failed to find the data source: (kafka|avro|delta|iceberg)|'kafka' source requires",
+        "let Headrace start the session, or give yours the jars of: headrace connectors fetch DIR",
     ),
     Refusal("HR216", r"PARSE_SYNTAX_ERROR|ParseException", "correct the SQL at the place that Spark names"),
     Refusal(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from headrace.check.triggers import triggers
 from headrace.contract import Problem
 from headrace.errors import Finding, Where, nearest
-from headrace.model import Once, Project, Query, Source, SqlTransform, Table, View
+from headrace.model import Project, Query, Source, SqlTransform, Table, View
 
 _NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 _CONSTRAINT = re.compile(r"(PRIMARY|FOREIGN|CONSTRAINT)\b", re.IGNORECASE)
@@ -20,6 +21,8 @@ def structure(project: Project) -> Iterator[Finding]:
     yield from _cycles(project)
     yield from _streams(project)
     yield from _connectors(project)
+    for query in project.queries.values():
+        yield from triggers(project, query)
     yield from _watermarks(project)
     yield from _same_places(project)
     yield from _unused(project)
@@ -102,14 +105,6 @@ def _streams(project: Project) -> Iterator[Finding]:
                 what=f"query '{name}' reads no source, so it is no stream",
                 fix="give it a source as an input, or make it a table",
                 where=query.where,
-            )
-        if isinstance(query.trigger, Once):
-            yield Finding(
-                code="HR257",
-                what=f"query '{name}' uses the trigger once, which Spark has deprecated and which ignores rate limits",
-                fix="use the trigger available-now",
-                where=query.where,
-                severity="warning",
             )
     for name, table in project.tables.items():
         sources = [thing.name for thing in project.upstream(table.transform) if isinstance(thing, Source)]

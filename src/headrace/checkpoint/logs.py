@@ -50,7 +50,8 @@ def text_of(file: Path) -> str | None:
 def body(file: Path, text: str, *, versions: tuple[int, ...]) -> tuple[int, list[str]]:
     """The version and the lines after it; raises CheckpointFault for an empty file or an unknown version."""
     # Not splitlines: Spark ends lines at \n alone, and a JSON text may hold U+2028 and its like.
-    first, *lines = text.split("\n")
+    # Before the version, Kafka's log has a zero byte, which Spark 2.1 asked for.
+    first, *lines = text.removeprefix("\0").split("\n")
     if not text.strip("\0 \n\r\t"):
         raise broken(file, "it is empty")
     digits = first.strip().removeprefix("v")

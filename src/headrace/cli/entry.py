@@ -11,6 +11,7 @@ import click
 
 from headrace import __version__
 from headrace.cli.check import check
+from headrace.cli.connectors import connectors
 from headrace.cli.demo import demo
 from headrace.cli.init import init
 from headrace.cli.output import say_error
@@ -19,7 +20,7 @@ from headrace.cli.status import status
 from headrace.cli.verify import verify
 from headrace.errors import Finding, HeadraceError, nearest
 
-COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify)
+COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify, connectors)
 
 
 class Commands(click.Group):

@@ -14,11 +14,12 @@ from headrace.declare.things import (
     DeclaredTable,
     DeclaredView,
 )
-from headrace.declare.triggers import available_now, every, once, parse_trigger
+from headrace.declare.triggers import TIMED, available_now, continuous, every, once, parse_trigger, real_time
 from headrace.declare.variables import Variables
 
 __all__ = [
     "DECLARED",
+    "TIMED",
     "Assembly",
     "Declared",
     "DeclaredQuery",
@@ -29,12 +30,14 @@ __all__ = [
     "Variables",
     "available_now",
     "collecting",
+    "continuous",
     "every",
     "in_order",
     "once",
     "parse_trigger",
     "project_of",
     "query",
+    "real_time",
     "set_starter",
     "sink",
     "source",

@@ -14,7 +14,7 @@ from headrace.declare.faults import report
 from headrace.declare.things import DECLARED, DeclaredQuery, DeclaredSink, DeclaredTable, DeclaredView
 from headrace.declare.triggers import parse_trigger
 from headrace.errors import Finding, Where, nearest
-from headrace.model import AvailableNow, Default, Every, Once, Trigger
+from headrace.model import TRIGGERS, Default, Trigger
 
 Body = Callable[..., Any]
 Kind = TypeVar("Kind", DeclaredView, DeclaredTable)
@@ -119,7 +119,7 @@ def _parameters(body: Body, called: str, where: Where) -> list[str]:
 def _trigger(given: Any, whose: str, where: Where) -> Trigger:
     if given is None:
         return Default()
-    if isinstance(given, (Default, Every, AvailableNow, Once)):
+    if isinstance(given, TRIGGERS):
         return given
     what = "a trigger is neither a text nor made by every()"
     if isinstance(given, str):
@@ -127,6 +127,6 @@ def _trigger(given: Any, whose: str, where: Where) -> Trigger:
             return parse_trigger(given)
         except ValueError as fault:
             what = str(fault)
-    fix = "write every('5 seconds'), available_now or once"
+    fix = "write every('5 seconds'), continuous('1 second'), real_time('5 minutes'), available_now or once"
     report(Finding(code="HR119", what=f"{whose}: {what}", fix=fix, where=where))
     return Default()

@@ -7,7 +7,7 @@ import sys
 from headrace.declare import place
 from headrace.declare.faults import report
 from headrace.errors import Finding, nearest
-from headrace.model import AvailableNow, Default, Duration, Every, Once, Trigger
+from headrace.model import AvailableNow, Continuous, Default, Duration, Every, Once, RealTime, Trigger
 
 available_now = AvailableNow()
 once = Once()
@@ -15,14 +15,36 @@ once = Once()
 WORDS: dict[str, Trigger] = {"default": Default(), "available-now": available_now, "once": once}
 
 
+# Those that take a length of time, by the word before it.
+TIMED: dict[str, type[Every] | type[Continuous] | type[RealTime]] = {
+    "every": Every,
+    "continuous": Continuous,
+    "real_time": RealTime,
+}
+
+
 def every(interval: str) -> Trigger:
     """A batch at a fixed interval: `every("5 seconds")`."""
-    where = place.of_frame(sys._getframe(1))
+    return _timed("every", interval)
+
+
+def continuous(checkpoint: str) -> Trigger:
+    """No batches, but rows one by one, with a checkpoint at this interval: `continuous("1 second")`."""
+    return _timed("continuous", checkpoint)
+
+
+def real_time(batch: str) -> Trigger:
+    """Rows one by one, in batches of this length, at least 5 seconds: `real_time("5 minutes")`."""
+    return _timed("real_time", batch)
+
+
+def _timed(word: str, interval: str) -> Trigger:
+    where = place.of_frame(sys._getframe(2))
     try:
-        return Every(Duration.parse(interval))
+        return TIMED[word](Duration.parse(interval))
     except (ValueError, AttributeError) as fault:
         what = str(fault) if isinstance(fault, ValueError) else "the interval of a trigger is not a text"
-        report(Finding(code="HR118", what=what, fix="write every('5 seconds')", where=where))
+        report(Finding(code="HR118", what=what, fix=f"write {word}('5 seconds')", where=where))
         return Default()
 
 
@@ -32,5 +54,8 @@ def parse_trigger(text: str) -> Trigger:
     if word in WORDS:
         return WORDS[word]
     if not any(character.isdigit() for character in text):
-        raise ValueError(f"there is no trigger '{text}'; {nearest(word, WORDS)}")
-    return Every(Duration.parse(text.strip().removeprefix("every ")))
+        raise ValueError(f"there is no trigger '{text}'; {nearest(word, (*WORDS, 'continuous 1 second'))}")
+    first, _, rest = text.strip().partition(" ")
+    if (kind := TIMED.get(first.lower().replace("-", "_"))) is not None:
+        return kind(Duration.parse(rest))
+    return Every(Duration.parse(text))

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace import registry
 from headrace.contract import OUTPUT_MODES, OutputMode
-from headrace.declare import DeclaredSink, DeclaredSource, parse_trigger
+from headrace.declare import TIMED, DeclaredSink, DeclaredSource, parse_trigger
 from headrace.declare.place import shown
 from headrace.errors import NOWHERE, Where, nearest
 from headrace.load.document import Entry
@@ -212,14 +212,16 @@ def _sink(whose: str, query: Entry, entry: Entry | None, reading: Reading) -> De
 def _trigger(whose: str, entry: Entry | None, reading: Reading) -> Trigger:
     if entry is None:
         return Default()
+    word = ""
     if isinstance(entry.value, dict):
-        entry = reading.mapping(entry, f"{whose}, trigger,", ("every",)).get("every")
+        found = reading.mapping(entry, f"{whose}, trigger,", tuple(TIMED))
+        word, entry = next(((f"{key} ", found[key]) for key in TIMED if key in found), ("", None))
     text = reading.text(entry, f"{whose}, trigger,")
     if entry is None or text is None:
         return Default()
     try:
-        return parse_trigger(text)
+        return parse_trigger(word + text)
     except ValueError as fault:
-        fix = "write {every: 5 seconds}, default, available-now or once"
+        fix = "write {every: 5 seconds}, {continuous: 1 second}, {real_time: 5 minutes}, default, available-now or once"
         reading.fault("HR119", f"{whose}, trigger: {fault}", fix, entry.where)
         return Default()

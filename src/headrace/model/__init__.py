@@ -11,10 +11,12 @@ from headrace.model.project import (
     Watermark,
 )
 from headrace.model.transform import PythonTransform, SqlTransform, Transform
-from headrace.model.trigger import AvailableNow, Default, Every, Once, Trigger
+from headrace.model.trigger import TRIGGERS, AvailableNow, Continuous, Default, Every, Once, RealTime, Trigger
 
 __all__ = [
+    "TRIGGERS",
     "AvailableNow",
+    "Continuous",
     "Default",
     "Duration",
     "Every",
@@ -22,6 +24,7 @@ __all__ = [
     "Project",
     "PythonTransform",
     "Query",
+    "RealTime",
     "Source",
     "SqlTransform",
     "Table",

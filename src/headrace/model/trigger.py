@@ -52,4 +52,33 @@ class Once:
         return "once"
 
 
-Trigger: TypeAlias = Default | Every | AvailableNow | Once
+@dataclass(frozen=True)
+class Continuous:
+    """No batches: rows go through one by one, with a checkpoint at a fixed interval; at least once.
+
+    Source: Structured Streaming guide, "Continuous Processing".
+    """
+
+    interval: Duration
+    ends = False
+
+    def __str__(self) -> str:
+        return f"continuously, with a checkpoint every {self.interval}"
+
+
+@dataclass(frozen=True)
+class RealTime:
+    """Long batches, whose rows go through all stages as they come; `interval` is the length of a batch.
+
+    Source: org.apache.spark.sql.execution.streaming.RealTimeTrigger, Spark 4.1 and newer.
+    """
+
+    interval: Duration
+    ends = False
+
+    def __str__(self) -> str:
+        return f"in real time, with a checkpoint every {self.interval}"
+
+
+Trigger: TypeAlias = Default | Every | AvailableNow | Once | Continuous | RealTime
+TRIGGERS = (Default, Every, AvailableNow, Once, Continuous, RealTime)

@@ -29,6 +29,30 @@ _FILE = r"(?P<file>[^\s'\"`]+?)"
 # The first that fits is taken; Spark's message holds every cause, the innermost last.
 KNOWN = (
     Known(
+        "HR335",
+        r"HEADRACE_UNDECODABLE (?P<place>[^\s\"'.]\S*/\d+/\d+)",
+        "the value of the message {place} (topic/partition/offset) does not decode",
+        "set on_bad_row to quarantine, and such messages are set aside; or correct the schema and start again",
+    ),
+    Known(
+        "HR336",
+        r"KAFKA_DATA_LOSS|Some data may have been lost|Cannot fetch record for offset",
+        "messages of its topic have gone before they were read",
+        "begin the query anew, or set fail_on_data_loss to false to go on without them; let the topic keep more",
+    ),
+    Known(
+        "HR332",
+        r"UnknownTopicOrPartitionException|UnknownTopicIdException",
+        "a topic that it reads or writes is no longer there",
+        "create the topic again, or correct its name, and start again",
+    ),
+    Known(
+        "HR331",
+        r"kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException)|Failed to construct kafka",
+        "the Kafka broker does not answer",
+        "start the broker, then start again: the run goes on with the batch that was not committed",
+    ),
+    Known(
         "HR302",
         r"MALFORMED_RECORD_IN_PARSING|MALFORMED_CSV_RECORD|Malformed (?:records|CSV record)",
         "a row does not fit the schema{at}: {record}",
@@ -96,8 +120,8 @@ def failure_of(query: Query, handle: StreamingQuery, faults: list[HeadraceError]
 def finding_of_message(query: Query, text: str) -> Finding:
     """The finding of a message of StreamingQueryException."""
     for known in KNOWN:
-        if re.search(known.pattern, text):
-            what = known.what.format(at=_at(text), record=_record(text))
+        if match := re.search(known.pattern, text):
+            what = known.what.format(at=_at(text), record=_record(text), **match.groupdict())
             return Finding(code=known.code, what=f"query '{query.name}': {what}", fix=known.fix, where=query.where)
     python = _python_error(text)
     return Finding(

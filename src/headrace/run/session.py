@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.model import Project
+from headrace.run import connectors
 from headrace.run.errors_stream import dropping_line
 from headrace.run.settings import Purpose, default_master, is_local, settings
 
@@ -32,7 +33,7 @@ def session(
 ) -> SparkSession:
     """The session of `project`'s target, started if there is none yet.
 
-    Raises EnvironmentFault when there is no usable Java.
+    Raises EnvironmentFault when there is no usable Java, or when a connector that the project needs is not to be had.
     """
     return start(
         master=project.target.master or default_master(),
@@ -40,7 +41,7 @@ def session(
         name=f"headrace {project.name}",
         overrides={
             "spark.sql.warehouse.dir": str(project.storage / "warehouse"),
-            **project.target.spark,
+            **connectors.settings(connectors.needed(project), project.target.spark, root=project.root),
             **(overrides or {}),
         },
     )

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from headrace.check.analysed import analysed
 from headrace.check.plan import PlanFacts, analysed_plan, plan_facts
+from headrace.check.triggers import cores
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
-from headrace.contract import Boundary, SinkRun
+from headrace.contract import Boundary, RemoteSource, ShapingSink, SinkRun
 from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
-from headrace.model import AvailableNow, Every, Once, Project, Query, Trigger
+from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.frames import build
 from headrace.run.manifest import enter
@@ -79,6 +80,11 @@ def start(
         scratch = Path(tempfile.mkdtemp(prefix="headrace-"))
         checkpoint_directory = scratch / "checkpoint"
     try:
+        for source in project.sources_of(query):
+            if isinstance(source.connector, RemoteSource):
+                source.connector.reach(spark)
+        if findings := list(cores(project, query, spark)):
+            raise CheckFailed(findings)
         frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
         facts = plan_facts(frame)
         notes = _checked(query, frame, facts)
@@ -101,6 +107,8 @@ def start(
             last = Checkpoint(checkpoint_directory).last_batch
             next_batch = 0 if last is None else last + 1
             notes += tuple(enter(layout, query, sink_run.fingerprint, next_batch=next_batch, spark=spark.version))
+        if isinstance(query.sink, ShapingSink):
+            frame = query.sink.shape(frame)
         handle = query.sink.write(_writer(frame, query, sink_run, trigger or query.trigger), sink_run).start()
     except BaseException:
         if scratch is not None:
@@ -145,6 +153,10 @@ def _writer(frame: DataFrame, query: Query, run: SinkRun, trigger: Trigger) -> D
         return writer.trigger(availableNow=True)
     if isinstance(trigger, Once):
         return writer.trigger(once=True)
+    if isinstance(trigger, Continuous):
+        return writer.trigger(continuous=trigger.interval.spark_interval)
+    if isinstance(trigger, RealTime):
+        return writer.trigger(realTime=trigger.interval.spark_interval)  # type: ignore[call-overload,no-any-return]
     return writer
 
 

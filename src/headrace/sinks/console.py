@@ -22,7 +22,13 @@ class Console:
     """
 
     facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset(OUTPUT_MODES), transactional=False, idempotent=False, readable_back=False, durable=False
+        modes=frozenset(OUTPUT_MODES),
+        transactional=False,
+        idempotent=False,
+        readable_back=False,
+        durable=False,
+        continuous=True,
+        real_time=True,
     )
     num_rows: int = 20
     truncate: bool = True

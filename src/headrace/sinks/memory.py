@@ -28,6 +28,7 @@ class Memory:
         idempotent=False,
         readable_back=True,
         durable=False,
+        continuous=True,
     )
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:

@@ -29,7 +29,7 @@ class Rate:
     has no bound after a long stop.
     """
 
-    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, readable_as_batch=True)
+    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, readable_as_batch=True, continuous=True)
     rows_per_second: int = 1
     ramp_up_time: str | None = None
     num_partitions: int | None = None
@@ -80,6 +80,9 @@ class Rate:
         # Without `otherwise` the column may be NULL for Spark, as that of its own source.
         value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
         return rows.select(timestamp, value, *batch)
+
+    def tasks(self, spark: SparkSession) -> int:
+        return self.num_partitions or int(spark.sparkContext.defaultParallelism)
 
     def require(self, prefix: SourcePrefix) -> None:
         """Nothing can go: the rows are made from the offsets."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.run.connectors import chosen, settings
 from headrace.run.session import start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def local_session(home: Path, *, cores: int = 2) -> SparkSession:
-    """A session on `cores` threads that keeps its warehouse and scratch files below `home`."""
+def local_session(home: Path, *, cores: int = 2, connectors: Sequence[str] = ()) -> SparkSession:
+    """A session on `cores` threads that keeps its warehouse and scratch files below `home`.
+
+    connectors: names of `headrace connectors list`. Raises EnvironmentFault when one of them is not to be had.
+    """
     return start(
         master=f"local[{cores}]",
         purpose="stream",
         name="headrace-tests",
         overrides={
+            **settings(chosen(connectors)),
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.local.dir": str(home / "scratch"),
             "spark.sql.shuffle.partitions": str(cores),

@@ -1,0 +1,53 @@
+"""Connectors of Spark for the tests, also from a Maven repository that has not every part of this Spark."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+
+from headrace.errors import EnvironmentFault
+from headrace.run.connectors import CONTENT, DIRECTORIES_VARIABLE, bring, cache, find, known
+from headrace.run.maven import FetchFault, fetch
+
+SPARK = version("pyspark")
+# In place of the coordinates and what they need: the same jars one by one, the missing ones of an older Spark, with
+# which every test passes. Projects are never given these.
+STAND_INS = {
+    "kafka": (
+        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.1",
+        "org.apache.commons:commons-pool2:2.12.1",
+    ),
+    "avro": ("org.apache.spark:spark-avro_2.13:4.1.1",),
+}
+
+
+def directory() -> Path:
+    """Where the tests have them."""
+    return cache().parent / "services" / "connectors"
+
+
+def use() -> None:
+    """Let every session of this process and its children find them."""
+    os.environ.setdefault(DIRECTORIES_VARIABLE, str(directory()))
+
+
+def install() -> list[str]:
+    """Fetch what is not here; returns a sentence for each that is not to be had."""
+    use()
+    faults = []
+    for name, connector in known().items():
+        if find(connector) is not None:
+            continue
+        try:
+            bring(connector, directory())
+        except EnvironmentFault as fault:
+            try:
+                folder = directory() / name
+                fetch(STAND_INS[name], folder, transitive=False)
+                (folder / CONTENT).write_text("\n".join(connector.coordinates) + "\n")
+            except (FetchFault, KeyError, OSError):
+                faults.append(fault.findings[0].what)
+    return faults

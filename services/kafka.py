@@ -1,0 +1,159 @@
+"""A Kafka broker of its own: one node that is its own controller (KRaft)."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import uuid
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.run.connectors import cache
+from headrace.run.maven import FetchFault, fetch
+from services import process
+
+VERSION = "4.1.1"
+COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+MISSING = "Kafka is not here: install Maven (`sudo apt-get install maven`) and run `make servers`, which fetches it"
+ANSWER_SECONDS = 5.0
+
+
+def jars() -> Path:
+    """Where the broker's jars are."""
+    return cache().parent / "services" / f"kafka-{VERSION}"
+
+
+class KafkaServer:
+    """One data directory below `home`, on a port that stays the same over restarts."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.user = process.own_user()
+        self.log_file = home / "log"
+
+    @staticmethod
+    def missing() -> str | None:
+        """What to do to get it; None when it is there."""
+        return None if (jars() / "whole").exists() else MISSING
+
+    @staticmethod
+    def bring() -> None:
+        """Fetch the broker; raises ServerFault."""
+        try:
+            fetch(COORDINATES, jars(), for_spark=False)
+            (jars() / "whole").touch()
+        except (FetchFault, OSError) as fault:
+            raise process.ServerFault(f"{MISSING} ({fault})") from fault
+
+    @property
+    def installed(self) -> bool:
+        """Whether `install` came to its end."""
+        return (self.home / "installed").exists()
+
+    @property
+    def port(self) -> int:
+        return int((self.home / "port").read_text())
+
+    @property
+    def pid(self) -> int:
+        return int((self.home / "pid").read_text())
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    def url(self) -> str:
+        """What clients call `bootstrap.servers`."""
+        return f"127.0.0.1:{self.port}"
+
+    def install(self) -> None:
+        """Make an empty data directory."""
+        port, controller = process.free_port(), process.free_port()
+        (self.home / "port").write_text(str(port))
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": self.home / "data",
+            "auto.create.topics.enable": "false",
+            # One broker can hold one replica.
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            # So that what retention takes is gone within a test's patience.
+            "log.retention.check.interval.ms": 500,
+            "log.segment.delete.delay.ms": 0,
+        }
+        file = self.home / "server.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        process.finish(
+            [*self._java(), "kafka.tools.StorageTool", "format", f"--cluster-id={identity}", "-c", str(file)],
+            self.user,
+            self.home,
+        )
+        (self.home / "installed").touch()
+
+    def _java(self) -> list[str]:
+        home = os.environ.get("JAVA_HOME")
+        java = f"{home}/bin/java" if home else "java"
+        quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms256m", "-Xmx512m")
+        return [java, *quick, "-cp", f"{jars()}/*"]
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        if pid := process.running(self.home):
+            raise process.ServerFault(f"the broker of {self.home} runs already, as process {pid}")
+        command = [*self._java(), "kafka.Kafka", str(self.home / "server.properties")]
+        pid = process.launch(command, self.user, self.home, self.log_file)
+        process.await_answer(self.answers, pid, self.log_file)
+
+    def answers(self) -> bool:
+        """Whether the broker tells its topics."""
+        try:
+            return bool(self.admin().list_topics(timeout=1.0).brokers)
+        except KafkaException:
+            return False
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.url(), "log_level": 0})
+
+    def create_topic(self, name: str, *, partitions: int = 1, **config: str) -> str:
+        """A new empty topic; options by Kafka's names, with _ for the dot."""
+        options = {option.replace("_", "."): value for option, value in config.items()}
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=options)
+        admin = self.admin()  # Its answers end with it.
+        admin.create_topics([topic])[name].result(ANSWER_SECONDS)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        admin = self.admin()
+        admin.delete_topics([name])[name].result(ANSWER_SECONDS)
+
+    def stop(self) -> None:
+        """Stop as a restart of the service would."""
+        if pid := process.running(self.home):
+            process.stop(pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        if pid := process.running(self.home):
+            process.kill(pid)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        """Stop, and remove everything; a directory that holds no broker of ours stays."""
+        self.stop()
+        if (self.home / "port").exists():
+            shutil.rmtree(self.home, ignore_errors=True)

@@ -1,0 +1,114 @@
+"""Jars by their Maven coordinates, with what they need, into a directory: by Maven, or by Spark's own resolver."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+FETCH_SECONDS = 900
+
+# Spark's own descriptors ask a mirror first that many networks do not reach; declared here, it is not asked.
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>headrace</groupId><artifactId>connectors</artifactId><version>1</version><packaging>pom</packaging>
+  <repositories>
+    <repository>
+      <id>gcs-maven-central-mirror</id><url>file:///nowhere</url>
+      <releases><enabled>false</enabled></releases><snapshots><enabled>false</enabled></snapshots>
+    </repository>
+  </repositories>
+  <dependencies>{dependencies}</dependencies>
+</project>
+"""
+
+
+class FetchFault(Exception):
+    """Jars could not be fetched; the message is one sentence."""
+
+
+def fetch(
+    coordinates: Sequence[str], directory: Path, *, for_spark: bool = True, transitive: bool = True
+) -> list[Path]:
+    """Bring the jars of `coordinates` (group:artifact:version), `transitive` ones too, into `directory`.
+
+    Maven does it where there is one, with its settings; else Ivy, which Spark brings along, and which takes all that
+    they need. `for_spark`: jars that Spark has itself are left out. Raises FetchFault.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="headrace-jars-") as scratch:
+        if shutil.which("mvn"):
+            _by_maven(coordinates, Path(scratch), transitive)
+        else:
+            _by_ivy(coordinates, Path(scratch))
+        sparks = (Path(str(files("pyspark"))) / "jars").glob("*.jar") if for_spark else ()
+        own = {_artifact(jar.name) for jar in sparks}
+        fetched = [jar for jar in sorted(Path(scratch).glob("*.jar")) if _artifact(jar.name) not in own]
+        return [Path(shutil.move(jar, directory / jar.name)) for jar in fetched]
+
+
+def _by_maven(coordinates: Sequence[str], directory: Path, transitive: bool) -> None:
+    names = ("groupId", "artifactId", "version")
+    alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    dependencies = "".join(
+        "<dependency>"
+        + "".join(f"<{name}>{escape(part)}</{name}>" for name, part in zip(names, each.split(":"), strict=True))
+        + ("" if transitive else alone)
+        + "</dependency>"
+        for each in coordinates
+    )
+    pom = directory / "pom.xml"
+    pom.write_text(_POM.format(dependencies=dependencies))
+    goal = f"{PLUGIN}:copy-dependencies"
+    command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), goal, "-DincludeScope=runtime"]
+    _finish([*command, f"-DoutputDirectory={directory}"])
+
+
+def _by_ivy(coordinates: Sequence[str], directory: Path) -> None:
+    # In a process of its own: the JVM that resolves knows no session, and ends with it.
+    _finish([sys.executable, "-m", "headrace.run.maven", str(directory), *coordinates])
+
+
+def _finish(command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        raise FetchFault(f"'{command[0]}' did not come to its end: {fault}") from fault
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if re.search(r"ERROR|rror:|not found", line)]
+        sentence = re.sub(r"^\[ERROR\]\s*|->.*$", "", lines[0]).strip() if lines else f"it ended with {done.returncode}"
+        raise FetchFault(sentence[:300])
+
+
+def _artifact(jar: str) -> str:
+    """`kafka-clients` of `kafka-clients-3.9.0.jar`."""
+    return re.sub(r"-\d.*$", "", jar.removesuffix(".jar"))
+
+
+def main(directory: str, coordinates: Sequence[str]) -> int:
+    """Let Spark's resolver fetch the jars. Source: org.apache.spark.util.DependencyUtils."""
+    from pyspark.java_gateway import launch_gateway
+
+    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    jvm = gateway.jvm
+    resolve = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies
+    none = getattr(jvm.scala, "None$").__getattr__("MODULE$")
+    found = resolve(True, "", ",".join(coordinates), "", f"{directory}/ivy", none)
+    for at in range(found.size()):
+        jar = Path(found.apply(at))
+        # Ivy's names begin with the group.
+        shutil.copy(jar, Path(directory) / jar.name.partition("_")[2])
+    gateway.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,115 @@
+"""Write the result into Kafka, each row as a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.errors import Finding, SinkFault
+from headrace.systems.kafka import client
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+COLUMNS = ("key", "value", "topic", "partition", "headers")
+_OWN = ("kafka.bootstrap.servers", "topic", "includeheaders")
+_REFUSED = ("kafka.key.serializer", "kafka.value.serializer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaSink:
+    """A message for each row, into `topic` or that which the row's own column `topic` names.
+
+    Source: Structured Streaming + Kafka integration guide, "Writing Data to Kafka". `value` says what the value is
+    made of: `raw` takes the result's columns as Spark wants them (value, and if they are there key, topic, partition,
+    headers), `json` makes an object of every column. With `json`, `key` names the columns of the message's key: one
+    is written as text, several as a JSON object. At least once: a batch that comes again is written again.
+    """
+
+    facts: ClassVar[SinkFacts] = SinkFacts(
+        modes=frozenset(OUTPUT_MODES),
+        transactional=False,
+        idempotent=False,
+        readable_back=False,
+        continuous=True,
+        real_time=True,
+    )
+    jvm: ClassVar[tuple[str, ...]] = ("kafka",)
+    bootstrap_servers: str
+    topic: str | None = None
+    value: Literal["raw", "json"] = "json"
+    key: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        if self.value == "raw" and self.key:
+            yield Problem(code="HR430", what="key has no meaning with value raw", fix="give the result a column key")
+        if self.value == "json" and self.topic is None:
+            yield Problem(code="HR430", what="no topic is named", fix="give topic, or value: raw and a column topic")
+        for name in self.options:
+            if name.lower() in _OWN:
+                what = f"options holds '{name}', which Headrace sets itself"
+                yield Problem(code="HR430", what=what, fix="give bootstrap_servers and topic as such")
+            if name.lower() in _REFUSED:
+                what = f"options holds '{name}', which Spark refuses"
+                yield Problem(code="HR430", what=what, fix="leave it out: rows are written as texts or bytes")
+
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        """Compare the result's columns with what Kafka takes, and ask the broker for the topic."""
+        if findings := list(self._misfits(frame)):
+            raise SinkFault(findings)
+        with client(frame.sparkSession, self.bootstrap_servers, self.options, SinkFault) as broker:
+            broker.require_topics(() if self.topic is None else (self.topic,))
+
+    def shape(self, frame: DataFrame) -> DataFrame:
+        """The rows as messages."""
+        from pyspark.sql import functions as F
+
+        if self.value == "raw":
+            return frame
+        value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")
+        if not self.key:
+            return frame.select(value)
+        if len(self.key) == 1:
+            return frame.select(F.col(f"`{self.key[0]}`").cast("string").alias("key"), value)
+        key = F.to_json(F.struct(*[F.col(f"`{name}`") for name in self.key]), {"ignoreNullFields": "false"})
+        return frame.select(key.alias("key"), value)
+
+    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+        options: dict[str, Any] = {**self.options, "kafka.bootstrap.servers": self.bootstrap_servers}
+        if self.topic is not None:
+            options["topic"] = self.topic
+        return writer.format("kafka").options(**options)
+
+    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+        what = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
+        fix = "write the same query into a database or files as well, and verify that"
+        raise SinkFault(Finding(code="HR402", what=what, fix=fix))
+
+    def _misfits(self, frame: DataFrame) -> Iterator[Finding]:
+        types = {name.lower(): type_ for name, type_ in frame.dtypes}
+        if self.value == "json":
+            for name in self.key:
+                if name.lower() not in types:
+                    fix = f"name columns of the result: {', '.join(frame.columns)}"
+                    yield Finding(code="HR431", what=f"the key's column '{name}' is not in the result", fix=fix)
+            return
+        if "value" not in types:
+            what = f"the result has no column 'value' but {', '.join(frame.columns)}"
+            yield Finding(code="HR431", what=what, fix="name one so, or set value to json")
+        if self.topic is None and "topic" not in types:
+            what = "no topic is named and the result has no column 'topic'"
+            yield Finding(code="HR431", what=what, fix="give the sink a topic or the result that column")
+        wanted = {"key": ("string", "binary"), "value": ("string", "binary"), "topic": ("string",)}
+        for name, kinds in {**wanted, "partition": ("int",)}.items():
+            if name in types and types[name] not in kinds:
+                what = f"the result's column '{name}' is {types[name]} and Kafka takes {' or '.join(kinds)}"
+                yield Finding(code="HR431", what=what, fix=f"cast it: CAST({name} AS {kinds[0].upper()})")
+        for name in frame.columns:
+            if name.lower() not in COLUMNS:
+                what = f"the result's column '{name}' would be left out of the message"
+                fix = f"leave it out of the query, or set value to json; a message has {', '.join(COLUMNS)}"
+                yield Finding(code="HR431", what=what, fix=fix)

@@ -1,0 +1,144 @@
+"""The options of the Kafka source: what is wrong with them, and what Spark calls them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from headrace.contract import Problem
+
+if TYPE_CHECKING:
+    from headrace.sources.kafka import Kafka
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+# What Headrace sets itself, so that a checkpoint and a prefix mean what they say.
+_OWN = {
+    "subscribe": "subscribe",
+    "subscribepattern": "subscribe_pattern",
+    "assign": "assign",
+    "startingoffsets": "starting_offsets",
+    "startingtimestamp": "starting_timestamp",
+    "endingoffsets": "",
+    "endingtimestamp": "",
+    "maxoffsetspertrigger": "max_offsets_per_trigger",
+    "minoffsetspertrigger": "min_offsets_per_trigger",
+    "maxtriggerdelay": "max_trigger_delay",
+    "minpartitions": "min_partitions",
+    "failondataloss": "fail_on_data_loss",
+    "includeheaders": "include_headers",
+    "kafka.bootstrap.servers": "bootstrap_servers",
+}
+# Spark sets these itself and refuses them. Source: Kafka integration guide, "Kafka Specific Configurations".
+_REFUSED = ("kafka.group.id", "kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.interceptor.classes")
+_REFUSED_ENDS = (".key.deserializer", ".value.deserializer")
+
+
+def problems(source: Kafka) -> Iterator[Problem]:
+    """Every fault of the options."""
+    named = [name for name in ("subscribe", "subscribe_pattern", "assign") if getattr(source, name) is not None]
+    if len(named) != 1:
+        what = f"{' and '.join(named)} are both given" if named else "no topic is named"
+        yield Problem(code="HR330", what=what, fix="give one of subscribe, subscribe_pattern and assign")
+    yield from _values(source)
+    yield from _offsets(source)
+    for name in ("max_offsets_per_trigger", "min_offsets_per_trigger", "min_partitions"):
+        value = getattr(source, name)
+        if isinstance(value, int) and value <= 0:
+            yield Problem(code="HR330", what=f"{name} is {value}", fix=f"give {name} a number above 0")
+    for name in source.options:
+        own = _OWN.get(name.lower())
+        if own is not None:
+            fix = f"give it as {own}" if own else "leave it out: a stream has no end"
+            yield Problem(code="HR330", what=f"options holds '{name}', which Headrace sets itself", fix=fix)
+        elif name.lower() in _REFUSED or name.lower().endswith(_REFUSED_ENDS):
+            yield Problem(code="HR330", what=f"options holds '{name}', which Spark refuses", fix="leave it out")
+    if not source.fail_on_data_loss:
+        yield Problem(
+            code="HR337",
+            what="fail_on_data_loss is false: messages that go before they are read are missed without a word",
+            fix="leave it true, unless the result may miss rows",
+            severity="warning",
+        )
+
+
+def _values(source: Kafka) -> Iterator[Problem]:
+    if source.value in ("json", "avro") and source.schema is None:
+        example = "schema='id BIGINT, time TIMESTAMP'" if source.value == "json" else "schema='event.avsc'"
+        yield Problem(code="HR330", what=f"value is {source.value} and there is no schema", fix=f"give {example}")
+    if source.value in ("raw", "text") and source.schema is not None:
+        yield Problem(code="HR330", what=f"a schema has no meaning with value {source.value}", fix="leave it out")
+    if source.value == "raw" and source.keep:
+        yield Problem(
+            code="HR330", what="keep has no meaning with value raw", fix="leave it out: all columns are there"
+        )
+    if source.value in ("raw", "text") and source.on_bad_row == "quarantine":
+        yield Problem(code="HR330", what=f"with value {source.value} every message fits", fix="leave on_bad_row out")
+    known = COLUMNS if source.include_headers else COLUMNS[:-1]
+    for name in source.keep:
+        if name not in known:
+            yield Problem(code="HR330", what=f"keep names '{name}'", fix=f"the columns are {', '.join(known)}")
+
+
+def _offsets(source: Kafka) -> Iterator[Problem]:
+    given = source.starting_offsets
+    if isinstance(given, str) and given not in ("latest", "earliest"):
+        fix = "write earliest, latest, or {topic: {partition: offset}}"
+        yield Problem(code="HR330", what=f"starting_offsets is '{given}'", fix=fix)
+    if source.subscribe_pattern is not None:
+        try:
+            re.compile(source.subscribe_pattern)
+        except re.error as fault:
+            yield Problem(code="HR330", what=f"subscribe_pattern is no pattern: {fault}", fix="correct it")
+
+
+def topics(source: Kafka) -> tuple[str, ...]:
+    """The topics that are named; none for a pattern."""
+    if source.subscribe is not None:
+        given = source.subscribe.split(",") if isinstance(source.subscribe, str) else source.subscribe
+        return tuple(name.strip() for name in given)
+    return tuple(source.assign or ())
+
+
+def reader_options(source: Kafka) -> dict[str, str]:
+    """What a batch and a stream have in common."""
+    return {
+        **source.options,
+        "kafka.bootstrap.servers": source.bootstrap_servers,
+        "includeHeaders": str(source.include_headers).lower(),
+        "failOnDataLoss": str(source.fail_on_data_loss).lower(),
+    }
+
+
+def stream_options(source: Kafka) -> dict[str, str]:
+    """The options of Spark's streaming source."""
+    found = {**reader_options(source), **_which(source)}
+    if isinstance(source.starting_offsets, str):
+        found["startingOffsets"] = source.starting_offsets
+    else:
+        found["startingOffsets"] = json.dumps(
+            {topic: {str(at): offset for at, offset in rest.items()} for topic, rest in source.starting_offsets.items()}
+        )
+    if source.starting_timestamp is not None:
+        found["startingTimestamp"] = str(source.starting_timestamp)
+    limit = source.max_offsets_per_trigger
+    if limit != "unlimited":
+        from headrace.sources.kafka import DEFAULT_MAX_OFFSETS
+
+        found["maxOffsetsPerTrigger"] = str(DEFAULT_MAX_OFFSETS if limit is None else limit)
+    if source.min_offsets_per_trigger is not None:
+        found["minOffsetsPerTrigger"] = str(source.min_offsets_per_trigger)
+    if source.max_trigger_delay is not None:
+        found["maxTriggerDelay"] = source.max_trigger_delay
+    if source.min_partitions is not None:
+        found["minPartitions"] = str(source.min_partitions)
+    return found
+
+
+def _which(source: Kafka) -> dict[str, str]:
+    if source.subscribe is not None:
+        return {"subscribe": ",".join(topics(source))}
+    if source.subscribe_pattern is not None:
+        return {"subscribePattern": source.subscribe_pattern}
+    return {"assign": json.dumps({topic: list(numbers) for topic, numbers in (source.assign or {}).items()})}

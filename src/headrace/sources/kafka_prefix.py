@@ -1,0 +1,113 @@
+"""The messages of a committed prefix, as Spark's offsets tell them: partition by partition, batch by batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.contract import SourcePrefix
+from headrace.errors import Finding, SourceFault
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+Place: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Span:
+    """The offsets that a batch took of a partition: from `start` to before `end`."""
+
+    batch: int
+    start: int
+    end: int
+
+
+Ranges: TypeAlias = Mapping[Place, Sequence[Span]]
+
+
+def ranges(prefix: SourcePrefix) -> dict[Place, list[Span]]:
+    """What each batch took of each partition, in order; partitions of which nothing was taken are left out.
+
+    The first batch begins where the source's log says; a partition that came later, at its first message.
+    """
+    before = _parsed(prefix.log[0][0]) if prefix.log.get(0) else {}
+    found: dict[Place, list[Span]] = {}
+    for batch in prefix.batches:
+        if batch.end is None:
+            continue
+        start = before if batch.start is None else _parsed(batch.start)
+        for place, end in _parsed(batch.end).items():
+            first = start.get(place, before.get(place, 0))
+            if end > first:
+                found.setdefault(place, []).append(Span(batch.batch, first, end))
+    return found
+
+
+def require_kept(wanted: Ranges, earliest: Mapping[Place, int]) -> None:
+    """Raise SourceFault when messages of the prefix have gone."""
+    for (topic, partition), spans in wanted.items():
+        first = earliest.get((topic, partition))
+        if first is None or first > spans[0].start:
+            gone = "the topic is gone" if first is None else f"the first one there is {first}"
+            raise SourceFault(
+                Finding(
+                    code="HR334",
+                    what=f"messages of topic '{topic}', partition {partition}, were read from offset {spans[0].start} "
+                    f"on, and {gone}",
+                    fix="verify while the topic still keeps what was read, or let it keep messages longer",
+                )
+            )
+
+
+def partitions(wanted: Ranges) -> dict[str, list[int]]:
+    """The partitions of each topic."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(wanted):
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+def as_json(offsets: Mapping[Place, int]) -> str:
+    """Offsets as Spark writes them."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(found)
+
+
+def with_batch(frame: DataFrame, wanted: Ranges, column: str) -> DataFrame:
+    """`frame` with one more column, last: the batch that each message came in."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    ends = {place: ([span.end for span in spans], [span.batch for span in spans]) for place, spans in wanted.items()}
+
+    def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import numpy as np
+        import pyarrow as pa
+
+        for batch in batches:
+            topics, numbers = batch.column("topic").to_pylist(), batch.column("partition").to_pylist()
+            offsets = batch.column("offset").to_numpy()
+            found = np.zeros(batch.num_rows, dtype="int64")
+            for place in set(zip(topics, numbers, strict=True)):
+                mask = np.fromiter(
+                    ((topic, at) == place for topic, at in zip(topics, numbers, strict=True)), dtype=bool
+                )
+                limits, taken = ends[place]
+                found[mask] = np.array(taken)[np.searchsorted(np.array(limits), offsets[mask], side="right")]
+            yield pa.record_batch([*batch.columns, pa.array(found)], names=[*batch.schema.names, column])
+
+    schema = StructType([*frame.schema.fields, StructField(column, LongType())])
+    return frame.mapInArrow(number, schema)
+
+
+def _parsed(text: str) -> dict[Place, int]:
+    return {
+        (topic, int(partition)): int(offset)
+        for topic, rest in json.loads(text).items()
+        for partition, offset in rest.items()
+    }

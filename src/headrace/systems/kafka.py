@@ -1,0 +1,113 @@
+"""What is asked of a broker before start, by Kafka's own client, which Spark's connector brings along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import Finding, HeadraceError, nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ANSWER_MS = 8_000
+_PREFIX = "kafka."
+
+
+@dataclass(frozen=True)
+class Client:
+    """Kafka's AdminClient, with its servers for messages, and the error that it raises."""
+
+    admin: Any
+    jvm: Any
+    servers: str
+    error: type[HeadraceError]
+
+    def topics(self) -> set[str]:
+        """The names of all topics. Raises `error` when no broker answers."""
+        return set(self._answer(self.admin.listTopics().names()))
+
+    def require_topics(self, wanted: Iterable[str]) -> None:
+        """Raise `error` for topics that there are not, or when no broker answers."""
+        there = self.topics()
+        if missing := [name for name in wanted if name not in there]:
+            raise self.error(
+                [
+                    Finding(
+                        code="HR332",
+                        what=f"there is no topic '{name}' at {self.servers}",
+                        fix=f"create it, or correct its name ({nearest(name, there)})" if there else "create it",
+                    )
+                    for name in missing
+                ]
+            )
+
+    def partitions(self, topics: Iterable[str]) -> int:
+        """How many partitions `topics` have together."""
+        wanted = self.jvm.java.util.ArrayList()
+        for name in topics:
+            wanted.add(name)
+        found = self._answer(self.admin.describeTopics(wanted).allTopicNames())
+        return sum(found[name].partitions().size() for name in found)
+
+    def earliest(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The first offset that each of the (topic, partition) still has; a topic that is gone is left out."""
+        there = self.topics()
+        wanted = self.jvm.java.util.HashMap()
+        kept = [(topic, partition) for topic, partition in places if topic in there]
+        for topic, partition in kept:
+            at = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+            wanted.put(at, self.jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
+        answer = self._answer(self.admin.listOffsets(wanted).all())
+        return {(at.topic(), at.partition()): int(answer[at].offset()) for at in answer}
+
+    def _answer(self, future: Any) -> Any:
+        try:
+            return future.get()
+        except Exception as fault:
+            reason = _innermost(fault)
+            raise self.error(
+                Finding(
+                    code="HR331",
+                    what=f"the broker at {self.servers} does not answer: {reason}",
+                    fix="start it, or correct bootstrap_servers and the kafka.* options; then start again",
+                )
+            ) from None
+
+
+@contextmanager
+def client(
+    spark: SparkSession, servers: str, options: Mapping[str, str], error: type[HeadraceError]
+) -> Iterator[Client]:
+    """A client for the time of a few questions; `error` is raised when it finds something wrong."""
+    jvm: Any = spark._jvm
+    properties = jvm.java.util.Properties()
+    for name, value in options.items():
+        if name.lower().startswith(_PREFIX):
+            properties.put(name[len(_PREFIX) :], value)
+    properties.put("bootstrap.servers", servers)
+    for name in ("request.timeout.ms", "default.api.timeout.ms"):
+        properties.put(name, str(ANSWER_MS))
+    try:
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+    except Exception as fault:
+        reason = _innermost(fault)
+        what = f"no client for the broker at {servers} can be made: {reason}"
+        fix = "correct bootstrap_servers and the kafka.* options"
+        raise error(Finding(code="HR331", what=what, fix=fix)) from None
+    try:
+        yield Client(admin, jvm, servers, error)
+    finally:
+        admin.close(jvm.java.time.Duration.ofSeconds(0))
+
+
+def _innermost(fault: Exception) -> str:
+    """The last cause of a fault of the JVM, in its own words."""
+    cause: Any = getattr(fault, "java_exception", None)
+    if cause is None:
+        return str(fault)
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.getMessage()).partition("\n")[0]
