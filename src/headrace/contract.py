@@ -161,7 +161,11 @@ class RemoteSource(Source, Protocol):
 
 @runtime_checkable
 class ContinuousSource(Source, Protocol):
-    """A source whose facts say `continuous`."""
+    """A source whose facts say `continuous` or `real_time`."""
+
+    def unlimited(self) -> Source:
+        """The same source without a bound on the size of batches, of which there are none."""
+        ...
 
     def tasks(self, spark: SparkSession) -> int:
         """How many tasks read it all the time; each needs a core of its own."""

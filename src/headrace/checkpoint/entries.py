@@ -36,7 +36,8 @@ class OffsetEntry:
         version, lines = body(file, text, versions=OFFSET_VERSIONS)
         if not lines:
             raise broken(file, "it ends after its first line")
-        facts = _json_object(file, lines[0])
+        # Continuous processing leaves the line empty.
+        facts = {} if version == 1 and not lines[0] else _json_object(file, lines[0])
         offsets: dict[str, str | None] = {}
         for position, line in enumerate(lines[1:]):
             name, colon, offset = (str(position), ":", line) if version == 1 else line.partition(":")

@@ -18,12 +18,13 @@ from headrace.check.triggers import cores
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
-from headrace.contract import Boundary, RemoteSource, ShapingSink, SinkRun
+from headrace.contract import Boundary, ContinuousSource, RemoteSource, ShapingSink, SinkRun
 from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
-from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Trigger
+from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
-from headrace.run.frames import build
+from headrace.run.frames import Reader, build
 from headrace.run.manifest import enter
+from headrace.run.moving import move
 from headrace.run.settings import default_partitions
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def start(
                 source.connector.reach(spark)
         if findings := list(cores(project, query, spark)):
             raise CheckFailed(findings)
-        frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
+        frame = build(project, query.transform, spark, _reader(spark, trigger or query.trigger))
         facts = plan_facts(frame)
         notes = _checked(query, frame, facts)
         faults: list[HeadraceError] = []
@@ -102,6 +103,8 @@ def start(
         if reached is not None:
             sink_run = replace(sink_run, reached=reached)
         query.sink.prepare(frame, sink_run)
+        continuous = isinstance(trigger or query.trigger, Continuous)
+        move(Checkpoint(checkpoint_directory), facts.sources, continuous=continuous)
         _set_partitions(spark, Checkpoint(checkpoint_directory), project)
         if scratch is None:
             last = Checkpoint(checkpoint_directory).last_batch
@@ -125,6 +128,18 @@ def start(
         news=news,
         scratch=scratch,
     )
+
+
+def _reader(spark: SparkSession, trigger: Trigger) -> Reader:
+    """What gives each source's stream; without batches there is none that a rate limit could bound."""
+
+    def stream(source: Source) -> DataFrame:
+        connector = source.connector
+        if isinstance(trigger, (Continuous, RealTime)) and isinstance(connector, ContinuousSource):
+            connector = connector.unlimited()
+        return connector.stream(spark, source.name)
+
+    return stream
 
 
 def fingerprint(frame: DataFrame, query: Query) -> str:

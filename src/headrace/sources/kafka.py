@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix, bad_rows_metric
@@ -77,6 +77,9 @@ class Kafka:
         """Ask the broker for the topics."""
         with client(spark, self.bootstrap_servers, self.options, SourceFault) as broker:
             broker.require_topics(kafka_options.topics(self))
+
+    def unlimited(self) -> Kafka:
+        return replace(self, max_offsets_per_trigger="unlimited", min_offsets_per_trigger=None, max_trigger_delay=None)
 
     def tasks(self, spark: SparkSession) -> int:
         if self.assign is not None:

@@ -81,6 +81,9 @@ class Rate:
         value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
         return rows.select(timestamp, value, *batch)
 
+    def unlimited(self) -> Rate:
+        return self
+
     def tasks(self, spark: SparkSession) -> int:
         return self.num_partitions or int(spark.sparkContext.defaultParallelism)
 
