@@ -185,6 +185,7 @@ class SinkFacts:
     readable_back: `snapshot` works, so that `verify` can compare.
     durable: what was written outlives the process.
     continuous, real_time: the triggers of these names take it.
+    async_progress: progress is written beside the batches, not with each, so that some come again after a crash.
     """
 
     modes: frozenset[OutputMode]
@@ -194,6 +195,7 @@ class SinkFacts:
     durable: bool = True
     continuous: bool = False
     real_time: bool = False
+    async_progress: bool = False
 
 
 Boundary: TypeAlias = Literal["before-transaction", "inside-transaction", "after-transaction"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.check.plan import PlanFacts, analysed_plan
 from headrace.check.spark_errors import finding_of
+from headrace.check.triggers import async_progress
 from headrace.errors import Finding
 from headrace.model import Continuous, Query
 
@@ -25,6 +26,7 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Findi
         )
         return
     yield from _spark_refuses(query, frame)
+    yield from async_progress(query, bool(facts.stateful))
     yield from _named_twice(query, facts)
     yield from _unbounded(query, facts)
     yield from _indeterminate(query, facts)

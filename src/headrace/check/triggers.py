@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.contract import ContinuousSource
 from headrace.errors import Finding
-from headrace.model import Continuous, Once, Project, Query, RealTime
+from headrace.model import Continuous, Default, Every, Once, Project, Query, RealTime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +49,22 @@ def triggers(project: Project, query: Query) -> Iterator[Finding]:
                 fix="write real_time('5 seconds') or longer: rows do not wait for the end of a batch",
                 where=query.where,
             )
+
+
+def async_progress(query: Query, stateful: bool) -> Iterator[Finding]:
+    """What Spark refuses beside async progress tracking. Source: AsyncProgressTrackingMicroBatchExecution."""
+    if not query.sink.facts.async_progress:
+        return
+    why = f"has the trigger {query.trigger}" if not isinstance(query.trigger, (Default, Every)) else ""
+    if stateful:
+        why = "keeps state"
+    if why:
+        yield Finding(
+            code="HR266",
+            what=f"query '{query.name}' has async_progress, and it {why}",
+            fix="leave async_progress out: it is for queries without state that make batch after batch",
+            where=query.where,
+        )
 
 
 def _connectors(project: Project, query: Query, word: str) -> Iterator[Finding]:

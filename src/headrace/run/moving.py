@@ -1,7 +1,7 @@
-"""A checkpoint handed from batches to continuous processing, or back: the two write the same offsets in other forms.
+"""A checkpoint handed from one way of execution to another: batches, continuous processing, async progress tracking.
 
 Source: MicroBatchExecution (OffsetMap) and ContinuousExecution (OffsetSeq) of Spark 4.2, each of which cannot read the
-other's.
+other's offsets; and the guide's "Asynchronous Progress Tracking", whose gaps batches alone do not start over.
 """
 
 from __future__ import annotations
@@ -33,6 +33,22 @@ def move(checkpoint: Checkpoint, names: Sequence[str], *, continuous: bool) -> N
             _remove(file)
         elif number >= last - 1 and (entry := checkpoint.offset(number)) is not None:
             _write(file, _as_continuous(entry, names) if continuous else _as_batch(entry, names))
+
+
+def settle(checkpoint: Checkpoint) -> None:
+    """Close the gap that async progress tracking leaves before the newest batch, for a start without it.
+
+    The batch before the newest one then ends where the last batch ended that is known to be done; so what came after
+    that comes again. It is what the guide's procedure leads to, without two more batches.
+    """
+    files = numbered(checkpoint.root / "offsets")
+    newest, committed = max(files, default=None), checkpoint.last_committed
+    if not newest or committed is None or newest - 1 in files:
+        return
+    done = [number for number in files if number <= committed and (number < newest or newest == committed)]
+    if done:
+        text = files[max(done)].read_text(encoding="utf-8")
+        _write(files[newest].with_name(str(newest - 1)), text)
 
 
 def _is_continuous(file: Path) -> bool:

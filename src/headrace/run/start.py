@@ -24,7 +24,7 @@ from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.frames import Reader, build
 from headrace.run.manifest import enter
-from headrace.run.moving import move
+from headrace.run.moving import move, settle
 from headrace.run.settings import default_partitions
 
 if TYPE_CHECKING:
@@ -105,6 +105,8 @@ def start(
         query.sink.prepare(frame, sink_run)
         continuous = isinstance(trigger or query.trigger, Continuous)
         move(Checkpoint(checkpoint_directory), facts.sources, continuous=continuous)
+        if not continuous and not query.sink.facts.async_progress:
+            settle(Checkpoint(checkpoint_directory))
         _set_partitions(spark, Checkpoint(checkpoint_directory), project)
         if scratch is None:
             last = Checkpoint(checkpoint_directory).last_batch

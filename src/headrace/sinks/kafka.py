@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -27,28 +28,39 @@ class KafkaSink:
     made of: `raw` takes the result's columns as Spark wants them (value, and if they are there key, topic, partition,
     headers), `json` makes an object of every column. With `json`, `key` names the columns of the message's key: one
     is written as text, several as a JSON object. At least once: a batch that comes again is written again.
+
+    async_progress: how often progress is written, at the side of the batches, for a stateless query that must be
+        quick: batches do not wait for it, and after a crash those of this length of time come again.
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset(OUTPUT_MODES),
-        transactional=False,
-        idempotent=False,
-        readable_back=False,
-        continuous=True,
-        real_time=True,
-    )
     jvm: ClassVar[tuple[str, ...]] = ("kafka",)
     bootstrap_servers: str
     topic: str | None = None
     value: Literal["raw", "json"] = "json"
     key: tuple[str, ...] = ()
+    async_progress: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def facts(self) -> SinkFacts:
+        return SinkFacts(
+            modes=frozenset(OUTPUT_MODES),
+            transactional=False,
+            idempotent=False,
+            readable_back=False,
+            continuous=self.async_progress is None,
+            real_time=self.async_progress is None,
+            async_progress=self.async_progress is not None,
+        )
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
         if self.value == "raw" and self.key:
             yield Problem(code="HR430", what="key has no meaning with value raw", fix="give the result a column key")
         if self.value == "json" and self.topic is None:
             yield Problem(code="HR430", what="no topic is named", fix="give topic, or value: raw and a column topic")
+        if self.async_progress is not None and _milliseconds(self.async_progress) is None:
+            what = f"async_progress '{self.async_progress}' is no length of time"
+            yield Problem(code="HR430", what=what, fix="write a number and its unit, as in 500ms or 1s")
         for name in self.options:
             if name.lower() in _OWN:
                 what = f"options holds '{name}', which Headrace sets itself"
@@ -82,6 +94,9 @@ class KafkaSink:
         options: dict[str, Any] = {**self.options, "kafka.bootstrap.servers": self.bootstrap_servers}
         if self.topic is not None:
             options["topic"] = self.topic
+        if self.async_progress is not None:
+            options["asyncProgressTrackingEnabled"] = "true"
+            options["asyncProgressTrackingCheckpointIntervalMs"] = str(_milliseconds(self.async_progress))
         return writer.format("kafka").options(**options)
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
@@ -113,3 +128,12 @@ class KafkaSink:
                 what = f"the result's column '{name}' would be left out of the message"
                 fix = f"leave it out of the query, or set value to json; a message has {', '.join(COLUMNS)}"
                 yield Finding(code="HR431", what=what, fix=fix)
+
+
+def _milliseconds(text: str) -> int | None:
+    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|seconds?|milliseconds?|min|minutes?)\s*", text)
+    if match is None:
+        return None
+    units = {"ms": 1, "mi": 60_000, "s": 1000, "se": 1000}
+    unit = match.group(2)
+    return int(match.group(1)) * (1 if unit.startswith("milli") else units[unit[:2]])
