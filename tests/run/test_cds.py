@@ -13,6 +13,7 @@ import pytest
 
 from headrace.run import cds
 from headrace.run.java import Java, require_java
+from tests.servers import unavailable
 
 MAKE = """
 import sys
@@ -196,7 +197,7 @@ def test_a_real_jvm_maps_the_archive_that_the_installation_made() -> None:
     java = require_java()
     archive = cds.archive_for(java)
     if archive is None:
-        pytest.skip("there is no class archive; make one: python -m headrace.run.cds")
+        unavailable("there is no class archive; make one: python -m headrace.run.cds")
     script = (
         "import sys; from pyspark.sql import SparkSession as S; "
         "s = S.builder.master('local[1]').config('spark.ui.enabled', 'false')"
