@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from headrace.check.policy import declared_policy
 from headrace.contract import Problem
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Once, Project, Query, Source, SqlTransform, Table, View
@@ -21,6 +22,7 @@ def structure(project: Project) -> Iterator[Finding]:
     yield from _streams(project)
     yield from _connectors(project)
     yield from _watermarks(project)
+    yield from declared_policy(project)
     yield from _same_places(project)
     yield from _unused(project)
 
