@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from headrace.check.aggregated import CONDITIONS, aggregated
 from headrace.check.plan import PlanFacts, analysed_plan
 from headrace.check.spark_errors import finding_of
 from headrace.check.triggers import async_progress
@@ -13,6 +14,8 @@ from headrace.model import Continuous, Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+NO_WATERMARK = "streaming aggregations without watermark"
 
 
 def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
@@ -25,7 +28,11 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Findi
             where=query.where,
         )
         return
-    yield from _spark_refuses(query, frame)
+    told = tuple(aggregated(query, frame))
+    explained = any(finding.severity == "error" and finding.code in CONDITIONS for finding in told)
+    # Of a condition that is not met Spark says only that there is no watermark.
+    yield from (each for each in _spark_refuses(query, frame) if not (explained and NO_WATERMARK in each.what))
+    yield from told
     yield from async_progress(query, bool(facts.stateful))
     yield from _named_twice(query, facts)
     yield from _unbounded(query, facts)
@@ -59,9 +66,7 @@ def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:
 
 def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
     for operator in facts.stateful:
-        if operator.bounded or (operator.kind == "aggregation" and not operator.by):
-            continue
-        if query.mode == "complete" and operator.kind == "aggregation":
+        if operator.bounded or operator.kind == "aggregation":
             continue
         by = f" by {', '.join(operator.by)}" if operator.by else ""
         yield Finding(
@@ -69,7 +74,7 @@ def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
             what=f"query '{query.name}' keeps the state of its {operator.kind}{by} for ever",
             fix="give the source a watermark and use its column, or a window of it, in the operation",
             where=query.where,
-            severity="note" if operator.kind == "aggregation" else "warning",
+            severity="warning",
         )
 
 

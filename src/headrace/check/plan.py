@@ -27,11 +27,13 @@ class PlanFacts:
     """What the checks ask of a plan.
 
     sources: the names of the sources in the plan's order, which is that of Spark's progress.
+    watermarks: how many watermarks are put on.
     indeterminate: the expressions that may answer otherwise when asked again.
     """
 
     streaming: bool
     sources: tuple[str, ...] = ()
+    watermarks: int = 0
     stateful: tuple[StatefulOperator, ...]
     indeterminate: tuple[str, ...]
 
@@ -45,9 +47,11 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
     """Read the facts off the analysed plan of `frame`, without running anything."""
     plan = analysed_plan(frame)
     nodes = list(_walk(plan))
+    tree = str(plan.treeString())
     return PlanFacts(
         streaming=bool(plan.isStreaming()),
-        sources=tuple(re.findall(r'StreamingRelation.*\bname="(\w+)"', plan.treeString())),
+        sources=tuple(re.findall(r'StreamingRelation.*\bname="(\w+)"', tree)),
+        watermarks=len(re.findall(r"^[\s:+~-]*EventTimeWatermark ", tree, re.MULTILINE)),
         stateful=tuple(operator for node in nodes for operator in _stateful(node)),
         indeterminate=tuple(dict.fromkeys(text for node in nodes for text in _indeterminate(node))),
     )
@@ -77,7 +81,7 @@ def _stateful(node: Any) -> Iterator[StatefulOperator]:
     if kind == "Aggregate":
         groups = list(sequence(node.groupingExpressions()))
         yield StatefulOperator(
-            kind="aggregation", by=tuple(_name(each) for each in groups), bounded=any(map(_has_watermark, groups))
+            kind="aggregation", by=tuple(_name(each) for each in groups), bounded=any(map(has_event_time, groups))
         )
     elif kind == "Deduplicate":
         keys = list(sequence(node.keys()))
@@ -98,6 +102,11 @@ def _stateful(node: Any) -> Iterator[StatefulOperator]:
         yield StatefulOperator(kind="join of two streams", by=(), bounded=bounded)
     elif "GroupsWithState" in kind or "TransformWithState" in kind or kind == "FlatMapGroupsInPandasWithState":
         yield StatefulOperator(kind="arbitrary state", by=(), bounded=True)
+
+
+def has_event_time(key: Any) -> bool:
+    """Whether a key is itself an event-time column or a window of one: Spark looks into no expression."""
+    return key.nodeName() == "AttributeReference" and bool(key.metadata().contains(WATERMARK_KEY))
 
 
 def _has_watermark(expression: Any) -> bool:

@@ -27,6 +27,16 @@ REFUSALS = (
     ),
     Refusal(
         "HR221",
+        r"dropDuplicatesWithinWatermark .*without watermark",
+        "give the source a watermark, or use dropDuplicates, which remembers every key",
+    ),
+    Refusal(
+        "HR226",
+        r"session window streaming aggregations",
+        "use the mode append, or complete: in update mode a session that grows would leave its old row behind",
+    ),
+    Refusal(
+        "HR221",
         r"aggregations? without watermark|STREAMING_OUTPUT_MODE.*[Aa]ppend|append.*streaming aggregations",
         "give the source a watermark and group by its column or a window of it, or use the mode update or complete",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from headrace.check.policy import declared_policy
 from headrace.check.triggers import triggers
 from headrace.contract import Problem
 from headrace.errors import Finding, Where, nearest
@@ -24,6 +25,7 @@ def structure(project: Project) -> Iterator[Finding]:
     for query in project.queries.values():
         yield from triggers(project, query)
     yield from _watermarks(project)
+    yield from declared_policy(project)
     yield from _same_places(project)
     yield from _unused(project)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.check.analysed import analysed
 from headrace.check.plan import PlanFacts, analysed_plan, plan_facts
+from headrace.check.policy import POLICY, kept_policy
 from headrace.check.triggers import cores
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
@@ -89,6 +90,7 @@ def start(
         frame = build(project, query.transform, spark, _reader(spark, trigger or query.trigger))
         facts = plan_facts(frame)
         notes = _checked(query, frame, facts)
+        _set_policy(spark, Checkpoint(checkpoint_directory), project, query, facts)
         faults: list[HeadraceError] = []
         news: SimpleQueue[Finding] = SimpleQueue()
         sink_run = SinkRun(
@@ -182,6 +184,19 @@ def _set_partitions(spark: SparkSession, checkpoint: Checkpoint, project: Projec
     chosen = project.target.spark.get("spark.sql.shuffle.partitions", str(default_partitions()))
     kept = checkpoint.state_partitions()
     spark.conf.set("spark.sql.shuffle.partitions", str(kept) if kept else chosen)
+
+
+def _set_policy(spark: SparkSession, checkpoint: Checkpoint, project: Project, query: Query, facts: PlanFacts) -> None:
+    """Let the project choose the policy for several watermarks; raise CheckpointFault if the checkpoint has another."""
+    declared = project.target.spark.get(POLICY)
+    if declared is not None:
+        spark.conf.set(POLICY, declared)
+    last = checkpoint.last_batch if facts.watermarks > 1 else None
+    entry = None if last is None else checkpoint.offset(last)
+    if entry is not None:
+        errors = list(kept_policy(query, entry.conf, str(spark.conf.get(POLICY))))
+        if errors:
+            raise CheckpointFault(errors)
 
 
 def _make_home(layout: QueryLayout) -> None:
