@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.check.plan import PlanFacts, analysed_plan
+from headrace.check.event_times import event_times
+from headrace.check.join_plan import stream_joins
+from headrace.check.joins import joins
+from headrace.check.plan import PlanFacts, analysed_plan, optimised_plan
 from headrace.check.spark_errors import finding_of
+from headrace.check.unsupported import unsupported
 from headrace.errors import Finding
 from headrace.model import Query
 
@@ -24,7 +28,12 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Findi
             where=query.where,
         )
         return
-    yield from _spark_refuses(query, frame)
+    refused = tuple(unsupported(query, frame)) or tuple(_spark_refuses(query, frame))
+    yield from refused
+    if not refused and (facts.stateful or len(facts.sources) > 1):
+        plan = optimised_plan(frame)
+        yield from event_times(query, plan)
+        yield from joins(query, stream_joins(frame.sparkSession, plan), policy=_policy(frame))
     yield from _named_twice(query, facts)
     yield from _unbounded(query, facts)
     yield from _indeterminate(query, facts)
@@ -41,6 +50,10 @@ def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
         checker.checkForStreaming(analysed_plan(frame), output_mode)
     except Exception as fault:
         yield finding_of(fault, where=query.where, subject=f"query '{query.name}'")
+
+
+def _policy(frame: DataFrame) -> str:
+    return str(frame.sparkSession.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")).lower()
 
 
 def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:

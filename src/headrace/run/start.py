@@ -45,6 +45,7 @@ class Running:
     sink_run: SinkRun
     handle: StreamingQuery
     source_names: tuple[str, ...]
+    watermarked: tuple[str, ...]
     notes: tuple[Finding, ...]
     faults: list[HeadraceError]
     news: SimpleQueue[Finding]
@@ -112,6 +113,7 @@ def start(
         sink_run=sink_run,
         handle=handle,
         source_names=facts.sources,
+        watermarked=facts.watermarked,
         notes=notes,
         faults=faults,
         news=news,
