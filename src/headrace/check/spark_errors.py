@@ -97,6 +97,17 @@ REFUSALS = (
         "read the batch input as a stream of files or a table, or join it",
     ),
     Refusal(
+        "HR220",
+        r"State in \w+ mode is not supported with \w+ output mode",
+        "give the query the mode of its operator with state, or the operator that of the query",
+    ),
+    Refusal(
+        "HR220",
+        r"State in \w+ mode is not supported (with|after) aggregation",
+        "give the operator with state the mode append and aggregate after it, or write its rows to a table of its own and "
+        "aggregate them in a second query",
+    ),
+    Refusal(
         "HR213",
         r"must be executed with writeStream|CALL_ON_STREAMING_DATASET_UNSUPPORTED|STREAMING_DATASET",
         ANY,
