@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pytest
 
 from headrace.contract import Backlog
-from headrace.progress import BatchRecord, health
+from headrace.progress import BatchRecord, SourceProgress, health
 
 pytestmark = pytest.mark.plain
 
@@ -26,6 +26,14 @@ def growing(*sizes: int) -> list[BatchRecord]:
 
 def waiting(*counts: int) -> list[BatchRecord]:
     return [record for count in counts for record in batches(1, backlog=Backlog(count=count, unit="files"))]
+
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)
+
+
+def fed(count: int = 5, *, first: datetime | None = NOON, **rows: int) -> list[BatchRecord]:
+    sources = tuple(SourceProgress(name=name, rows=each, start=None, end=None) for name, each in rows.items())
+    return [*batches(1, watermark=first), *batches(count - 1, watermark=NOON, sources=sources)]
 
 
 def codes(records: list[BatchRecord]) -> list[str]:
@@ -68,3 +76,29 @@ def test_health(records: list[BatchRecord], expected: list[str]) -> None:
 
 def test_early_slow_batches_are_forgiven() -> None:
     assert codes(batches(3, duration_ms=60_000) + batches(5)) == []
+
+
+@pytest.mark.capability("JOIN-STST-08")
+@pytest.mark.parametrize(
+    ("records", "watermarked", "what"),
+    [
+        pytest.param(
+            fed(clicks=0, shown=2),
+            ("shown", "clicks"),
+            "stands at 2024-01-01 12:00:00 UTC, held back by 'clicks': no row",
+            id="one idle",
+        ),
+        pytest.param(fed(a=0, b=0, c=3), ("a", "b", "c"), "by 'a' and 'b': no row came from there", id="two idle"),
+        pytest.param(fed(clicks=1, shown=2), ("shown", "clicks"), None, id="both give"),
+        pytest.param(fed(clicks=0, shown=0), ("shown", "clicks"), None, id="none gives"),
+        pytest.param(fed(clicks=0, shown=2), ("shown",), None, id="the idle one has no watermark"),
+        pytest.param(fed(clicks=0, shown=2), (), None, id="no watermark at all"),
+        pytest.param(fed(first=None, clicks=0, shown=2), ("shown", "clicks"), None, id="the watermark moves"),
+        pytest.param(fed(4, clicks=0, shown=2), ("shown", "clicks"), None, id="too few to judge"),
+    ],
+)
+def test_an_idle_input_is_named_when_the_watermark_stands(
+    records: list[BatchRecord], watermarked: tuple[str, ...], what: str | None
+) -> None:
+    found = [finding for finding in health(records, watermarked=watermarked) if finding.code == "HR684"]
+    assert [what is not None and what in finding.what for finding in found] == ([True] if what else [])

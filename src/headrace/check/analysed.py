@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.check.aggregated import CONDITIONS, aggregated
-from headrace.check.plan import PlanFacts, analysed_plan
+from headrace.check.event_times import event_times
+from headrace.check.join_plan import stream_joins
+from headrace.check.joins import joins
+from headrace.check.plan import PlanFacts, analysed_plan, optimised_plan
 from headrace.check.spark_errors import finding_of
 from headrace.check.triggers import async_progress
+from headrace.check.unsupported import unsupported
 from headrace.errors import Finding
 from headrace.model import Continuous, Query
 
@@ -31,9 +35,16 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Findi
     told = tuple(aggregated(query, frame))
     explained = any(finding.severity == "error" and finding.code in CONDITIONS for finding in told)
     # Of a condition that is not met Spark says only that there is no watermark.
-    yield from (each for each in _spark_refuses(query, frame) if not (explained and NO_WATERMARK in each.what))
+    refused = tuple(unsupported(query, frame)) or tuple(
+        each for each in _spark_refuses(query, frame) if not (explained and NO_WATERMARK in each.what)
+    )
+    yield from refused
     yield from told
     yield from async_progress(query, bool(facts.stateful))
+    if not refused and (facts.stateful or len(facts.sources) > 1):
+        plan = optimised_plan(frame)
+        yield from event_times(query, plan)
+        yield from joins(query, stream_joins(frame.sparkSession, plan), policy=_policy(frame))
     yield from _named_twice(query, facts)
     yield from _unbounded(query, facts)
     yield from _indeterminate(query, facts)
@@ -51,6 +62,10 @@ def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
         check(analysed_plan(frame), output_mode)
     except Exception as fault:
         yield finding_of(fault, where=query.where, subject=f"query '{query.name}'")
+
+
+def _policy(frame: DataFrame) -> str:
+    return str(frame.sparkSession.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")).lower()
 
 
 def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,10 @@ WATERMARK_KEY = "spark.watermarkDelayMs"  # org.apache.spark.sql.catalyst.plans.
 
 @dataclass(frozen=True, kw_only=True)
 class StatefulOperator:
-    """One operator that keeps state. `by` are its keys as Spark writes them; `bounded`: a watermark lets state go."""
+    """One operator that keeps state, joins left out (`join_plan`).
+
+    `by` are its keys as Spark writes them; `bounded`: a watermark lets state go.
+    """
 
     kind: str
     by: tuple[str, ...]
@@ -28,12 +31,14 @@ class PlanFacts:
 
     sources: the names of the sources in the plan's order, which is that of Spark's progress.
     watermarks: how many watermarks are put on.
+    watermarked: the names of the sources that have a watermark.
     indeterminate: the expressions that may answer otherwise when asked again.
     """
 
     streaming: bool
     sources: tuple[str, ...] = ()
     watermarks: int = 0
+    watermarked: tuple[str, ...] = ()
     stateful: tuple[StatefulOperator, ...]
     indeterminate: tuple[str, ...]
 
@@ -46,14 +51,15 @@ class PlanFacts:
 def plan_facts(frame: DataFrame) -> PlanFacts:
     """Read the facts off the analysed plan of `frame`, without running anything."""
     plan = analysed_plan(frame)
-    nodes = list(_walk(plan))
-    tree = str(plan.treeString())
+    found = list(nodes(plan))
+    marks = [node for node in found if node.nodeName() == "EventTimeWatermark"]
     return PlanFacts(
         streaming=bool(plan.isStreaming()),
-        sources=tuple(re.findall(r'StreamingRelation.*\bname="(\w+)"', tree)),
-        watermarks=len(re.findall(r"^[\s:+~-]*EventTimeWatermark ", tree, re.MULTILINE)),
-        stateful=tuple(operator for node in nodes for operator in _stateful(node)),
-        indeterminate=tuple(dict.fromkeys(text for node in nodes for text in _indeterminate(node))),
+        sources=source_names(plan),
+        watermarks=len(marks),
+        watermarked=tuple(dict.fromkeys(name for mark in marks for name in source_names(mark))),
+        stateful=tuple(operator for node in found for operator in _stateful(node)),
+        indeterminate=tuple(dict.fromkeys(text for node in found for text in _indeterminate(node))),
     )
 
 
@@ -68,10 +74,31 @@ def sequence(scala: Any) -> Iterator[Any]:
         yield scala.apply(index)
 
 
-def _walk(node: Any) -> Iterator[Any]:
-    yield node
-    for child in sequence(node.children()):
-        yield from _walk(child)
+def nodes(plan: Any) -> Iterator[Any]:
+    """A plan's nodes, from the result downwards."""
+    yield plan
+    for child in sequence(plan.children()):
+        yield from nodes(child)
+
+
+def optimised_plan(frame: DataFrame) -> Any:
+    """The JVM's optimised logical plan of `frame`, in which a WHERE is part of a join and unread columns are gone."""
+    return frame.sparkSession._jsparkSession.sessionState().optimizer().execute(analysed_plan(frame))
+
+
+def joins_streams(node: Any) -> bool:
+    """Whether a node joins two streams."""
+    return bool(node.nodeName() == "Join" and node.left().isStreaming() and node.right().isStreaming())
+
+
+def marked(attributes: Iterable[Any]) -> list[Any]:
+    """Those of `attributes` that have a watermark."""
+    return [attribute for attribute in attributes if attribute.metadata().contains(WATERMARK_KEY)]
+
+
+def source_names(plan: Any) -> tuple[str, ...]:
+    """The names of the sources below a plan's node, in the plan's order."""
+    return tuple(re.findall(r'StreamingRelation.*\bname="(\w+)"', plan.treeString()))
 
 
 def _stateful(node: Any) -> Iterator[StatefulOperator]:
@@ -97,9 +124,6 @@ def _stateful(node: Any) -> Iterator[StatefulOperator]:
         yield StatefulOperator(
             kind="deduplication", by=tuple(_name(each) for each in sequence(node.keys())), bounded=True
         )
-    elif kind == "Join" and node.left().isStreaming() and node.right().isStreaming():
-        bounded = all(any(map(_has_watermark, sequence(side.output()))) for side in (node.left(), node.right()))
-        yield StatefulOperator(kind="join of two streams", by=(), bounded=bounded)
     elif "GroupsWithState" in kind or "TransformWithState" in kind or kind == "FlatMapGroupsInPandasWithState":
         yield StatefulOperator(kind="arbitrary state", by=(), bounded=True)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headrace.check.actions import ANY, INSTEAD, called
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where
 
 
@@ -16,6 +17,14 @@ class Refusal:
     code: str
     pattern: str
     fix: str
+
+
+class StreamCallError(Exception):
+    """A call in the user's function that has no meaning on a stream; it becomes a finding at the line of the call."""
+
+    def __init__(self, code: str, what: str, fix: str) -> None:
+        self.code, self.what, self.fix = code, what, fix
+        super().__init__(what)
 
 
 # The first that fits is taken. Words as in UnsupportedOperationChecker and error-conditions.json of Spark 4.2.
@@ -45,7 +54,9 @@ REFUSALS = (
         r"complete.*no streaming aggregations|STREAMING_OUTPUT_MODE.*[Cc]omplete",
         "use the mode append or update; complete needs an aggregation",
     ),
-    Refusal("HR223", r"[Ll]imits are not supported", "leave limit out, or take the first rows from the sink"),
+    Refusal(
+        "HR223", r"([Ll]imits are|Offset is) not supported", "leave limit out, or take the first rows from the sink"
+    ),
     Refusal(
         "HR224",
         r"[Ss]orting is not supported",
@@ -73,8 +84,21 @@ REFUSALS = (
     ),
     Refusal(
         "HR228",
-        r"(left|right|full|outer|semi|anti).*join.*(streaming|static).*not supported|Full outer joins",
-        "put the stream on the side that keeps its rows: the left of a left outer join, the right of a right outer one",
+        r"FullOuter joins? with.*static",
+        "use a left outer join with the stream on the left: which rows of a table have no match is never known while "
+        "the stream goes on",
+    ),
+    Refusal(
+        "HR228",
+        r"LeftAnti joins? with",
+        "put the stream on the left; of two streams take a left outer join with a time bound, and keep the rows whose "
+        "right side is NULL",
+    ),
+    Refusal(
+        "HR228",
+        r"(Left|Right)(Outer|Semi) join with.*static",
+        "put the stream on the side that keeps its rows: the left of a left outer or left semi join, the right of a "
+        "right outer one",
     ),
     Refusal(
         "HR229",
@@ -88,10 +112,20 @@ REFUSALS = (
         "read the batch input as a stream of files or a table, or join it",
     ),
     Refusal(
+        "HR220",
+        r"State in \w+ mode is not supported with \w+ output mode",
+        "give the query the mode of its operator with state, or the operator that of the query",
+    ),
+    Refusal(
+        "HR220",
+        r"State in \w+ mode is not supported (with|after) aggregation",
+        "give the operator with state the mode append and aggregate after it, or write its rows to a table of its own "
+        "and aggregate them in a second query",
+    ),
+    Refusal(
         "HR213",
         r"must be executed with writeStream|CALL_ON_STREAMING_DATASET_UNSUPPORTED|STREAMING_DATASET",
-        "return the DataFrame: inside a query nothing may be counted, shown or collected; "
-        "use groupBy().count(), the console sink or a foreach sink",
+        ANY,
     ),
     Refusal(
         "HR232",
@@ -132,6 +166,8 @@ def finding_of(fault: BaseException, *, where: Where = NOWHERE, subject: str = "
     """The finding of an exception that user code or Spark raised while a query was built or checked."""
     if isinstance(fault, HeadraceError):
         return fault.findings[0]
+    if isinstance(fault, StreamCallError):
+        return Finding(code=fault.code, what=f"{subject} {fault.what}", fix=fault.fix, where=where)
     condition, sentence = condition_of(fault), sentence_of(fault)
     if condition is None and not _from_spark(fault):
         return Finding(
@@ -142,6 +178,9 @@ def finding_of(fault: BaseException, *, where: Where = NOWHERE, subject: str = "
         )
     text = f"{condition or ''} {sentence}"
     refusal = next((each for each in REFUSALS if re.search(each.pattern, text, re.DOTALL)), UNNAMED)
+    if refusal.code == "HR213" and (method := called(fault)):
+        what = f"{subject} calls {method} on a stream, which has no end"
+        return Finding(code=refusal.code, what=what, fix=INSTEAD[method], where=where)
     return Finding(code=refusal.code, what=f"{subject}: {sentence}", fix=refusal.fix, where=where)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby, pairwise
 from operator import attrgetter
 
@@ -19,8 +19,11 @@ GROWTH = 1.5
 """State that grows with every batch, and by this factor over those looked at, is called out."""
 
 
-def health(records: Iterable[BatchRecord]) -> Iterator[Finding]:
-    """Findings about each query among `records`, which lie in the order of time."""
+def health(records: Iterable[BatchRecord], *, watermarked: Collection[str] = ()) -> Iterator[Finding]:
+    """Findings about each query among `records`, which lie in the order of time.
+
+    `watermarked`: the sources that have a watermark, of which the slowest decides; unknown to the records.
+    """
     by_query = sorted(records, key=attrgetter("query"))
     for query, own in groupby(by_query, key=attrgetter("query")):
         batches = list(own)
@@ -28,6 +31,7 @@ def health(records: Iterable[BatchRecord]) -> Iterator[Finding]:
         if len(busy) == ENOUGH:
             yield from _falling_behind(query, busy)
             yield from _piling_up(query, busy)
+            yield from _held_back(query, busy, watermarked)
         yield from _growing(query, batches[-2 * ENOUGH :])
         yield from _dropping(query, batches[-2 * ENOUGH :])
 
@@ -62,6 +66,35 @@ def _piling_up(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
             + _slowest(busy),
             severity="warning",
         )
+
+
+def _held_back(query: str, busy: list[BatchRecord], watermarked: Collection[str]) -> Iterator[Finding]:
+    """One watermarked input gives rows, another gives none, and the watermark, which is the least of both, stands."""
+    if len({record.watermark for record in busy}) > 1:
+        return
+    rows = dict.fromkeys(watermarked, 0)
+    for record in busy:
+        for source in record.sources:
+            if source.name in rows:
+                rows[source.name] += source.rows
+    idle = [name for name, count in rows.items() if count == 0]
+    if not idle or len(idle) == len(rows):
+        return
+    since = busy[0].watermark
+    stands = f"stands at {since:%Y-%m-%d %H:%M:%S} UTC" if since else "has not begun to move"
+    yield Finding(
+        code="HR684",
+        where=Where(file=f"query '{query}'"),
+        what=f"its watermark {stands}, held back by {_named(idle)}: no row came from there in {ENOUGH} batches, "
+        + " and ".join(f"{count:,} from '{name}'" for name, count in rows.items() if count),
+        fix=f"see why {_named(idle)} gives nothing; rows of outer joins without a match, and windows in append mode, "
+        "come out when it gives later events",
+        severity="warning",
+    )
+
+
+def _named(names: list[str]) -> str:
+    return " and ".join(f"'{name}'" for name in names)
 
 
 def _slowest(busy: list[BatchRecord]) -> str:

@@ -11,6 +11,7 @@ from headrace.check.spark_errors import finding_of
 from headrace.errors import CheckFailed, Finding, HeadraceError, Where, nearest
 from headrace.load import project_modules
 from headrace.model import Project, PythonTransform, Source, SqlTransform, Table, Transform, View
+from headrace.run.whole_rows import distinct_refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +97,8 @@ class _Builder:
         arguments: dict[str, object] = dict(inputs)
         if transform.wants_spark:
             arguments["spark"] = self.spark
-        result = transform.function(**arguments)
+        with distinct_refused():
+            result = transform.function(**arguments)
         if not isinstance(result, DataFrame):
             raise CheckFailed(
                 Finding(

@@ -48,6 +48,7 @@ class Running:
     sink_run: SinkRun
     handle: StreamingQuery
     source_names: tuple[str, ...]
+    watermarked: tuple[str, ...]
     notes: tuple[Finding, ...]
     faults: list[HeadraceError]
     news: SimpleQueue[Finding]
@@ -127,6 +128,7 @@ def start(
         sink_run=sink_run,
         handle=handle,
         source_names=facts.sources,
+        watermarked=facts.watermarked,
         notes=notes,
         faults=faults,
         news=news,

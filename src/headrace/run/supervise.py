@@ -264,7 +264,8 @@ class _Supervisor:
         watched.recent.append(record)
         if watched.ends:
             return
-        found = {finding.code: finding for finding in health(watched.recent)}
+        judged = health(watched.recent, watermarked=watched.running.watermarked)
+        found = {finding.code: finding for finding in judged}
         for code in sorted(found.keys() - watched.ills):
             self._note(found[code])
         watched.ills = frozenset(found)

@@ -1,0 +1,205 @@
+"""What a stream cannot do is refused before start, each with its code and a way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.check.actions import INSTEAD
+
+from .join_scenes import scene
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+COUNTS = "impressions.groupBy('i_ad').count()"
+HOURS = "impressions.groupBy(F.window('i_time', '1 hour')).count()"
+SQL = 'sql(spark, "{}", shown=impressions, clicks=clicks, ads=ads)'
+TEXT = """
+def sql(spark, text, **frames):
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    return spark.sql(text)
+"""
+
+# (body, modes, code, words of the way out)
+REFUSED = {
+    "limit": ("impressions.limit(3)", ("append", "update"), "HR223", "take the first rows where the result is read"),
+    "limit of counts": (f"{COUNTS}.limit(3)", ("complete", "update"), "HR223", "in the mode complete sort before it"),
+    "limit below counts": (
+        "impressions.limit(3).groupBy('i_ad').count()",
+        ("complete",),
+        "HR223",
+        "leave limit out",
+    ),
+    "offset": ("impressions.offset(3)", ("append",), "HR223", "leave limit out"),
+    "take": ("impressions.take(3)", ("append",), "HR213", "the memory sink"),
+    "first": ("impressions.first()", ("append",), "HR213", "the memory sink"),
+    "distinct": ("impressions.select('i_ad').distinct()", ("append", "update"), "HR278", "dropDuplicates"),
+    "SELECT DISTINCT": (
+        SQL.format("SELECT DISTINCT i_ad FROM shown"),
+        ("append", "update", "complete"),
+        "HR278",
+        "group by the columns and count",
+    ),
+    "distinct aggregation": (
+        "impressions.groupBy('i_ad').agg(F.count_distinct('i_time'))",
+        ("complete", "update"),
+        "HR225",
+        "approx_count_distinct",
+    ),
+    "EXCEPT": (SQL.format("SELECT i_ad FROM shown EXCEPT SELECT i_ad FROM ads"), ("append", "update"), "HR278", "anti"),
+    "subtract": ("impressions.select('i_ad').subtract(ads.select('i_ad'))", ("append",), "HR278", "left anti"),
+    "INTERSECT": ("impressions.select('i_ad').intersect(ads.select('i_ad'))", ("append",), "HR278", "left semi"),
+    "UNION without ALL": (
+        SQL.format("SELECT i_ad FROM shown UNION SELECT c_ad FROM clicks"),
+        ("append",),
+        "HR278",
+        "UNION ALL",
+    ),
+    "sort": (
+        "impressions.orderBy('i_ad')",
+        ("append", "update"),
+        "HR224",
+        "use the mode complete after an aggregation",
+    ),
+    "sort of counts": (f"{COUNTS}.orderBy('i_ad')", ("update",), "HR224", "sort where the result is read"),
+    "sort before counts": ("impressions.orderBy('i_ad').groupBy('i_ad').count()", ("complete",), "HR224", "sort where"),
+    "cube": ("impressions.cube('i_ad').count()", ("append", "update", "complete"), "HR277", "one query for each set"),
+    "rollup": (
+        "impressions.rollup('i_ad', 'i_time').count()",
+        ("update", "complete"),
+        "HR277",
+        "one query for each set",
+    ),
+    "GROUPING SETS": (
+        SQL.format("SELECT i_ad, count(*) AS n FROM shown GROUP BY i_ad GROUPING SETS ((i_ad), ())"),
+        ("update", "complete"),
+        "HR277",
+        "one query for each set",
+    ),
+    "counts of counts": (
+        "impressions.groupBy('i_ad', 'i_time').count().groupBy('i_ad').count()",
+        ("update", "complete"),
+        "HR229",
+        "use the mode append, or write the first step to a table of its own",
+    ),
+    "windows of windows": (
+        f"{HOURS}.groupBy(F.window('window', '2 hours')).count()",
+        ("update", "complete"),
+        "HR229",
+        "use the mode append",
+    ),
+    "duplicates of windows": (
+        f"{HOURS}.dropDuplicates(['window'])",
+        ("update", "complete"),
+        "HR229",
+        "use the mode append",
+    ),
+    "a window function": (
+        "impressions.selectExpr('count(*) OVER (PARTITION BY i_ad) AS n')",
+        ("append",),
+        "HR226",
+        "window(time",
+    ),
+    "sample": ("impressions.sample(0.5)", ("append",), "HR230", "hash of a column"),
+    "two event times": (
+        "impressions.withColumn('h', F.window('i_time', '1 hour')).dropDuplicates(['i_ad', 'h'])",
+        ("append",),
+        "HR279",
+        "leave one of them",
+    ),
+}
+CELLS = [pytest.param(case, mode, id=f"{case}, {mode}") for case in REFUSED for mode in REFUSED[case][1]]
+
+
+@pytest.mark.capability("UNSUP-01")
+@pytest.mark.parametrize(("case", "mode"), CELLS)
+def test_an_operation_that_streams_do_not_have_is_refused(
+    tmp_path: Path, spark: SparkSession, case: str, mode: str
+) -> None:
+    body, _, code, fix = REFUSED[case]
+    key = ["i_ad"] if mode == "update" else ()
+    refusal = scene(tmp_path, spark, "impressions, clicks, ads, spark", body, mode=mode, key=key, extra=TEXT).refusal()
+    assert refusal.code == code
+    assert fix in refusal.fix
+    assert refusal.where.line
+
+
+@pytest.mark.capability("UNSUP-01")
+def test_the_ways_out_lead_somewhere(tmp_path: Path, spark: SparkSession) -> None:
+    """A sorted top of all counts in complete mode, and duplicates dropped before a count in update mode."""
+    timeline = [[("a", "10:00"), ("b", "10:00"), ("a", "10:00")], [("b", "10:05"), ("b", "10:06"), ("c", "10:00")]]
+    body = f"{COUNTS}.orderBy(F.desc('count')).limit(1)"
+    made = scene(tmp_path / "top", spark, "impressions", body, mode="complete", impressions=timeline)
+    made.run()
+    assert made.rows() == [("b", 3)]
+    body = "impressions.dropDuplicates(['i_ad', 'i_time']).groupBy('i_ad').count()"
+    made = scene(tmp_path / "once", spark, "impressions", body, mode="update", key=["i_ad"], impressions=timeline)
+    made.run()
+    assert made.rows() == [("a", 1), ("b", 3), ("c", 1)]
+
+
+CALLS = {
+    "count": "count()",
+    "foreach": "foreach(print)",
+    "foreachPartition": "foreachPartition(print)",
+    "show": "show()",
+    "collect": "collect()",
+    "take": "take(1)",
+    "head": "head()",
+    "first": "first()",
+    "tail": "tail(1)",
+    "toLocalIterator": "toLocalIterator()",
+    "isEmpty": "isEmpty()",
+    "toPandas": "toPandas()",
+    "toArrow": "toArrow()",
+    "write": "write.mode('append').json('elsewhere')",
+    "writeTo": "writeTo('elsewhere').append()",
+    "cache": "cache()",
+    "persist": "persist()",
+    "checkpoint": "checkpoint()",
+    "localCheckpoint": "localCheckpoint()",
+    "rdd": "rdd.count()",
+}
+WORDS = {
+    "count": "use groupBy().count()",
+    "foreach": "foreach sink",
+    "show": "the console sink",
+    "collect": "read the query's sink",
+    "toPandas": "mapInPandas",
+}
+
+
+def test_every_call_with_something_to_use_instead_is_tried() -> None:
+    assert sorted(CALLS) == sorted(INSTEAD)
+
+
+@pytest.mark.capability("UNSUP-02")
+@pytest.mark.filterwarnings("ignore:toPandas attempted")
+@pytest.mark.parametrize("method", CALLS)
+def test_asking_a_stream_for_an_answer_is_refused_with_what_to_use(
+    tmp_path: Path, spark: SparkSession, method: str
+) -> None:
+    extra = f"def asked(frame):\n    frame.{CALLS[method]}\n    return frame\n"
+    made = scene(tmp_path, spark, "impressions", "asked(impressions)", extra=extra)
+    refusal = made.refusal()
+    assert refusal.code == "HR213"
+    assert refusal.what == f"the function q calls {method} on a stream, which has no end"
+    assert refusal.fix == INSTEAD[method]
+    assert WORDS.get(method, "") in refusal.fix
+    lines = (tmp_path / "pipeline.py").read_text().splitlines()
+    assert refusal.where.line
+    assert CALLS[method] in lines[refusal.where.line - 1]
+
+
+@pytest.mark.capability("UNSUP-02")
+def test_the_same_calls_are_free_on_a_table(tmp_path: Path, spark: SparkSession) -> None:
+    body = "impressions.withColumn('n', F.lit(ads.count() + ads.distinct().count() + len(ads.collect()))).select('n')"
+    made = scene(tmp_path, spark, "impressions, ads", body, impressions=[[("a", "10:00")]])
+    made.run()
+    assert made.rows() == [(9,)]
