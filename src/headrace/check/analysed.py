@@ -32,16 +32,16 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Findi
             where=query.where,
         )
         return
-    told = tuple(aggregated(query, frame))
-    explained = any(finding.severity == "error" and finding.code in CONDITIONS for finding in told)
-    # Of a condition that is not met Spark says only that there is no watermark.
-    refused = tuple(unsupported(query, frame)) or tuple(
-        each for each in _spark_refuses(query, frame) if not (explained and NO_WATERMARK in each.what)
-    )
+    refused = tuple(unsupported(query, frame))
+    if not refused:
+        told = tuple(aggregated(query, frame))
+        explained = any(finding.severity == "error" and finding.code in CONDITIONS for finding in told)
+        # Of a condition that is not met Spark says only that there is no watermark.
+        by_spark = (each for each in _spark_refuses(query, frame) if not (explained and NO_WATERMARK in each.what))
+        refused = (*by_spark, *told)
     yield from refused
-    yield from told
     yield from async_progress(query, bool(facts.stateful))
-    if not refused and (facts.stateful or len(facts.sources) > 1):
+    if not any(finding.severity == "error" for finding in refused) and (facts.stateful or len(facts.sources) > 1):
         plan = optimised_plan(frame)
         yield from event_times(query, plan)
         yield from joins(query, stream_joins(frame.sparkSession, plan), policy=_policy(frame))
