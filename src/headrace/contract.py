@@ -44,12 +44,15 @@ class SourceFacts:
     rate_limited: a batch's size can be bounded by an option of the source.
     quarantines: rows that do not fit the schema can be set aside (`bad_rows`), counted in each batch's progress under
         the observed metric that `bad_rows_metric` names.
+    live: it gives only what comes while the query runs: no start can go on from a checkpoint, and a trigger that ends
+        by itself finds nothing.
     """
 
     replayable: bool
     readable_as_batch: bool
     rate_limited: bool = False
     quarantines: bool = False
+    live: bool = False
 
 
 def bad_rows_metric(source: str) -> str:
@@ -139,6 +142,15 @@ class QuarantiningSource(Source, Protocol):
 
     def bad_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
         """The rows of `prefix` that were set aside: (file STRING, record STRING, batch LONG); None: policy is fail."""
+        ...
+
+
+@runtime_checkable
+class AilingSource(Source, Protocol):
+    """A source that may give no more rows while Spark goes on without a word."""
+
+    def ailment(self, spark: SparkSession) -> Problem | None:
+        """What keeps a query that has begun its second batch from getting rows; asked about once a second."""
         ...
 
 

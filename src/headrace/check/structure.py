@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from headrace.check.live import live
 from headrace.contract import Problem
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Once, Project, Query, Source, SqlTransform, Table, View
@@ -103,6 +104,7 @@ def _streams(project: Project) -> Iterator[Finding]:
                 fix="give it a source as an input, or make it a table",
                 where=query.where,
             )
+        yield from live(project, query, query.trigger)
         if isinstance(query.trigger, Once):
             yield Finding(
                 code="HR257",
