@@ -45,6 +45,8 @@ class SourceFacts:
     quarantines: rows that do not fit the schema can be set aside (`bad_rows`), counted in each batch's progress under
         the observed metric that `bad_rows_metric` names.
     continuous, real_time: the triggers of these names take it.
+    live: it gives only what comes while the query runs: no start can go on from a checkpoint, and a trigger that ends
+        by itself finds nothing.
     """
 
     replayable: bool
@@ -53,6 +55,7 @@ class SourceFacts:
     quarantines: bool = False
     continuous: bool = False
     real_time: bool = False
+    live: bool = False
 
 
 def bad_rows_metric(source: str) -> str:
@@ -169,6 +172,15 @@ class ContinuousSource(Source, Protocol):
 
     def tasks(self, spark: SparkSession) -> int:
         """How many tasks read it all the time; each needs a core of its own."""
+        ...
+
+
+@runtime_checkable
+class AilingSource(Source, Protocol):
+    """A source that may give no more rows while Spark goes on without a word."""
+
+    def ailment(self, spark: SparkSession) -> Problem | None:
+        """What keeps a query that has begun its second batch from getting rows; asked about once a second."""
         ...
 
 

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
 from headrace.contract import OutputMode, Sink
 from headrace.sinks.console import Console
 from headrace.sinks.files import FileSink
+from headrace.sinks.foreach import Foreach
+from headrace.sinks.foreach_batch import ForeachBatch
 from headrace.sinks.memory import Memory
 from headrace.sinks.sql.mysql import MySql
 from headrace.sinks.sql.postgres import Postgres
 from headrace.sinks.sql.sqlite import Sqlite
+from headrace.sinks.table import TableSink
 from headrace.testing.conformance import SinkConformance
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def take(row: Any) -> None:
+    """Let a row go."""
+
+
+def take_batch(frame: DataFrame, batch: int) -> None:
+    """Let a batch go."""
 
 
 @pytest.mark.spark
@@ -32,6 +49,30 @@ class TestMemory(SinkConformance):
 class TestFileSink(SinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return FileSink(path=str(home), format="parquet")
+
+
+@pytest.mark.spark
+class TestForeach(SinkConformance):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return Foreach(function=take)
+
+
+@pytest.mark.spark
+class TestForeachBatch(SinkConformance):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return ForeachBatch(function=take_batch, idempotent=True)
+
+
+@pytest.mark.spark
+class TestTableSink(SinkConformance):
+    @pytest.fixture(autouse=True)
+    def table(self, spark: SparkSession) -> Iterator[None]:
+        self.name = f"result_{uuid4().hex}"
+        yield
+        spark.sql(f"DROP TABLE IF EXISTS {self.name}")
+
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return TableSink(table=self.name, partition_by=["name"])
 
 
 @pytest.mark.spark

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
 from headrace.sources.files import Files
+from headrace.sources.python import Python
 from headrace.sources.rate import Rate
 from headrace.sources.rate_micro_batch import RateMicroBatch
+from headrace.sources.socket import Socket
+from headrace.sources.table import Table
 from headrace.testing.conformance import SourceConformance
+from tests.sources.lines import LineServer
+from tests.sources.tickets import SimpleTickets, Tickets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -79,3 +90,49 @@ class TestRate(SourceConformance):
 class TestRateMicroBatch(SourceConformance):
     def make(self, home: Path) -> RateMicroBatch:
         return RateMicroBatch(rows_per_batch=7, num_partitions=2, start_timestamp=1500, advance_millis_per_batch=250)
+
+
+class TestSocket(SourceConformance):
+    @pytest.fixture(autouse=True)
+    def server(self) -> Iterator[None]:
+        self.lines = LineServer()
+        yield
+        self.lines.close()
+
+    def make(self, home: Path) -> Socket:
+        return Socket(host="127.0.0.1", port=self.lines.port, include_timestamp=True)
+
+    def feed(self, home: Path, step: int) -> None:
+        self.lines.send(f"step {step}", "é")
+
+
+class TestTable(SourceConformance):
+    @pytest.fixture(autouse=True)
+    def table(self, spark: SparkSession) -> Iterator[None]:
+        self.spark, self.name = spark, f"events_{uuid4().hex}"
+        spark.sql(f"CREATE TABLE {self.name} (a INT, t TIMESTAMP, day STRING) USING parquet PARTITIONED BY (day)")
+        yield
+        spark.sql(f"DROP TABLE {self.name}")
+
+    def make(self, home: Path) -> Table:
+        return Table(table=self.name, max_files_per_trigger=1)
+
+    def feed(self, home: Path, step: int) -> None:
+        moment = f"TIMESTAMP '2024-01-01 00:00:0{step}.123456'"
+        self.spark.sql(
+            f"INSERT INTO {self.name} SELECT /*+ COALESCE(1) */ * FROM VALUES "
+            f"({step}, {moment}, 'é {step}'), ({step + 10}, {moment}, 'é {step}') AS v(a, t, day)"
+        )
+
+
+class TestTickets(SourceConformance):
+    def make(self, home: Path) -> Python:
+        return Python(source=Tickets, options={"home": str(home)}, replayable=True)
+
+    def feed(self, home: Path, step: int) -> None:
+        land(home, f"{step}.txt", *(f"ticket {step} {number}" for number in range(3)))
+
+
+class TestSimpleTickets(TestTickets):
+    def make(self, home: Path) -> Python:
+        return Python(source=SimpleTickets, options={"home": str(home)}, replayable=True)

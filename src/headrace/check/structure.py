@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from headrace.check.live import live
 from headrace.check.policy import declared_policy
 from headrace.check.triggers import triggers
 from headrace.contract import Problem
@@ -108,6 +109,7 @@ def _streams(project: Project) -> Iterator[Finding]:
                 fix="give it a source as an input, or make it a table",
                 where=query.where,
             )
+        yield from live(project, query, query.trigger)
     for name, table in project.tables.items():
         sources = [thing.name for thing in project.upstream(table.transform) if isinstance(thing, Source)]
         if sources:

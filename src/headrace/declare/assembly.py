@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from headrace import model, registry
@@ -24,10 +27,14 @@ from headrace.errors import Finding, ProjectError, Where
 
 @dataclass(kw_only=True)
 class Assembly:
-    """Builds the model's things for one project and collects every fault met on the way."""
+    """Builds the model's things for one project and collects every fault met on the way.
+
+    modules: the project's own, in which texts `module:name` are looked up.
+    """
 
     root: Path
     variables: Variables
+    modules: Sequence[ModuleType] = ()
     findings: list[Finding] = field(default_factory=list)
 
     def source(self, name: str, declared: DeclaredSource) -> model.Source | None:
@@ -76,7 +83,7 @@ class Assembly:
             kind, declared.kind, options, declared.where, lines=declared.lines, unresolved=unresolved
         )
         self.findings.extend(faults)
-        return None if built is None else absolute(built, self.root)
+        return None if built is None else with_objects(absolute(built, self.root), self.modules)
 
     def _by_position(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Mapping[str, Any]:
         if not declared.arguments or declared.kind not in registry.known(kind):
@@ -110,6 +117,31 @@ def _absolute(value: Any, root: Path) -> Any:
     if not isinstance(value, str) or not value or "://" in value or value.startswith(("file:", ":memory:")):
         return value
     return os.path.normpath(root / Path(value).expanduser())
+
+
+def with_objects(connector: Any, modules: Sequence[ModuleType]) -> Any:
+    """`connector` with what its texts `module:name`, in the fields marked `object`, name in a Python file.
+
+    A text that names nothing stays, for the connector to say so.
+    """
+    texts = {
+        option.name: getattr(connector, option.name)
+        for option in fields(connector)
+        if option.metadata.get("object") and isinstance(getattr(connector, option.name), str)
+    }
+    return replace(connector, **{name: _named(text, modules) for name, text in texts.items()}) if texts else connector
+
+
+def _named(text: str, modules: Sequence[ModuleType]) -> Any:
+    module_name, _, name = text.partition(":")
+    own = {re.sub(r"^headrace_project_\d+_", "", module.__name__): module for module in modules}
+    try:
+        found: Any = own[module_name] if module_name in own else import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception:  # whatever an import may raise
+        return text
+    return found
 
 
 def transform(declared: DeclaredTransform) -> model.PythonTransform:

@@ -49,7 +49,7 @@ def load(
     declared, faults = modules.run(place.root, _module_files(top, place, reading))
     if place.document is None and not declared and not faults:
         raise ProjectError(places.nothing_at(place))
-    assembly = Assembly(root=place.root, variables=variables)
+    assembly = Assembly(root=place.root, variables=variables, modules=modules.project_modules(place.root))
     parts = _Parts(assembly)
     parts.take_written(written)
     parts.take_declared(declared)

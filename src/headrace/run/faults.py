@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.check.spark_errors import tidy
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import Finding, HeadraceError, Where
 from headrace.model import Query
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class Known:
     fix: str
 
 
+_PACKAGE = str(Path(__file__).parent.parent)
 _FILE = r"(?P<file>[^\s'\"`]+?)"
 
 # The first that fits is taken; Spark's message holds every cause, the innermost last.
@@ -96,6 +99,19 @@ KNOWN = (
         "give the user that runs Headrace the right to write there, and start again",
     ),
     Known(
+        "HR318",
+        r"terminated with exception: (?:Connection (?:refused|timed out|reset)|No route to host|Host is unreachable|"
+        r"Host is down|Network is unreachable|Operation timed out|Connect timed out)",
+        "the server of its socket source cannot be reached",
+        "start the server first, or correct host and port; then start the query again",
+    ),
+    Known(
+        "HR418",
+        r"OpenReturnedNone",
+        "the method `open` of its foreach sink's object returned None, so that no row would be processed",
+        "return True from open, or False where the rows are to be left out",
+    ),
+    Known(
         "HR604",
         r"OutOfMemoryError|Java heap space|GC overhead limit",
         "Spark ran out of memory",
@@ -113,7 +129,8 @@ def failure_of(query: Query, handle: StreamingQuery, faults: list[HeadraceError]
     if fault is None:
         return None
     if faults:
-        return faults[-1].findings[0]
+        told = faults[-1].findings[0]
+        return told if told.where.file else replace(told, where=query.where)
     return finding_of_message(query, str(fault))
 
 
@@ -128,7 +145,7 @@ def finding_of_message(query: Query, text: str) -> Finding:
         code="HR601",
         what=f"query '{query.name}' failed: {python or _innermost(text)}",
         fix="correct the cause and start again: the run goes on with the batch that was not committed",
-        where=query.where,
+        where=_python_line(text) or query.where,
     )
 
 
@@ -154,6 +171,21 @@ def _python_error(text: str) -> str:
         return ""
     name, sentence = found[-1]
     return f"{name}: {tidy(sentence) or sentence}"
+
+
+def _python_line(text: str) -> Where | None:
+    """The innermost line of a Python trace inside the message that is of no installed package."""
+    library = os.path.dirname(os.__file__)
+    found = [
+        (file, int(line))
+        for file, line in re.findall(r'^\s*File "([^"<>]+)", line (\d+), in ', text, re.MULTILINE)
+        if not file.startswith((library, _PACKAGE)) and "site-packages" not in file and ".zip/" not in file
+    ]
+    if not found:
+        return None
+    file, line = found[-1]
+    shown = os.path.relpath(file)
+    return Where(file=file if shown.startswith("..") else shown, line=line)
 
 
 def _innermost(text: str) -> str:

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from headrace.check.analysed import analysed
+from headrace.check.live import live
 from headrace.check.plan import PlanFacts, analysed_plan, plan_facts
 from headrace.check.policy import POLICY, kept_policy
 from headrace.check.triggers import cores
@@ -73,6 +74,9 @@ def start(
     Raises CheckFailed, CheckpointFault, EnvironmentFault, SourceFault or SinkFault; then nothing was started.
     """
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    begun = query.sink.facts.durable and Checkpoint(layout.checkpoint).last_batch is not None
+    if unfit := tuple(live(project, query, trigger or query.trigger, begun=begun)):
+        raise CheckFailed(unfit)
     scratch = None
     if query.sink.facts.durable:
         checkpoint_directory = layout.checkpoint

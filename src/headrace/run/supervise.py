@@ -20,6 +20,7 @@ from headrace.model import Project, Query, Trigger
 from headrace.model.layout import history_file
 from headrace.progress import BatchRecord
 from headrace.progress.health import health
+from headrace.run.ailments import Ailments
 from headrace.run.backlog import backlog
 from headrace.run.faults import failure_of, finding_of_message
 from headrace.run.listen import Event, Listener
@@ -94,6 +95,7 @@ class _Watched:
     history_run: int | None
     archive: Archive | None
     quarantine: Quarantine | None
+    ailments: Ailments
     ends: bool
     batches: int = 0
     rows: int = 0
@@ -175,6 +177,7 @@ class _Supervisor:
             quarantine=Quarantine(layout=running.layout, sources=self.project.sources_of(query), spark=self.spark)
             if lasting
             else None,
+            ailments=Ailments(self.project.sources_of(query), self.spark),
             ends=(trigger or query.trigger).ends,
         )
         self.watched[str(running.handle.runId)] = watched
@@ -222,6 +225,9 @@ class _Supervisor:
                 finding = failure_of(watched.query, watched.running.handle, watched.running.faults)
                 ends: OutcomeState = "stopped" if watched.asked else "finished"
                 self._end(watched, "failed" if finding else ends, finding)
+            elif watched.batches:
+                for ailment in watched.ailments.new():
+                    self._note(ailment)
         self._beat()
 
     def _take_events(self, listener: Listener, *, seconds: float) -> None:

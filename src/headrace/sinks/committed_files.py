@@ -1,0 +1,109 @@
+"""A directory that Spark's file sink writes to: what its log there says, and the rows that count."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.contract import SinkRun, Snapshot
+from headrace.errors import CheckpointFault, Finding, SinkFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+SCHEMA_FILE = "_headrace_schema.json"
+# Spark writes milliseconds by default, and would drop the microseconds of a timestamp without a word.
+_WHOLE_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommittedFiles:
+    """The files below `path` that are in Spark's log; the schema is kept beside it, to read them with their types."""
+
+    path: str
+    format: str
+    options: Mapping[str, str]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the log can be read without Spark."""
+        return "://" not in self.path
+
+    @property
+    def last_batch(self) -> int | None:
+        """The last batch in Spark's log of this directory."""
+        names = (file.name.removesuffix(".compact") for file in Path(self.path).glob("_spark_metadata/[0-9]*"))
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether a start has made this directory its own, so that files that are not in the log are leftovers."""
+        return (Path(self.path) / SCHEMA_FILE).exists()
+
+    def prepare(self, schema: str, run: SinkRun) -> None:
+        """Keep the schema; refuse a checkpoint whose batches Spark would skip as already written."""
+        written = self.last_batch
+        started = max((int(file.name) for file in run.checkpoint.glob("offsets/[0-9]*")), default=-1)
+        if written is not None and written > started:
+            what = (
+                f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{run.query}' only to "
+                f"{started if started >= 0 else 'none'}: Spark would skip the batches between as already written"
+            )
+            fix = f"restore the checkpoint '{run.checkpoint}', or write to an empty directory"
+            raise CheckpointFault(Finding(code="HR410", what=what, fix=fix))
+        if self.is_local:
+            self._keep_schema(schema)
+
+    def write(self, writer: DataStreamWriter, partition_by: Sequence[str]) -> DataStreamWriter:
+        """Let Spark's file sink write here."""
+        writer = writer.format(self.format).options(**self._options()).option("path", self.path)
+        return writer.partitionBy(*partition_by) if partition_by else writer
+
+    def snapshot(self, spark: SparkSession, run: SinkRun, partition_by: Sequence[str]) -> Snapshot:
+        """The files that Spark's log names; read again if a batch was added meanwhile."""
+        from pyspark.sql.types import StructType
+
+        reader = spark.read.format(self.format).options(**self._options())
+        if not self.is_local:
+            return Snapshot(rows=reader.load(self.path), batch=None)
+        while True:
+            batch = self.last_batch
+            if batch is None:
+                what = f"nothing has been written to '{self.path}' yet"
+                raise SinkFault(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
+            schema = StructType.fromJson(json.loads((Path(self.path) / SCHEMA_FILE).read_text()))
+            # Below a log Spark counts a file's columns by the whole schema: those of the directories must come last.
+            ordered = sorted(nullable(schema).fields, key=lambda part: part.name in partition_by)
+            rows = reader.schema(StructType(ordered)).load(self.path).select(*[f"`{name}`" for name in schema.names])
+            if self.last_batch == batch:
+                return Snapshot(rows=rows, batch=batch)
+
+    def _options(self) -> dict[str, str]:
+        return {**(_WHOLE_TIMES if self.format in ("csv", "json") else {}), **self.options}
+
+    def _keep_schema(self, schema: str) -> None:
+        home = Path(self.path)
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            unfinished = home / f"{SCHEMA_FILE}.new"
+            unfinished.write_text(schema)
+            os.replace(unfinished, home / SCHEMA_FILE)
+        except OSError as fault:
+            what = f"'{self.path}' cannot be written: {fault.strerror}"
+            raise SinkFault(Finding(code="HR405", what=what, fix="make the directory writable")) from fault
+
+
+def nullable(schema: StructType) -> StructType:
+    """`schema` with every column allowed to be NULL, as files are read."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(part.name, part.dataType, True) for part in schema.fields])

@@ -1,0 +1,35 @@
+"""What a user gives a sink to call: judged without running it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.contract import Problem
+
+
+def name_of(given: Any) -> str:
+    """How a message calls the function, class or object."""
+    return str(getattr(given, "__name__", None) or type(given).__name__)
+
+
+def not_found(given: Any) -> Iterator[Problem]:
+    """The fault of a text that names nothing; a text that does was replaced when the project was loaded."""
+    if isinstance(given, str):
+        yield Problem(
+            code="HR415",
+            what=f"'{given}' names no function or object of the project's Python files",
+            fix="write module:name; a file that does not mention headrace is to be listed under `modules`",
+        )
+
+
+def takes(function: Any, *arguments: Any, **named: Any) -> bool:
+    """Whether `function` can be called so; a built-in that does not tell is believed."""
+    try:
+        inspect.signature(function).bind(*arguments, **named)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True

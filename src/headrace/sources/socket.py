@@ -1,0 +1,105 @@
+"""Read lines of text from a TCP server, for trying things out."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Socket:
+    """Lines of UTF-8 text as rows of (value), or of (value, timestamp) with `include_timestamp`: when each came.
+
+    Source: Structured Streaming guide, "Input Sources". The driver connects as a client, once at each start, and what
+    the server sends goes to whoever is connected: nothing can be read again, a later start cannot go on from the
+    checkpoint, and a trigger that ends by itself finds nothing. When the server closes the connection, Spark waits for
+    ever; Headrace says so.
+    """
+
+    facts: ClassVar[SourceFacts] = SourceFacts(replayable=False, readable_as_batch=False, live=True)
+    host: str
+    port: int
+    include_timestamp: bool = False
+
+    def problems(self) -> Iterator[Problem]:
+        if not 0 < self.port < 65536:
+            yield Problem(code="HR312", what=f"port is {self.port}", fix="give a number from 1 to 65535")
+        if not self.host.strip():
+            yield Problem(code="HR312", what="host is empty", fix="give the server's name or address")
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        self._require_server()
+        reader = spark.readStream.name(name).format("socket").option("host", self.host).option("port", self.port)
+        return reader.option("includeTimestamp", self.include_timestamp).load()
+
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        if not prefix.batches:
+            columns = "value STRING" + (", timestamp TIMESTAMP" if self.include_timestamp else "")
+            return spark.createDataFrame([], columns + (f", {batch_column} BIGINT" if batch_column else ""))
+        what = f"what {self.host}:{self.port} has sent cannot be read again"
+        raise SourceFault(Finding(code="HR318", what=what, fix="read from a source that keeps its rows, such as files"))
+
+    def require(self, prefix: SourcePrefix) -> None:
+        """Nothing is kept that could go; a start over a checkpoint is refused for any live source."""
+
+    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+        return None
+
+    def ailment(self, spark: SparkSession) -> Problem | None:
+        """The thread that reads the connection ends when the server closes it, and Spark only logs that."""
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None, "a session that runs a query has a JVM"
+        name = f"TextSocketSource({self.host}, {self.port})"
+        if any(thread.getName() == name for thread in jvm.java.lang.Thread.getAllStackTraces().keySet()):
+            return None
+        return Problem(
+            code="HR319",
+            what=f"{self.host}:{self.port} has closed the connection, so that no more rows will come",
+            fix="stop the query, start the server, and start the query again",
+            severity="warning",
+        )
+
+    def _require_server(self) -> None:
+        """Refuse a start where nobody listens, without taking a connection: a server may serve one only.
+
+        Where an address of this machine can be bound, nobody listens on it. Of other machines only the name is looked
+        up; that they do not answer is told when the query fails.
+        """
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except OSError as fault:
+            raise self._unreachable(fault.strerror or str(fault)) from fault
+        if not all(_is_free(family, address) for family, _, _, _, address in found):
+            return
+        try:
+            # What is forwarded from a free port of this machine can only be seen by connecting.
+            socket.create_connection((self.host, self.port), timeout=_SECONDS).close()
+        except OSError as fault:
+            raise self._unreachable(fault.strerror or str(fault)) from fault
+
+    def _unreachable(self, reason: str) -> SourceFault:
+        what = f"no server can be reached at {self.host}:{self.port}: {reason}"
+        fix = f"start the server first, for example: nc -lk {self.port}; or correct host and port"
+        return SourceFault(Finding(code="HR318", what=what, fix=fix))
+
+
+def _is_free(family: int, address: tuple[object, ...]) -> bool:
+    """Whether an address is of this machine and nobody listens on it."""
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(address)
+        except OSError as fault:
+            # An address family that is switched off has no server either.
+            return fault.errno == errno.EADDRNOTAVAIL and address[0] == "::1"
+    return True
