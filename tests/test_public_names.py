@@ -22,6 +22,7 @@ NAMES = [
     "load",
     "once",
     "query",
+    "repartition",
     "run",
     "sink",
     "source",

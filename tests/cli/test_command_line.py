@@ -23,6 +23,7 @@ OPTIONS = {
     "run": ["QUERY", "--once", "--available-now", "--trigger", "--project", "-C", "--target", "--json"],
     "status": ["--watch", "--project", "-C", "--target", "--json"],
     "verify": ["QUERY", "--project", "-C", "--target", "--json"],
+    "state": ["repartition"],
 }
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.delayKey
+PROCESSOR = "TransformWithStateInPySpark"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,17 +24,33 @@ class StatefulOperator:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Processor:
+    """A transformWithState, of which Spark checks little before start.
+
+    mode: that of its results, `Append` or `Update`; time: `NoTime`, `ProcessingTime` or `EventTime`.
+    """
+
+    mode: str
+    time: str
+    has_watermark: bool
+    begins_with_stream: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlanFacts:
     """What the checks ask of a plan.
 
     sources: the names of the sources in the plan's order, which is that of Spark's progress.
     indeterminate: the expressions that may answer otherwise when asked again.
+    by_clock: some state has timeouts or timers by processing time, so that Spark makes batches without data.
     """
 
     streaming: bool
     sources: tuple[str, ...] = ()
     stateful: tuple[StatefulOperator, ...]
     indeterminate: tuple[str, ...]
+    processors: tuple[Processor, ...] = ()
+    by_clock: bool = False
 
     @property
     def deterministic(self) -> bool:
@@ -49,6 +66,8 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
         streaming=bool(plan.isStreaming()),
         sources=tuple(re.findall(r'StreamingRelation.*\bname="(\w+)"', plan.treeString())),
         stateful=tuple(operator for node in nodes for operator in _stateful(node)),
+        processors=tuple(_processor(node) for node in nodes if node.nodeName() == PROCESSOR and node.isStreaming()),
+        by_clock=any(map(_by_clock, nodes)),
         indeterminate=tuple(dict.fromkeys(text for node in nodes for text in _indeterminate(node))),
     )
 
@@ -98,6 +117,21 @@ def _stateful(node: Any) -> Iterator[StatefulOperator]:
         yield StatefulOperator(kind="join of two streams", by=(), bounded=bounded)
     elif "GroupsWithState" in kind or "TransformWithState" in kind or kind == "FlatMapGroupsInPandasWithState":
         yield StatefulOperator(kind="arbitrary state", by=(), bounded=True)
+
+
+def _by_clock(node: Any) -> bool:
+    if node.nodeName() == PROCESSOR:
+        return str(node.timeMode()) == "ProcessingTime"
+    return node.nodeName() == "FlatMapGroupsInPandasWithState" and str(node.timeout()) == "ProcessingTimeTimeout"
+
+
+def _processor(node: Any) -> Processor:
+    return Processor(
+        mode=str(node.outputMode()),
+        time=str(node.timeMode()),
+        has_watermark=any(map(_has_watermark, sequence(node.left().output()))),
+        begins_with_stream=bool(node.hasInitialState() and node.right().isStreaming()),
+    )
 
 
 def _has_watermark(expression: Any) -> bool:

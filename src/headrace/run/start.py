@@ -17,6 +17,7 @@ from headrace.check.plan import PlanFacts, analysed_plan, plan_facts
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
+from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.contract import Boundary, SinkRun
 from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
 from headrace.model import AvailableNow, Every, Once, Project, Query, Trigger
@@ -24,6 +25,7 @@ from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.frames import build
 from headrace.run.manifest import enter
 from headrace.run.settings import default_partitions
+from headrace.run.state_store import applied, compared, rows_tracked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +40,10 @@ Reached = Callable[[Boundary, int], None]
 
 @dataclass(kw_only=True)
 class Running:
-    """A started query: Spark's handle, where it keeps things, and what its sink reported: faults, and other news."""
+    """A started query: Spark's handle, where it keeps things, and what its sink reported: faults, and other news.
+
+    rows_tracked: whether its state store counts its rows.
+    """
 
     query: Query
     layout: QueryLayout
@@ -48,6 +53,7 @@ class Running:
     notes: tuple[Finding, ...]
     faults: list[HeadraceError]
     news: SimpleQueue[Finding]
+    rows_tracked: bool = True
     scratch: Path | None = None
 
     def discard_scratch(self) -> None:
@@ -68,20 +74,30 @@ def start(
 
     Raises CheckFailed, CheckpointFault, EnvironmentFault, SourceFault or SinkFault; then nothing was started.
     """
+    with applied(spark, project.target.state_store):
+        return _started(project, query, spark, trigger, reached)
+
+
+def _started(
+    project: Project, query: Query, spark: SparkSession, trigger: Trigger | None, reached: Reached | None
+) -> Running:
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     scratch = None
     if query.sink.facts.durable:
         checkpoint_directory = layout.checkpoint
         _make_home(layout)
         _readable(Checkpoint(checkpoint_directory), query)
-        _require_planned(project, query, layout)
     else:
         scratch = Path(tempfile.mkdtemp(prefix="headrace-"))
         checkpoint_directory = scratch / "checkpoint"
+    checkpoint, changes = Checkpoint(checkpoint_directory), Repartitions(layout.repartitions)
     try:
+        kept = tuple(compared(project, query, checkpoint, changes, spark))
+        if scratch is None:
+            _require_planned(project, query, layout)
         frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
         facts = plan_facts(frame)
-        notes = _checked(query, frame, facts)
+        notes = kept + _checked(replace(query, trigger=trigger or query.trigger), frame, facts)
         faults: list[HeadraceError] = []
         news: SimpleQueue[Finding] = SimpleQueue()
         sink_run = SinkRun(
@@ -92,13 +108,14 @@ def start(
             fingerprint=fingerprint(frame, query),
             failed=faults.append,
             noted=lambda finding: news.put(replace(finding, where=query.where)),
+            unseen=changes.batches(checkpoint),
         )
         if reached is not None:
             sink_run = replace(sink_run, reached=reached)
         query.sink.prepare(frame, sink_run)
-        _set_partitions(spark, Checkpoint(checkpoint_directory), project)
+        _set_partitions(spark, changes.partitions(checkpoint), project)
         if scratch is None:
-            last = Checkpoint(checkpoint_directory).last_batch
+            last = checkpoint.last_batch
             next_batch = 0 if last is None else last + 1
             notes += tuple(enter(layout, query, sink_run.fingerprint, next_batch=next_batch, spark=spark.version))
         handle = query.sink.write(_writer(frame, query, sink_run, trigger or query.trigger), sink_run).start()
@@ -115,6 +132,7 @@ def start(
         notes=notes,
         faults=faults,
         news=news,
+        rows_tracked=rows_tracked(spark),
         scratch=scratch,
     )
 
@@ -148,11 +166,10 @@ def _writer(frame: DataFrame, query: Query, run: SinkRun, trigger: Trigger) -> D
     return writer
 
 
-def _set_partitions(spark: SparkSession, checkpoint: Checkpoint, project: Project) -> None:
-    """Let a checkpoint keep the number of state partitions that it was begun with."""
-    chosen = project.target.spark.get("spark.sql.shuffle.partitions", str(default_partitions()))
-    kept = checkpoint.state_partitions()
-    spark.conf.set("spark.sql.shuffle.partitions", str(kept) if kept else chosen)
+def _set_partitions(spark: SparkSession, kept: int | None, project: Project) -> None:
+    """Let a checkpoint keep the number of state partitions that it has."""
+    chosen = project.target.spark.get(PARTITIONS, str(default_partitions()))
+    spark.conf.set(PARTITIONS, str(kept) if kept else chosen)
 
 
 def _make_home(layout: QueryLayout) -> None:

@@ -72,6 +72,8 @@ class FileSink:
             raise CheckpointFault(Finding(code="HR410", what=what, fix=fix))
         if self._is_local:
             self._keep_schema(frame.schema.json())
+        if run.unseen:
+            _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(run.unseen))
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
         writer = writer.format(self.format).options(**self._options()).option("path", self.path)
@@ -118,6 +120,20 @@ class FileSink:
         except OSError as fault:
             what = f"'{self.path}' cannot be written: {fault.strerror}"
             raise SinkFault(Finding(code="HR405", what=what, fix="make the directory writable")) from fault
+
+
+def _enter_empty(frame: DataFrame, log: str, batches: Sequence[int]) -> None:
+    """Enter batches without files into Spark's log, which may have no gaps when it is compacted."""
+    jvm, gateway = frame.sparkSession._jvm, frame.sparkSession.sparkContext._gateway
+    assert jvm is not None, "a streaming session has a JVM"
+    assert gateway is not None, "a streaming session has a gateway"
+    sinks = jvm.org.apache.spark.sql.execution.streaming.sinks
+    none = getattr(jvm, "scala.Option").apply(None)
+    written = sinks.FileStreamSinkLog(1, frame.sparkSession._jsparkSession, log, none)
+    for batch in batches:
+        last = written.getLatestBatchId()
+        if last.isDefined() and last.get() < batch:
+            written.add(batch, gateway.new_array(sinks.SinkFileStatus, 0))
 
 
 def _nullable(schema: StructType) -> StructType:
