@@ -21,6 +21,8 @@ from headrace.check.result import CheckResult
 from headrace.cli.entry import headrace as commands
 from headrace.contract import OUTPUT_MODES, SinkFacts, SourceFacts
 from headrace.history import QueryStatus
+from headrace.model.state_store import OPTIONS, PREFIX
+from headrace.run.repartition import Repartitioned
 from headrace.run.result import Outcome, RunResult
 from headrace.run.settings import settings
 from headrace.verify import Difference, LateRow, Verdict
@@ -28,7 +30,7 @@ from headrace.verify import Difference, LateRow, Verdict
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 RESULTS = ROOT / "benchmarks" / "results"
-VALUES = (CheckResult, Guarantee, Link, RunResult, Outcome, Verdict, Difference, LateRow, QueryStatus)
+VALUES = (CheckResult, Guarantee, Link, RunResult, Outcome, Verdict, Difference, LateRow, QueryStatus, Repartitioned)
 KINDS: tuple[registry.ConnectorKind, ...] = ("source", "sink")
 
 
@@ -56,6 +58,7 @@ def parts() -> dict[Path, dict[str, Callable[[], str]]]:
         ROOT / "README.md": {"benchmarks": benchmark_table},
         REFERENCE / "commands.md": {"commands": command_list},
         REFERENCE / "settings.md": {"settings": setting_list},
+        REFERENCE / "state-store.md": {"options": state_store_list},
         REFERENCE / "sources.md": {"list": lambda: connector_list("source"), "facts": lambda: fact_list(SourceFacts)},
         REFERENCE / "sinks.md": {"list": lambda: connector_list("sink"), "facts": lambda: fact_list(SinkFacts)},
         REFERENCE / "python-api.md": {"names": name_list, "values": value_list, "errors": error_tree},
@@ -87,7 +90,15 @@ def _filled(file: Path, made: dict[str, Callable[[], str]]) -> str:
 
 def command_list() -> str:
     """Each command with its arguments and options."""
-    return "\n\n".join(_command(name, command) for name, command in commands.commands.items())
+    return "\n\n".join(_command(name, command) for name, command in _commands(commands))
+
+
+def _commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Each command with the groups that it stands in."""
+    for name, command in group.commands.items():
+        yield before + name, command
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{before}{name} ")
 
 
 def _command(name: str, command: click.Command, level: str = "##") -> str:
@@ -120,6 +131,20 @@ def setting_list() -> str:
         if setting.key not in everywhere:
             value += ", on a local master"
         lines.append(f"| `{setting.key}` | {value} | {_cell(setting.reason)} |")
+    return "\n".join(lines)
+
+
+def state_store_list() -> str:
+    """The options of the state store with Spark's keys."""
+    lines = [
+        f"Spark's keys begin with `{PREFIX}`.",
+        "",
+        "| option | value | default | meaning | key |",
+        "|---|---|---|---|---|",
+    ]
+    for option in OPTIONS.values():
+        meaning = option.meaning + (f"; needs `{option.needs}`" if option.needs else "")
+        lines.append(f"| `{option.name}` | {option.takes} | `{option.default}` | {_cell(meaning)} | `{option.key}` |")
     return "\n".join(lines)
 
 

@@ -24,6 +24,7 @@ NAMES = [
     "once",
     "query",
     "real_time",
+    "repartition",
     "run",
     "sink",
     "source",

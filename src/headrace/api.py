@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from headrace.check.result import CheckResult
     from headrace.history import QueryStatus
+    from headrace.run.repartition import Repartitioned
     from headrace.run.result import Reporter, RunResult
     from headrace.run.start import Reached
     from headrace.run.stop import StopRequest
@@ -62,6 +63,13 @@ def run(
     from headrace.run.supervise import run as run_project
 
     return run_project(project, queries, trigger=trigger, spark=spark, reporter=reporter, reached=reached, stop=stop)
+
+
+def repartition(project: Project, query: str, partitions: int, *, spark: SparkSession | None = None) -> Repartitioned:
+    """Bring the state of `query`, which must not be running, into `partitions` partitions."""
+    from headrace.run.repartition import repartition as repartition_query
+
+    return repartition_query(project, query, partitions, spark=spark)
 
 
 def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> Verdict:

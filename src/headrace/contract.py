@@ -236,6 +236,7 @@ class SinkRun:
     reached: called at each boundary of a batch; the crash tests halt or kill there.
     failed: called with a fault of the sink's own before it is raised out of a batch; Spark passes on only its text.
     noted: called with what a user should know of though the batch goes on: an attempt that failed, rows set aside.
+    unseen: batches of the checkpoint that no sink is ever given: they hold no rows, only state in other partitions.
     """
 
     query: str
@@ -246,6 +247,7 @@ class SinkRun:
     reached: Callable[[Boundary, int], None] = _no_boundary
     failed: Callable[[HeadraceError], None] = _not_told
     noted: Callable[[Finding], None] = _not_noted
+    unseen: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ OPTIONS = {
     "status": ["--watch", "--project", "-C", "--target", "--json"],
     "verify": ["QUERY", "--project", "-C", "--target", "--json"],
     "connectors": ["list", "fetch"],
+    "state": ["repartition"],
 }
 
 

@@ -87,3 +87,36 @@ def test_a_backlog_survives_being_written_down() -> None:
     plain = BatchRecord.parse(text("rate")).as_dict()
     plain["backlog"] = {"count": 3, "unit": "files", "bytes": None}
     assert BatchRecord.from_dict(plain).backlog == Backlog(count=3, unit="files")
+
+
+HDFS = {"loadedMapCacheHitCount": 4, "loadedMapCacheMissCount": 2}
+
+
+@pytest.mark.parametrize(
+    ("operators", "hits", "misses"),
+    [
+        ([], None, None),
+        ([("dedupe", 2, {"rocksdbNumLoadedFromDfs": 0})], 2, 0),
+        (
+            [("symmetricHashJoin", 8, {"rocksdbNumLoadedFromDfs": 8}), ("dedupe", 2, {"rocksdbNumLoadedFromDfs": 1})],
+            1,
+            9,
+        ),
+        ([("stateStoreSave", 2, {"rocksdbNumLoadedFromDfs": 0})], None, None),
+        ([("stateStoreSave", 2, HDFS), ("dedupe", 2, HDFS)], 8, 4),
+        ([("dedupe", 2, {})], None, None),
+    ],
+    ids=["no state", "kept", "loaded", "aggregation in RocksDB", "HDFS", "another store"],
+)
+def test_stores_that_were_kept_and_loaded_are_counted_where_spark_tells(
+    operators: list[tuple[str, int, dict[str, int]]], hits: int | None, misses: int | None
+) -> None:
+    facts = json.loads(text("aggregate"))
+    facts["stateOperators"] = [
+        {"operatorName": name, "numRowsTotal": 1, "memoryUsedBytes": 1, "numStateStoreInstances": stores}
+        | {"customMetrics": metrics}
+        for name, stores, metrics in operators
+    ]
+    record = BatchRecord.parse(json.dumps(facts))
+    assert (record.state_hits, record.state_misses) == (hits, misses)
+    assert BatchRecord.parse(json.dumps(facts), rows_tracked=False).state_rows is None

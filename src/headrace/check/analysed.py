@@ -10,11 +10,13 @@ from headrace.check.event_times import event_times
 from headrace.check.join_plan import stream_joins
 from headrace.check.joins import joins
 from headrace.check.plan import PlanFacts, analysed_plan, optimised_plan
+from headrace.check.processors import processors
 from headrace.check.spark_errors import finding_of
 from headrace.check.triggers import async_progress
 from headrace.check.unsupported import unsupported
 from headrace.errors import Finding
-from headrace.model import Continuous, Query
+from headrace.model import AvailableNow, Continuous, Query
+from headrace.model.state_store import PROVIDER_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,6 +50,8 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Findi
     yield from _named_twice(query, facts)
     yield from _unbounded(query, facts)
     yield from _indeterminate(query, facts)
+    yield from _endless(query, facts)
+    yield from processors(query, facts, frame.sparkSession.conf.get(PROVIDER_KEY, None))
 
 
 def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
@@ -101,4 +105,15 @@ def _indeterminate(query: Query, facts: PlanFacts) -> Iterator[Finding]:
             fix="compute it from the row's own columns, so that a batch made again after a crash gives the same rows",
             where=query.where,
             severity="warning",
+        )
+
+
+def _endless(query: Query, facts: PlanFacts) -> Iterator[Finding]:
+    if facts.by_clock and isinstance(query.trigger, AvailableNow):
+        yield Finding(
+            code="HR288",
+            what=f"query '{query.name}' has timeouts by the clock, for which Spark makes batches without data, so that "
+            "with the trigger available-now it would never end",
+            fix="use the trigger once or an interval, or timeouts by event time",
+            where=query.where,
         )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.delayKey
+PROCESSOR = "TransformWithStateInPySpark"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,19 @@ class StatefulOperator:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Processor:
+    """A transformWithState, of which Spark checks little before start.
+
+    mode: that of its results, `Append` or `Update`; time: `NoTime`, `ProcessingTime` or `EventTime`.
+    """
+
+    mode: str
+    time: str
+    has_watermark: bool
+    begins_with_stream: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlanFacts:
     """What the checks ask of a plan.
 
@@ -33,6 +47,7 @@ class PlanFacts:
     watermarks: how many watermarks are put on.
     watermarked: the names of the sources that have a watermark.
     indeterminate: the expressions that may answer otherwise when asked again.
+    by_clock: some state has timeouts or timers by processing time, so that Spark makes batches without data.
     """
 
     streaming: bool
@@ -41,6 +56,8 @@ class PlanFacts:
     watermarked: tuple[str, ...] = ()
     stateful: tuple[StatefulOperator, ...]
     indeterminate: tuple[str, ...]
+    processors: tuple[Processor, ...] = ()
+    by_clock: bool = False
 
     @property
     def deterministic(self) -> bool:
@@ -59,6 +76,8 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
         watermarks=len(marks),
         watermarked=tuple(dict.fromkeys(name for mark in marks for name in source_names(mark))),
         stateful=tuple(operator for node in found for operator in _stateful(node)),
+        processors=tuple(_processor(node) for node in found if node.nodeName() == PROCESSOR and node.isStreaming()),
+        by_clock=any(map(_by_clock, found)),
         indeterminate=tuple(dict.fromkeys(text for node in found for text in _indeterminate(node))),
     )
 
@@ -131,6 +150,21 @@ def _stateful(node: Any) -> Iterator[StatefulOperator]:
 def has_event_time(key: Any) -> bool:
     """Whether a key is itself an event-time column or a window of one: Spark looks into no expression."""
     return key.nodeName() == "AttributeReference" and bool(key.metadata().contains(WATERMARK_KEY))
+
+
+def _by_clock(node: Any) -> bool:
+    if node.nodeName() == PROCESSOR:
+        return str(node.timeMode()) == "ProcessingTime"
+    return node.nodeName() == "FlatMapGroupsInPandasWithState" and str(node.timeout()) == "ProcessingTimeTimeout"
+
+
+def _processor(node: Any) -> Processor:
+    return Processor(
+        mode=str(node.outputMode()),
+        time=str(node.timeMode()),
+        has_watermark=any(map(_has_watermark, sequence(node.left().output()))),
+        begins_with_stream=bool(node.hasInitialState() and node.right().isStreaming()),
+    )
 
 
 def _has_watermark(expression: Any) -> bool:

@@ -45,6 +45,21 @@ REFUSALS = (
         "use the mode append, or complete: in update mode a session that grows would leave its old row behind",
     ),
     Refusal(
+        "HR280",
+        r"applyInPandasWithState in (update|append) mode is not supported",
+        "give the operator and the query the same mode; beside an aggregation take append, and put it before that",
+    ),
+    Refusal(
+        "HR281",
+        r"Event-time timeout not supported without watermark",
+        "give the source a watermark, and keep its column in what is grouped",
+    ),
+    Refusal(
+        "HR282",
+        r"Multiple applyInPandasWithStates",
+        "write the first step to a table of its own and read that as a second query, or use transformWithState",
+    ),
+    Refusal(
         "HR221",
         r"aggregations? without watermark|STREAMING_OUTPUT_MODE.*[Aa]ppend|append.*streaming aggregations",
         "give the source a watermark and group by its column or a window of it, or use the mode update or complete",
@@ -168,6 +183,13 @@ def finding_of(fault: BaseException, *, where: Where = NOWHERE, subject: str = "
         return fault.findings[0]
     if isinstance(fault, StreamCallError):
         return Finding(code=fault.code, what=f"{subject} {fault.what}", fix=fault.fix, where=where)
+    if isinstance(fault, ModuleNotFoundError) and (fault.name or "").partition(".")[0] == "google":
+        return Finding(
+            code="HR287",
+            what=f"{subject} uses transformWithState, which needs the package protobuf, and that is not installed",
+            fix="pip install 'headrace[state]'",
+            where=where,
+        )
     condition, sentence = condition_of(fault), sentence_of(fault)
     if condition is None and not _from_spark(fault):
         return Finding(

@@ -16,11 +16,12 @@ from headrace.cli.demo import demo
 from headrace.cli.init import init
 from headrace.cli.output import say_error
 from headrace.cli.run import run
+from headrace.cli.state import state
 from headrace.cli.status import status
 from headrace.cli.verify import verify
 from headrace.errors import Finding, HeadraceError, nearest
 
-COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify, connectors)
+COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify, state, connectors)
 
 
 class Commands(click.Group):

@@ -20,6 +20,8 @@ class QueryStatus:
 
     state: of the newest run; `killed` when its process is gone and did not say how it ended.
     batch and what follows: of the newest batch of any run; None before the first.
+    state_rows: None also where the state store does not count them; `state_bytes` is known then.
+    state_hits, state_misses: how many stores of the state were at hand, and how many had to be loaded.
     rows_total: over all batches that the history keeps account of, a batch that was run again counted once.
     restarts: the number of runs before this one.
     error: what the newest run failed of; while it runs or after a kill, what the one before failed of.
@@ -41,6 +43,9 @@ class QueryStatus:
     watermark: datetime | None
     batch_ms: int | None
     state_rows: int | None
+    state_bytes: int | None = None
+    state_hits: int | None = None
+    state_misses: int | None = None
     backlog: Backlog | None
     restarts: int
     error: Finding | None

@@ -7,9 +7,10 @@ from types import MappingProxyType
 from headrace.errors import Finding, Where, nearest
 from headrace.load.document import Entry
 from headrace.load.reading import Reading
+from headrace.load.state_store import state_store
 from headrace.model import Target
 
-KEYS = ("master", "storage", "spark", "vars")
+KEYS = ("master", "storage", "spark", "state_store", "vars")
 CHOICE = "HEADRACE_TARGET"
 
 
@@ -48,5 +49,8 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
         master=reading.text(keys.get("master"), f"{whose}, master,"),
         storage=storage or base.storage,
         spark=MappingProxyType(spark),
+        state_store=MappingProxyType(
+            state_store(top.get("state_store"), keys.get("state_store"), whose, spark, reading)
+        ),
         where=declared[wanted].where if wanted in declared else document,
     )

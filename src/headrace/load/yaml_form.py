@@ -16,7 +16,7 @@ from headrace.load.document import Entry
 from headrace.load.reading import Reading
 from headrace.model import Default, Duration, Trigger, Watermark
 
-KEYS = ("name", "modules", "sources", "tables", "views", "queries", "targets", "spark", "storage")
+KEYS = ("name", "modules", "sources", "tables", "views", "queries", "targets", "spark", "state_store", "storage")
 SQL_KEYS = ("sql", "select", "description")
 QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger")
 WATERMARK_KEYS = ("column", "delay")

@@ -34,6 +34,11 @@ class QueryLayout:
         return self.home / "manifest.jsonl"
 
     @property
+    def repartitions(self) -> Path:
+        """The changes of the number of state partitions, each with the batch that it took."""
+        return self.home / "repartitions.jsonl"
+
+    @property
     def quarantine(self) -> Path:
         """Rows that were set aside, one file for each source and batch."""
         return self.home / "quarantine"

@@ -69,12 +69,16 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A named set of settings: where Spark runs, where storage is, and what of Spark's settings to override."""
+    """A named set of settings: where Spark runs, where storage is, and what of Spark's settings to override.
+
+    state_store: the settings, by Spark's keys, that queries keep their state with.
+    """
 
     name: str = "dev"
     master: str | None = None
     storage: str = ".headrace"
     spark: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    state_store: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     where: Where = NOWHERE
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
 from headrace.contract import Backlog
 
+_REPORTED_BY_WRITER = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -35,7 +36,11 @@ class BatchRecord:
     input_rate, processed_rate: rows a second that arrived and that could be worked off.
     duration_ms: the whole trigger; durations: its parts, by Spark's names.
     watermark: in force in the batch; None for a query without one, or before it first moved.
-    state_rows, state_bytes: over all stateful operators; None without state. Without row-count tracking Spark says 0.
+    state_rows, state_bytes: over all stateful operators; None without state. Rows are None too where the state store
+        was told not to count them, and Spark says 0.
+    state_hits, state_misses: how many stores were where the batch before had left them, and how many had to be loaded
+        from the checkpoint; the HDFS store counts from its opening on. None without state, and for an aggregation
+        in RocksDB, whose loads Spark does not report.
     dropped_by_watermark: Spark's own count, which is taken after partial aggregation and so may be too low.
     """
 
@@ -51,22 +56,25 @@ class BatchRecord:
     watermark: datetime | None = None
     state_rows: int | None = None
     state_bytes: int | None = None
+    state_hits: int | None = None
+    state_misses: int | None = None
     dropped_by_watermark: int = 0
     sources: tuple[SourceProgress, ...] = ()
     observed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     backlog: Backlog | None = None
 
     @classmethod
-    def parse(cls, json_text: str, *, source_names: Sequence[str] = ()) -> BatchRecord:
+    def parse(cls, json_text: str, *, source_names: Sequence[str] = (), rows_tracked: bool = True) -> BatchRecord:
         """Read the JSON of Spark's StreamingQueryProgress, as the JVM or as Python writes it.
 
         Spark 4.2 does not report the names of its sources; `source_names`, in the order of the query's plan, gives
-        them where their number fits.
+        them where their number fits. `rows_tracked`: whether the state store counts its rows.
         """
         facts = json.loads(json_text)
         operators = facts.get("stateOperators") or []
         sources = facts.get("sources") or []
         durations = {key: int(value) for key, value in (facts.get("durationMs") or {}).items()}
+        loads = [_loads(operator) for operator in operators]
         names = list(source_names) if len(source_names) == len(sources) else [s["description"] for s in sources]
         return cls(
             query=facts.get("name") or str(facts["id"]),
@@ -79,8 +87,10 @@ class BatchRecord:
             duration_ms=durations.get("triggerExecution", facts.get("batchDuration") or 0),
             durations=durations,
             watermark=_watermark(facts.get("eventTime")),
-            state_rows=sum(operator["numRowsTotal"] for operator in operators) if operators else None,
+            state_rows=sum(operator["numRowsTotal"] for operator in operators) if operators and rows_tracked else None,
             state_bytes=sum(operator["memoryUsedBytes"] for operator in operators) if operators else None,
+            state_hits=_total(load and load[0] for load in loads),
+            state_misses=_total(load and load[1] for load in loads),
             dropped_by_watermark=sum(operator.get("numRowsDroppedByWatermark") or 0 for operator in operators),
             sources=tuple(
                 SourceProgress(
@@ -121,6 +131,24 @@ def _watermark(event_time: Mapping[str, str] | None) -> datetime | None:
     text = (event_time or {}).get("watermark")
     at = _instant(text) if text else None
     return at if at is not None and at > _EPOCH else None
+
+
+def _loads(operator: Mapping[str, Any]) -> tuple[int, int] | None:
+    """How many of an operator's stores were at hand, and how many were loaded; None if that is not told."""
+    metrics = operator.get("customMetrics") or {}
+    if "loadedMapCacheMissCount" in metrics:
+        return int(metrics["loadedMapCacheHitCount"]), int(metrics["loadedMapCacheMissCount"])
+    # The operator that reads loads the store, and only that which writes reports.
+    if "rocksdbNumLoadedFromDfs" not in metrics or operator["operatorName"] in _REPORTED_BY_WRITER:
+        return None
+    loaded = int(metrics["rocksdbNumLoadedFromDfs"])
+    return max(0, int(operator.get("numStateStoreInstances") or 0) - loaded), loaded
+
+
+def _total(numbers: Iterable[int | None]) -> int | None:
+    """The sum; None of nothing, or where one of them is not known."""
+    known = list(numbers)
+    return sum(each for each in known if each is not None) if known and None not in known else None
 
 
 def _rate(value: Any) -> float:

@@ -13,6 +13,7 @@ from headrace.check.structure import structure
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.run.frames import build
+from headrace.run.state_store import applied
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +45,8 @@ def _analyse(
     own = spark is None
     spark = spark or session(project, purpose="short")
     try:
-        return [finding for query in queries for finding in _analysed(project, query, spark, facts)]
+        with applied(spark, project.target.state_store):
+            return [finding for query in queries for finding in _analysed(project, query, spark, facts)]
     finally:
         if own:
             spark.stop()

@@ -20,6 +20,7 @@ from headrace.check.triggers import cores
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
+from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.contract import Boundary, ContinuousSource, RemoteSource, ShapingSink, SinkRun
 from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
@@ -28,6 +29,7 @@ from headrace.run.frames import Reader, build
 from headrace.run.manifest import enter
 from headrace.run.moving import move, settle
 from headrace.run.settings import default_partitions
+from headrace.run.state_store import applied, compared, rows_tracked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +44,10 @@ Reached = Callable[[Boundary, int], None]
 
 @dataclass(kw_only=True)
 class Running:
-    """A started query: Spark's handle, where it keeps things, and what its sink reported: faults, and other news."""
+    """A started query: Spark's handle, where it keeps things, and what its sink reported: faults, and other news.
+
+    rows_tracked: whether its state store counts its rows.
+    """
 
     query: Query
     layout: QueryLayout
@@ -53,6 +58,7 @@ class Running:
     notes: tuple[Finding, ...]
     faults: list[HeadraceError]
     news: SimpleQueue[Finding]
+    rows_tracked: bool = True
     scratch: Path | None = None
 
     def discard_scratch(self) -> None:
@@ -73,6 +79,13 @@ def start(
 
     Raises CheckFailed, CheckpointFault, EnvironmentFault, SourceFault or SinkFault; then nothing was started.
     """
+    with applied(spark, project.target.state_store):
+        return _started(project, query, spark, trigger, reached)
+
+
+def _started(
+    project: Project, query: Query, spark: SparkSession, trigger: Trigger | None, reached: Reached | None
+) -> Running:
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     begun = query.sink.facts.durable and Checkpoint(layout.checkpoint).last_batch is not None
     if unfit := tuple(live(project, query, trigger or query.trigger, begun=begun)):
@@ -82,20 +95,24 @@ def start(
         checkpoint_directory = layout.checkpoint
         _make_home(layout)
         _readable(Checkpoint(checkpoint_directory), query)
-        _require_planned(project, query, layout)
     else:
         scratch = Path(tempfile.mkdtemp(prefix="headrace-"))
         checkpoint_directory = scratch / "checkpoint"
+    checkpoint, changes = Checkpoint(checkpoint_directory), Repartitions(layout.repartitions)
     try:
+        kept = tuple(compared(project, query, checkpoint, changes, spark))
+        if scratch is None:
+            _require_planned(project, query, layout)
+        judged = replace(query, trigger=trigger or query.trigger)
         for source in project.sources_of(query):
             if isinstance(source.connector, RemoteSource):
                 source.connector.reach(spark)
-        if findings := list(cores(project, query, spark)):
+        if findings := list(cores(project, judged, spark)):
             raise CheckFailed(findings)
-        frame = build(project, query.transform, spark, _reader(spark, trigger or query.trigger))
+        frame = build(project, query.transform, spark, _reader(spark, judged.trigger))
         facts = plan_facts(frame)
-        notes = _checked(query, frame, facts)
-        _set_policy(spark, Checkpoint(checkpoint_directory), project, query, facts)
+        notes = kept + _checked(judged, frame, facts)
+        _set_policy(spark, checkpoint, project, query, facts)
         faults: list[HeadraceError] = []
         news: SimpleQueue[Finding] = SimpleQueue()
         sink_run = SinkRun(
@@ -106,22 +123,23 @@ def start(
             fingerprint=fingerprint(frame, query),
             failed=faults.append,
             noted=lambda finding: news.put(replace(finding, where=query.where)),
+            unseen=changes.batches(checkpoint),
         )
         if reached is not None:
             sink_run = replace(sink_run, reached=reached)
         query.sink.prepare(frame, sink_run)
-        continuous = isinstance(trigger or query.trigger, Continuous)
-        move(Checkpoint(checkpoint_directory), facts.sources, continuous=continuous)
+        continuous = isinstance(judged.trigger, Continuous)
+        move(checkpoint, facts.sources, continuous=continuous)
         if not continuous and not query.sink.facts.async_progress:
-            settle(Checkpoint(checkpoint_directory))
-        _set_partitions(spark, Checkpoint(checkpoint_directory), project)
+            settle(checkpoint)
+        _set_partitions(spark, changes.partitions(checkpoint), project)
         if scratch is None:
-            last = Checkpoint(checkpoint_directory).last_batch
+            last = checkpoint.last_batch
             next_batch = 0 if last is None else last + 1
             notes += tuple(enter(layout, query, sink_run.fingerprint, next_batch=next_batch, spark=spark.version))
         if isinstance(query.sink, ShapingSink):
             frame = query.sink.shape(frame)
-        handle = query.sink.write(_writer(frame, query, sink_run, trigger or query.trigger), sink_run).start()
+        handle = query.sink.write(_writer(frame, query, sink_run, judged.trigger), sink_run).start()
     except BaseException:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -136,6 +154,7 @@ def start(
         notes=notes,
         faults=faults,
         news=news,
+        rows_tracked=rows_tracked(spark),
         scratch=scratch,
     )
 
@@ -185,11 +204,10 @@ def _writer(frame: DataFrame, query: Query, run: SinkRun, trigger: Trigger) -> D
     return writer
 
 
-def _set_partitions(spark: SparkSession, checkpoint: Checkpoint, project: Project) -> None:
-    """Let a checkpoint keep the number of state partitions that it was begun with."""
-    chosen = project.target.spark.get("spark.sql.shuffle.partitions", str(default_partitions()))
-    kept = checkpoint.state_partitions()
-    spark.conf.set("spark.sql.shuffle.partitions", str(kept) if kept else chosen)
+def _set_partitions(spark: SparkSession, kept: int | None, project: Project) -> None:
+    """Let a checkpoint keep the number of state partitions that it has."""
+    chosen = project.target.spark.get(PARTITIONS, str(default_partitions()))
+    spark.conf.set(PARTITIONS, str(kept) if kept else chosen)
 
 
 def _set_policy(spark: SparkSession, checkpoint: Checkpoint, project: Project, query: Query, facts: PlanFacts) -> None:

@@ -244,7 +244,9 @@ class _Supervisor:
         watched = self.watched.get(event.run_id)
         if watched is None or event.kind != "progress":
             return
-        record = BatchRecord.parse(event.json, source_names=watched.running.source_names)
+        record = BatchRecord.parse(
+            event.json, source_names=watched.running.source_names, rows_tracked=watched.running.rows_tracked
+        )
         if watched.last_batch is not None and record.batch <= watched.last_batch and record.rows == 0:
             return  # An idle query repeats its last progress.
         watched.batches += 1

@@ -13,7 +13,7 @@ from headrace.contract import SinkRun, Snapshot
 from headrace.errors import CheckpointFault, Finding, SinkFault
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
@@ -49,8 +49,11 @@ class CommittedFiles:
         """Whether a start has made this directory its own, so that files that are not in the log are leftovers."""
         return (Path(self.path) / SCHEMA_FILE).exists()
 
-    def prepare(self, schema: str, run: SinkRun) -> None:
-        """Keep the schema; refuse a checkpoint whose batches Spark would skip as already written."""
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        """Keep the schema, and enter the batches that no sink is given.
+
+        Raises CheckpointFault for a checkpoint whose batches Spark would skip as already written.
+        """
         written = self.last_batch
         started = max((int(file.name) for file in run.checkpoint.glob("offsets/[0-9]*")), default=-1)
         if written is not None and written > started:
@@ -61,7 +64,9 @@ class CommittedFiles:
             fix = f"restore the checkpoint '{run.checkpoint}', or write to an empty directory"
             raise CheckpointFault(Finding(code="HR410", what=what, fix=fix))
         if self.is_local:
-            self._keep_schema(schema)
+            self._keep_schema(frame.schema.json())
+        if run.unseen:
+            _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(run.unseen))
 
     def write(self, writer: DataStreamWriter, partition_by: Sequence[str]) -> DataStreamWriter:
         """Let Spark's file sink write here."""
@@ -107,3 +112,17 @@ def nullable(schema: StructType) -> StructType:
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(part.name, part.dataType, True) for part in schema.fields])
+
+
+def _enter_empty(frame: DataFrame, log: str, batches: Sequence[int]) -> None:
+    """Enter batches without files into Spark's log, which may have no gaps when it is compacted."""
+    jvm, gateway = frame.sparkSession._jvm, frame.sparkSession.sparkContext._gateway
+    assert jvm is not None, "a streaming session has a JVM"
+    assert gateway is not None, "a streaming session has a gateway"
+    sinks = jvm.org.apache.spark.sql.execution.streaming.sinks
+    none = getattr(jvm, "scala.Option").apply(None)
+    written = sinks.FileStreamSinkLog(1, frame.sparkSession._jsparkSession, log, none)
+    for batch in batches:
+        last = written.getLatestBatchId()
+        if last.isDefined() and last.get() < batch:
+            written.add(batch, gateway.new_array(sinks.SinkFileStatus, 0))

@@ -52,7 +52,7 @@ class FileSink:
         if missing:
             what = f"partition_by names {', '.join(missing)}, which the result of query '{run.query}' does not have"
             raise SinkFault(Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns)))
-        self._files.prepare(frame.schema.json(), run)
+        self._files.prepare(frame, run)
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
         writer = self._files.write(writer, self.partition_by)

@@ -71,7 +71,7 @@ class TableSink:
             raise SinkFault(Finding(code="HR407", what=what, fix=fix))
         if found is None:
             self._create(spark, frame, files, run)
-        files.prepare(frame.schema.json(), run)
+        files.prepare(frame, run)
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
         # What toTable does for such a table once it is there, but for the start, which is the caller's.

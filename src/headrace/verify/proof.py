@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import SinkRun, Snapshot
 from headrace.errors import Finding, ProjectError, nearest
 from headrace.model import Project, Query
@@ -33,7 +34,7 @@ def verify(project: Project, query: str, *, spark: SparkSession | None = None) -
     declared = _declared(project, query)
     layout = _layout(project, declared)
     # Before the snapshot: the sink is never behind what was committed earlier.
-    committed = Checkpoint(layout.checkpoint).last_committed
+    committed = _committed(layout)
     obstacles = tuple(_obstacles(project, declared, layout))
     if obstacles:
         return Verdict(query=query, batch=committed, state="undecided", findings=obstacles)
@@ -67,6 +68,15 @@ def _declared(project: Project, name: str) -> Query:
 
 def _layout(project: Project, query: Query) -> QueryLayout:
     return QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+
+
+def _committed(layout: QueryLayout) -> int | None:
+    """The newest committed batch that a sink was given."""
+    checkpoint = Checkpoint(layout.checkpoint)
+    committed, unseen = checkpoint.last_committed, Repartitions(layout.repartitions).batches(checkpoint)
+    while committed is not None and committed in unseen:
+        committed = committed - 1 if committed else None
+    return committed
 
 
 def _obstacles(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from headrace.contract import Backlog
 from headrace.progress import BatchRecord
 
+if TYPE_CHECKING:
+    from headrace.history import QueryStatus
+
 NOTHING = "-"
+UNKNOWN = "unknown"
 
 
 def number(value: float | None) -> str:
@@ -41,6 +46,20 @@ def left(backlog: Backlog | None) -> str:
     return f"{backlog.count:,} {unit}{size}"
 
 
+def state_rows(known: BatchRecord | QueryStatus | None) -> str:
+    """How many rows the state holds; `unknown` where there is state whose rows are not counted."""
+    if known is not None and known.state_rows is None and known.state_bytes is not None:
+        return UNKNOWN
+    return number(known.state_rows if known else None)
+
+
+def loads(known: QueryStatus) -> str:
+    """`2 of 2`: how many of the state's stores were at hand in the last batch."""
+    if known.state_hits is None or known.state_misses is None:
+        return NOTHING if known.state_bytes is None else UNKNOWN
+    return f"{known.state_hits:,} of {known.state_hits + known.state_misses:,}"
+
+
 def size_of(size: float) -> str:
     """`512 B`, `1.5 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
@@ -60,8 +79,8 @@ def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) 
     ]
     if record.watermark is not None:
         parts.append(f"watermark {instant(record.watermark)}")
-    if record.state_rows is not None:
-        parts.append(f"state {number(record.state_rows)} rows")
+    if record.state_bytes is not None or record.state_rows is not None:
+        parts.append(f"state {state_rows(record)} rows")
     if record.backlog is not None:
         parts.append(f"backlog {left(record.backlog)}")
     return f"{record.query} {which}: {', '.join(parts)}"

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.output import json_text
-from headrace.cli.view.figures import instant, left, number, sentence, took
+from headrace.cli.view.figures import instant, left, number, sentence, state_rows, took
 from headrace.cli.view.tables import STYLES
 from headrace.demo.flow import Tally
 
@@ -137,7 +137,7 @@ def panel(tally: Tally) -> Panel:
         ("rows/s", number(last.processed_rate if last else None)),
         ("batch time", took(last.duration_ms if last else None)),
         ("watermark", instant(last.watermark if last else None)),
-        ("state rows", number(last.state_rows if last else None)),
+        ("state rows", state_rows(last)),
         ("backlog", left(last.backlog if last else None)),
     ]
     for at in range(0, len(figures), 2):

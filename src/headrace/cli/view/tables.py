@@ -12,14 +12,14 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.view.figures import NOTHING, instant, left, number, took
+from headrace.cli.view.figures import NOTHING, instant, left, loads, number, state_rows, took
 from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.history import QueryStatus
 
 STYLES = {"running": "green", "finished": "green", "failed": "bold red", "killed": "bold red", "stopping": "yellow"}
-NUMBERS = ("batch", "rows in", "rows/s", "took", "state rows", "restarts")
+NUMBERS = ("batch", "rows in", "rows/s", "took", "state rows", "stores kept", "restarts")
 
 
 @dataclass(kw_only=True)
@@ -49,7 +49,7 @@ def live_table(rows: Iterable[Row]) -> Fitting:
             number(last.processed_rate if last else None),
             took(last.duration_ms if last else None),
             instant(last.watermark if last else None),
-            number(last.state_rows if last else None),
+            state_rows(last),
             left(last.backlog if last else None),
         )
     return table
@@ -57,14 +57,13 @@ def live_table(rows: Iterable[Row]) -> Fitting:
 
 def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fitting:
     """Every query of a project as the history knows it; one that never ran says so."""
-    table = Fitting(
-        "query", "state", "batch", "rows in", "rows/s", "took", "watermark", "state rows", "backlog", "restarts", "seen"
-    )
+    figures = ("batch", "rows in", "rows/s", "took", "watermark", "state rows", "stores kept", "backlog", "restarts")
+    table = Fitting("query", "state", *figures, "seen")
     known = {status.query: status for status in statuses}
     for name in dict.fromkeys([*queries, *known]):
         status = known.get(name)
         if status is None:
-            table.add(name, "never started", *[NOTHING] * 9)
+            table.add(name, "never started", *[NOTHING] * (len(figures) + 1))
             continue
         table.add(
             name,
@@ -74,7 +73,8 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
             number(status.processed_rate),
             took(status.batch_ms),
             instant(status.watermark),
-            number(status.state_rows),
+            state_rows(status),
+            loads(status),
             left(status.backlog),
             number(status.restarts),
             instant(status.last_seen),

@@ -51,7 +51,7 @@ def require_match(life: SinkRun, last: Line | None, table: str) -> None:
     The ledger may be one batch ahead of Spark's commits and never behind them, since a batch is in the ledger before
     Spark commits it.
     """
-    started, committed = _last(life.checkpoint / "offsets"), _last(life.checkpoint / "commits")
+    started, committed = _last(life.checkpoint / "offsets"), _last(life.checkpoint / "commits", life.unseen)
     if last is None:
         if committed is not None:
             raise _fault(
@@ -87,9 +87,9 @@ def _fault(what: str, fix: str) -> CheckpointFault:
     return CheckpointFault(Finding(code="HR410", what=what, fix=fix))
 
 
-def _last(log: Path) -> int | None:
-    """The newest entry of one of Spark's logs."""
+def _last(log: Path, unseen: frozenset[int] = frozenset()) -> int | None:
+    """The newest entry of one of Spark's logs, but for those of `unseen`."""
     try:
-        return max((int(file.name) for file in log.iterdir() if file.name.isdigit()), default=None)
+        return max({int(file.name) for file in log.iterdir() if file.name.isdigit()} - unseen, default=None)
     except (FileNotFoundError, NotADirectoryError):
         return None

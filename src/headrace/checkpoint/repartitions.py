@@ -1,0 +1,141 @@
+"""The changes of a query's number of state partitions: what was asked for, and how far it came."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from headrace.checkpoint.directory import Checkpoint
+from headrace.checkpoint.logs import broken
+from headrace.errors import CheckpointFault, EnvironmentFault, Finding, Where
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change, which Spark makes as a batch without data: `batch` holds the state in `after` partitions."""
+
+    batch: int
+    before: int
+    after: int
+    at: str
+
+
+@dataclass(frozen=True)
+class Repartitions:
+    """The changes of one generation of a query; each is entered before Spark begins it.
+
+    A change counts once its batch is committed. Spark's own metadata of an aggregation's state keeps the first number.
+    """
+
+    path: Path
+
+    def all(self) -> tuple[Change, ...]:
+        """Every change that was entered, oldest first."""
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        except (OSError, UnicodeDecodeError) as fault:
+            raise self._damaged(None, fault) from fault
+        changes = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                changes.append(Change(**json.loads(line)))
+            except (ValueError, TypeError) as fault:
+                raise self._damaged(number, fault) from fault
+        return tuple(changes)
+
+    def done(self, checkpoint: Checkpoint) -> tuple[Change, ...]:
+        """The changes whose batches are committed."""
+        return _up_to(self.all(), checkpoint.last_committed)
+
+    def batches(self, checkpoint: Checkpoint) -> frozenset[int]:
+        """The batches that hold no rows, only state in other partitions."""
+        return frozenset(change.batch for change in self.done(checkpoint))
+
+    def cut_off(self, checkpoint: Checkpoint) -> Change | None:
+        """The change that Spark began and did not end."""
+        begun = _up_to(self.all(), checkpoint.last_batch)
+        return begun[-1] if len(begun) > len(self.done(checkpoint)) else None
+
+    def partitions(self, checkpoint: Checkpoint) -> int | None:
+        """The number of partitions that the state has now, or None without state."""
+        done = self.done(checkpoint)
+        return done[-1].after if done else checkpoint.state_partitions()
+
+    def enter(self, change: Change) -> None:
+        """Enter a change that is to be made."""
+        self._write([*self.all(), change])
+
+    def forget_unbegun(self, checkpoint: Checkpoint) -> None:
+        """Leave out the changes that Spark never began, before their batches are used for data."""
+        known = self.all()
+        begun = _up_to(known, checkpoint.last_batch)
+        if len(begun) < len(known):
+            self._write(begun)
+
+    def _write(self, changes: Sequence[Change]) -> None:
+        unfinished = self.path.with_name(f"{self.path.name}.new")
+        try:
+            with unfinished.open("w", encoding="utf-8") as file:
+                file.write("".join(json.dumps(asdict(change)) + "\n" for change in changes))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, self.path)
+        except OSError as fault:
+            raise _unwritable(self.path.parent, fault) from fault
+
+    def _damaged(self, line: int | None, fault: Exception) -> CheckpointFault:
+        return CheckpointFault(
+            Finding(
+                code="HR556",
+                where=Where(file=str(self.path), line=line),
+                what=f"the record of changed state partitions cannot be read: {fault}",
+                fix="restore it from a backup, or begin the query anew",
+            )
+        )
+
+
+def note_partitions(checkpoint: Checkpoint, batch: int, partitions: int) -> None:
+    """Let the plan of `batch` say how many partitions its state has, where Spark left that out.
+
+    Spark 4.2 writes the number into plans with named sources only sometimes, and fails without it (None.get).
+    """
+    file = checkpoint.root / "offsets" / str(batch)
+    try:
+        version, facts, *offsets = file.read_text(encoding="utf-8").split("\n")
+        known = json.loads(facts)
+        if PARTITIONS in known["conf"]:
+            return
+        known["conf"][PARTITIONS] = str(partitions)
+    except (OSError, ValueError, KeyError, TypeError) as fault:
+        raise broken(file, f"it does not plan a batch: {fault}") from fault
+    unfinished = file.with_name(f".{batch}.headrace")
+    try:
+        unfinished.write_text(
+            "\n".join([version, json.dumps(known, separators=(",", ":")), *offsets]), encoding="utf-8"
+        )
+        # The checksum first: without one Spark reads the file as it is, old or new.
+        file.with_name(f".{batch}.crc").unlink(missing_ok=True)
+        os.replace(unfinished, file)
+    except OSError as fault:
+        raise _unwritable(file.parent, fault) from fault
+
+
+def _up_to(changes: Sequence[Change], batch: int | None) -> tuple[Change, ...]:
+    return () if batch is None else tuple(change for change in changes if change.batch <= batch)
+
+
+def _unwritable(folder: Path, fault: OSError) -> EnvironmentFault:
+    return EnvironmentFault(
+        Finding(
+            code="HR540",
+            what=f"the storage directory {folder} cannot be written: {fault.strerror or fault}",
+            fix="give the user that runs Headrace the right to write there, or name another `storage`",
+        )
+    )

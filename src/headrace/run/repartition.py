@@ -1,0 +1,139 @@
+"""The state of a query that is not running brought into another number of partitions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from headrace.check.spark_errors import sentence_of
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.repartitions import Change, Repartitions, note_partitions
+from headrace.errors import CheckFailed, CheckpointFault, Finding, ProjectError, nearest
+from headrace.history import History
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout, history_file, latest_generation
+from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
+from headrace.run.state_store import applied, begun_with
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALIVE = ("starting", "running", "stopping")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repartitioned:
+    """What was done: `batch` holds the state in its new partitions; None where the number was `after` already."""
+
+    query: str
+    before: int
+    after: int
+    batch: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as plain data, for `--json`."""
+        return asdict(self)
+
+
+def repartition(project: Project, query: str, partitions: int, *, spark: SparkSession | None = None) -> Repartitioned:
+    """Bring the state of `query` into `partitions` partitions; its rows, offsets and result stay as they are.
+
+    The query must not be running. Called again after a crash, it ends what was begun. Raises ProjectError,
+    CheckFailed, CheckpointFault or EnvironmentFault; then nothing was changed, or Spark was cut off in between.
+    """
+    if query not in project.queries:
+        raise ProjectError(
+            Finding(code="HR606", what=f"no query is named '{query}'", fix=nearest(query, project.queries))
+        )
+    declared = project.queries[query]
+    if partitions < 1:
+        raise _impossible(declared, f"{partitions} is no number of partitions", "give a number from 1 on")
+    _require_stopped(project, declared)
+    layout = QueryLayout(project.storage, query, latest_generation(project.storage, query))
+    checkpoint, changes = Checkpoint(layout.checkpoint), Repartitions(layout.repartitions)
+    errors = [finding for finding in checkpoint.problems() if finding.severity == "error"]
+    if errors:
+        raise CheckpointFault(errors)
+    before = changes.partitions(checkpoint)
+    committed = checkpoint.last_committed
+    if before is None or committed is None:
+        raise _impossible(declared, "it has no state yet", f"run it first: headrace run {query}")
+    _require_rocksdb(declared, checkpoint)
+    change = _planned(declared, checkpoint, changes, before, partitions)
+    if change is None:
+        return Repartitioned(query=query, before=before, after=before, batch=None)
+    note_partitions(checkpoint, committed, before)
+    if change not in changes.all():
+        changes.forget_unbegun(checkpoint)
+        changes.enter(change)
+    _made(project, declared, checkpoint, change, spark)
+    return Repartitioned(query=query, before=before, after=partitions, batch=change.batch)
+
+
+def _planned(query: Query, checkpoint: Checkpoint, changes: Repartitions, before: int, after: int) -> Change | None:
+    """The change to be made or ended; None if there is nothing to do."""
+    cut_off = changes.cut_off(checkpoint)
+    if cut_off is not None:
+        if cut_off.after == after:
+            return cut_off
+        what = f"a change to {cut_off.after} partitions was begun and cut off"
+        raise _impossible(query, what, f"end it first: headrace state repartition {query.name} {cut_off.after}")
+    planned, committed = checkpoint.last_batch, checkpoint.last_committed
+    if planned != committed:
+        fix = f"let it finish that batch first: headrace run {query.name} --available-now"
+        raise _impossible(query, f"batch {planned} is planned and not committed", fix)
+    if before == after or committed is None:
+        return None
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return Change(batch=committed + 1, before=before, after=after, at=now)
+
+
+def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change, spark: SparkSession | None) -> None:
+    from headrace.run.session import session
+
+    own = spark is None
+    spark = spark or session(project)
+    try:
+        with applied(spark, project.target.state_store):
+            spark._streamingCheckpointManager.repartition(str(checkpoint.root), change.after)
+    except Exception as fault:
+        raise CheckpointFault(
+            Finding(
+                code="HR555",
+                what=f"Spark could not bring the state of query '{query.name}' into {change.after} partitions: "
+                + sentence_of(fault),
+                fix="correct the cause and give the command again: it ends what was begun",
+                where=query.where,
+            )
+        ) from fault
+    finally:
+        if own:
+            spark.stop()
+
+
+def _require_stopped(project: Project, query: Query) -> None:
+    if not history_file(project.storage).exists():
+        return
+    with History.open(history_file(project.storage), read_only=True) as history:
+        running = next((each for each in history.statuses() if each.query == query.name and each.state in ALIVE), None)
+    if running is not None:
+        raise CheckFailed(
+            Finding(
+                code="HR553",
+                what=f"query '{query.name}' is {running.state} in process {running.pid}",
+                fix="stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost",
+                where=query.where,
+            )
+        )
+
+
+def _require_rocksdb(query: Query, checkpoint: Checkpoint) -> None:
+    # Spark looks at it only after it has planned the change, and leaves a checkpoint that cannot go on.
+    if begun_with(checkpoint).get(PROVIDER_KEY) != PROVIDERS["rocksdb"]:
+        raise _impossible(query, "its state is not kept by RocksDB", "begin the query anew to change the number")
+
+
+def _impossible(query: Query, why: str, fix: str) -> CheckFailed:
+    what = f"the state partitions of query '{query.name}' cannot be changed: {why}"
+    return CheckFailed(Finding(code="HR554", what=what, fix=fix, where=query.where))

@@ -1,0 +1,108 @@
+"""The state store that a query is started with, compared with the one that its checkpoint was begun with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
+from headrace.errors import CheckpointFault, Finding
+from headrace.model import Project, Query
+from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Spark takes these from the checkpoint, whatever the session says.
+_FIXED = {
+    OPTIONS["format_version"].spark_key: "state_store: format_version",
+    "spark.sql.streaming.stateStore.compression.codec": "spark.sql.streaming.stateStore.compression.codec",
+}
+
+
+@contextmanager
+def applied(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let the session have `settings` inside; a query that is started there keeps them."""
+    before = {key: spark.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+def rows_tracked(spark: SparkSession) -> bool:
+    """Whether the session's state store counts its rows."""
+    counted = (spark.conf.get(ROWS_TRACKED_KEY, "true") or "true").lower() == "true"
+    return counted or spark.conf.get(PROVIDER_KEY, None) != PROVIDERS["rocksdb"]
+
+
+def compared(
+    project: Project, query: Query, checkpoint: Checkpoint, changes: Repartitions, spark: SparkSession
+) -> Iterator[Finding]:
+    """What of the session's settings is not that of the state in `checkpoint`, or will not be heeded.
+
+    Raises CheckpointFault where Spark would fail or answer wrongly.
+    """
+    cut_off = changes.cut_off(checkpoint)
+    if cut_off is not None:
+        raise CheckpointFault(
+            Finding(
+                code="HR552",
+                what=f"query '{query.name}' was being given {cut_off.after} state partitions in place of "
+                f"{cut_off.before}, and that was cut off",
+                fix=f"end it: headrace state repartition {query.name} {cut_off.after}",
+                where=query.where,
+            )
+        )
+    changes.forget_unbegun(checkpoint)
+    if not checkpoint.state_operators():
+        return
+    kept = begun_with(checkpoint)
+    provider = kept.get(PROVIDER_KEY)
+    wanted = spark.conf.get(PROVIDER_KEY, None)
+    if provider is not None and wanted != provider:
+        raise CheckpointFault(
+            Finding(
+                code="HR550",
+                what=f"the state of query '{query.name}' is kept by {_provider(provider)}, "
+                f"and the project now asks for {_provider(wanted)}",
+                fix=f"write state_store: {{provider: {_provider(provider)}}} for this target, or begin the query anew",
+                where=query.where,
+            )
+        )
+    for key, name in _FIXED.items():
+        if key in kept and spark.conf.get(key, kept[key]) != kept[key]:
+            yield _kept(query, name, str(spark.conf.get(key)), kept[key], "begin the query anew to change it")
+    partitions, asked = changes.partitions(checkpoint), project.target.spark.get(PARTITIONS)
+    if asked is not None and asked != str(partitions):
+        fix = f"change it by: headrace state repartition {query.name} {asked}"
+        yield _kept(query, PARTITIONS, asked, str(partitions), fix)
+
+
+def begun_with(checkpoint: Checkpoint) -> Mapping[str, str]:
+    """The settings that Spark keeps with the newest batch of `checkpoint`."""
+    newest = checkpoint.last_batch
+    entry = checkpoint.offset(newest) if newest is not None else None
+    return entry.conf if entry is not None else {}
+
+
+def _provider(name: str | None) -> str:
+    return next((short for short, full in PROVIDERS.items() if full == name), str(name))
+
+
+def _kept(query: Query, name: str, asked: str, kept: str, fix: str) -> Finding:
+    return Finding(
+        code="HR551",
+        what=f"query '{query.name}' goes on with {name} {kept}, which its state was begun with, and not with {asked}",
+        fix=f"{fix}, or set {kept}",
+        where=query.where,
+        severity="warning",
+    )

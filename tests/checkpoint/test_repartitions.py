@@ -1,0 +1,87 @@
+"""Changes of the number of state partitions are written down before they are made, and read back as they came out."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.repartitions import PARTITIONS, Change, Repartitions, note_partitions
+from headrace.errors import CheckpointFault
+
+pytestmark = pytest.mark.plain
+FIXTURES = Path(__file__).parent / "fixtures"
+LAST = 26  # the newest batch of the checkpoint, which is committed; its state has 2 partitions
+
+
+def change(batch: int, after: int) -> Change:
+    return Change(batch=batch, before=2, after=after, at="2026-01-01T00:00:00+00:00")
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Checkpoint:
+    return Checkpoint(Path(shutil.copytree(FIXTURES / "named", tmp_path / "named")))
+
+
+@pytest.mark.parametrize(
+    ("entered", "partitions", "batches", "cut_off"),
+    [
+        ([], 2, [], None),
+        ([change(LAST, 4)], 4, [LAST], None),
+        ([change(LAST - 3, 4), change(LAST, 3)], 3, [LAST - 3, LAST], None),
+        ([change(LAST + 1, 4)], 2, [], None),
+        ([change(LAST, 4), change(LAST + 1, 8)], 4, [LAST], None),
+    ],
+    ids=["none", "one", "two", "not begun", "a second one not begun"],
+)
+def test_a_change_counts_once_its_batch_is_committed(
+    tmp_path: Path,
+    named: Checkpoint,
+    entered: list[Change],
+    partitions: int,
+    batches: list[int],
+    cut_off: Change | None,
+) -> None:
+    changes = Repartitions(tmp_path / "repartitions.jsonl")
+    for each in entered:
+        changes.enter(each)
+    assert changes.partitions(named) == partitions
+    assert sorted(changes.batches(named)) == batches
+    assert changes.cut_off(named) is cut_off
+    changes.forget_unbegun(named)
+    assert [each.batch for each in changes.all()] == batches
+
+
+def test_a_change_that_is_planned_and_not_committed_was_cut_off(tmp_path: Path, named: Checkpoint) -> None:
+    (named.root / "commits" / str(LAST)).unlink()
+    changes = Repartitions(tmp_path / "repartitions.jsonl")
+    changes.enter(change(LAST, 4))
+    assert changes.cut_off(named) == change(LAST, 4)
+    assert changes.partitions(named) == 2
+    changes.forget_unbegun(named)
+    assert changes.all() == (change(LAST, 4),)
+
+
+@pytest.mark.parametrize("text", ["{", '{"batch": 1}', "[]", "\udcff"], ids=["cut", "short", "list", "bytes"])
+def test_a_damaged_record_is_told_and_not_passed_over(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "repartitions.jsonl"
+    file.write_bytes(text.encode("utf-8", "surrogateescape") + b"\n")
+    with pytest.raises(CheckpointFault) as caught:
+        Repartitions(file).all()
+    assert [finding.code for finding in caught.value.findings] == ["HR556"]
+
+
+def test_a_plan_gets_the_number_that_spark_left_out_and_nothing_else(named: Checkpoint) -> None:
+    before = named.offset(LAST)
+    assert before is not None
+    assert PARTITIONS not in before.conf
+    note_partitions(named, LAST, 2)
+    assert named.offset(LAST) == replace(before, conf={**before.conf, PARTITIONS: "2"})
+    assert not (named.root / "offsets" / f".{LAST}.crc").exists()
+    written = (named.root / "offsets" / str(LAST)).read_bytes()
+    note_partitions(named, LAST, 9)
+    assert (named.root / "offsets" / str(LAST)).read_bytes() == written
+    assert list(named.problems()) == []
