@@ -104,8 +104,8 @@ REFUSALS = (
     Refusal(
         "HR220",
         r"State in \w+ mode is not supported (with|after) aggregation",
-        "give the operator with state the mode append and aggregate after it, or write its rows to a table of its own and "
-        "aggregate them in a second query",
+        "give the operator with state the mode append and aggregate after it, or write its rows to a table of its own "
+        "and aggregate them in a second query",
     ),
     Refusal(
         "HR213",
