@@ -107,6 +107,12 @@ REFUSED = {
         "window(time",
     ),
     "sample": ("impressions.sample(0.5)", ("append",), "HR230", "hash of a column"),
+    "two event times as keys": (
+        "impressions.groupBy(F.window('i_time', '1 hour').alias('h'), 'i_time').count()",
+        ("append", "update"),
+        "HR279",
+        "leave one of them",
+    ),
     "two event times": (
         "impressions.withColumn('h', F.window('i_time', '1 hour')).dropDuplicates(['i_ad', 'h'])",
         ("append",),
@@ -138,6 +144,10 @@ def test_the_ways_out_lead_somewhere(tmp_path: Path, spark: SparkSession) -> Non
     made = scene(tmp_path / "top", spark, "impressions", body, mode="complete", impressions=timeline)
     made.run()
     assert made.rows() == [("b", 3)]
+    body = "impressions.groupBy(F.window('i_time', '1 hour').alias('h'), 'i_time').count().select('count')"
+    made = scene(tmp_path / "times", spark, "impressions", body, mode="complete", impressions=timeline)
+    made.run()
+    assert made.rows() == [(1,), (1,), (4,)]
     body = "impressions.dropDuplicates(['i_ad', 'i_time']).groupBy('i_ad').count()"
     made = scene(tmp_path / "once", spark, "impressions", body, mode="update", key=["i_ad"], impressions=timeline)
     made.run()

@@ -9,7 +9,7 @@ from headrace.check.plan import joins_streams, marked, nodes, sequence
 from headrace.errors import Finding
 from headrace.model import Query
 
-_WHOLE_ROWS = ("Deduplicate", "GroupsWithState", "InPandasWithState", "TransformWithState")
+_WHOLE_ROWS = ("Deduplicate", "FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState")
 
 
 def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
@@ -17,7 +17,7 @@ def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
     for node in nodes(optimised):
         if not node.isStreaming():
             continue
-        for columns in _read(node):
+        for columns in _read(node, complete=query.mode == "complete"):
             names = {int(column.exprId().id()): str(column.name()) for column in columns}
             if len(names) > 1:
                 yield Finding(
@@ -30,12 +30,15 @@ def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
                 )
 
 
-def _read(node: Any) -> Iterator[list[Any]]:
-    """For each input of an operator with state, the event-time columns that Spark sees there."""
+def _read(node: Any, *, complete: bool) -> Iterator[list[Any]]:
+    """For each input of an operator with state, the event-time columns among which Spark looks for the one.
+
+    In complete mode it looks for none in an aggregation, which then keeps every group.
+    """
     kind = str(node.nodeName())
     if joins_streams(node):
         yield from (marked(sequence(side.output())) for side in (node.left(), node.right()))
-    elif kind == "Aggregate":
+    elif kind == "Aggregate" and not complete:
         yield marked(each for each in sequence(node.groupingExpressions()) if each.nodeName() == "AttributeReference")
     elif any(each in kind for each in _WHOLE_ROWS):
         yield marked(sequence(node.children().head().output()))
