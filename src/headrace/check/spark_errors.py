@@ -46,8 +46,14 @@ REFUSALS = (
     ),
     Refusal(
         "HR280",
-        r"applyInPandasWithState in (update|append) mode is not supported",
-        "give the operator and the query the same mode; beside an aggregation take append, and put it before that",
+        r"State in \w+ mode is not supported (with|after) aggregation",
+        "give the operator with state the mode append and aggregate after it, or write its rows to a table of its own "
+        "and aggregate them in a second query",
+    ),
+    Refusal(
+        "HR280",
+        r"State in \w+ mode is not supported with \w+ output mode",
+        "give the query the mode of its operator with state, or the operator that of the query",
     ),
     Refusal(
         "HR281",
@@ -125,17 +131,6 @@ REFUSALS = (
         "HR231",
         r"(UNION|[Uu]nion) between streaming and batch",
         "read the batch input as a stream of files or a table, or join it",
-    ),
-    Refusal(
-        "HR220",
-        r"State in \w+ mode is not supported with \w+ output mode",
-        "give the query the mode of its operator with state, or the operator that of the query",
-    ),
-    Refusal(
-        "HR220",
-        r"State in \w+ mode is not supported (with|after) aggregation",
-        "give the operator with state the mode append and aggregate after it, or write its rows to a table of its own "
-        "and aggregate them in a second query",
     ),
     Refusal(
         "HR213",
