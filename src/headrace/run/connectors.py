@@ -14,6 +14,7 @@ from headrace.run.maven import FetchFault, fetch
 
 DIRECTORIES_VARIABLE = "HEADRACE_CONNECTORS"
 SCALA = "2.13"
+DELTA = "4.4.0"
 # Settings to which each connector, and the project, adds its own.
 LISTS = ("spark.jars", "spark.sql.extensions")
 # Which coordinates the jars of a directory are of; written last, so that a directory is whole or not there.
@@ -35,6 +36,14 @@ def known() -> dict[str, JvmConnector]:
     found = (
         JvmConnector(name="kafka", coordinates=(f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}",)),
         JvmConnector(name="avro", coordinates=(f"org.apache.spark:spark-avro_{SCALA}:{spark}",)),
+        JvmConnector(
+            name="delta",
+            coordinates=(f"io.delta:delta-spark_{'.'.join(spark.split('.')[:2])}_{SCALA}:{DELTA}",),
+            settings={
+                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            },
+        ),
     )
     return {connector.name: connector for connector in found}
 
