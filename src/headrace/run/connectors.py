@@ -11,6 +11,7 @@ from pathlib import Path
 from headrace.errors import EnvironmentFault, Finding, nearest
 from headrace.model import Project
 from headrace.run.maven import FetchFault, fetch
+from headrace.run.settings import default_partitions
 
 DIRECTORIES_VARIABLE = "HEADRACE_CONNECTORS"
 SCALA = "2.13"
@@ -42,6 +43,8 @@ def known() -> dict[str, JvmConnector]:
             settings={
                 "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
                 "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+                # Delta reads the log of a table with 50 tasks, however short it is.
+                "spark.databricks.delta.snapshotPartitions": str(default_partitions()),
             },
         ),
     )

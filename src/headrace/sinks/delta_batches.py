@@ -175,14 +175,14 @@ class DeltaBatches:
 @contextmanager
 def _settings(spark: SparkSession, chosen: dict[str, str]) -> Iterator[None]:
     """Settings of the query's own session for the time of one statement."""
-    before = {name: spark.conf.get(name, None) for name in chosen}
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in chosen}
     try:
         for name, value in chosen.items():
             spark.conf.set(name, value)
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
+        for name, earlier in before.items():
+            if earlier is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, value)
+                spark.conf.set(name, earlier)

@@ -31,7 +31,7 @@ class Form:
         folded: dict[str, str] = {}
         for name in self.schema.names:
             if _REFUSED.search(name):
-                what = f"the result of query '{life.query}' has a column '{name}', and Delta takes no ' ,;{{}}()=' in names"
+                what = f"the result of query '{life.query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
                 yield Finding(code="HR404", what=what, fix="rename it in the query's last select")
             if name.lower() in folded:
                 what = f"columns '{folded[name.lower()]}' and '{name}' of query '{life.query}' differ only by case"

@@ -100,7 +100,7 @@ class Delta:
         if place is None or not (whole or begin is not None or all(batch.start for batch in prefix.batches)):
             return
         spans = delta_prefix.spans(prefix, begin)
-        commits = {}
+        commits: dict[int, delta_log.Commit] = {}
         for span in spans:
             for version in span.commits:
                 commits |= {each.version: each for each in delta_log.local_commits(place, version, version)}

@@ -38,7 +38,8 @@ class State:
 
     @property
     def has_rows(self) -> bool:
-        return int(self.snapshot.numOfFiles()) > 0
+        known = self.snapshot.numOfFilesIfKnown()
+        return int(known.get() if known.isDefined() else self.snapshot.numOfFiles()) > 0
 
     @property
     def marks(self) -> dict[str, int]:
