@@ -123,12 +123,12 @@ class DeltaSink:
     def _find(self, spark: SparkSession) -> DeltaTable | None:
         """The table, None if there is none. Raises SinkFault for something else of its name."""
         if self.path is not None:
-            return at_path(spark, self.path)
+            return at_path(spark, self.path, SinkFault)
         parts = str(self.table).removeprefix("spark_catalog.").split(".")
         if len(parts) == 2 and not spark.catalog.databaseExists(parts[0]):
             what = f"the catalog has no database '{parts[0]}' for table '{self.table}'"
             raise SinkFault(Finding(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {parts[0]}"))
-        found, kind = named(spark, str(self.table))
+        found, kind = named(spark, str(self.table), SinkFault)
         if found is None and kind:
             what = f"'{self.table}' is {kind} and no Delta table"
             raise SinkFault(Finding(code="HR419", what=what, fix="give the table another name"))

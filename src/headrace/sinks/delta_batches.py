@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from headrace.contract import SinkRun
 from headrace.errors import Fenced, Finding, HeadraceError, SinkFault
 from headrace.sinks import delta_ledger as ledger
-from headrace.sinks.delta_form import first_sentence, merge
+from headrace.sinks.delta_form import merge
 from headrace.sinks.delta_ledger import Standing
-from headrace.systems.delta import DeltaTable, at_path
+from headrace.systems.delta import DeltaTable, at_path, first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,7 +119,7 @@ class DeltaBatches:
         writer.save(self.location)
 
     def _table(self, spark: SparkSession) -> DeltaTable:
-        found = at_path(spark, self.location)
+        found = at_path(spark, self.location, SinkFault)
         if found is None:
             what, fix = f"{self.name} is no longer there", "put it back, or begin the query anew"
             raise SinkFault(Finding(code="HR405", what=what, fix=fix))

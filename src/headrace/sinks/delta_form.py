@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.contract import SinkRun
 from headrace.errors import Finding, SinkFault, nearest
-from headrace.systems.delta import State
+from headrace.systems.delta import State, first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,13 +102,6 @@ def merge(where: str, source: str, key: Sequence[str]) -> str:
         f"MERGE INTO {where} AS t USING {source} AS s ON {same} "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
-
-
-def first_sentence(fault: BaseException) -> str:
-    """What Spark or Delta says, without its class and what follows."""
-    lines = [line for line in str(fault).strip().splitlines() if line.strip()]
-    said = re.sub(r"^.*?\[[A-Z0-9_.]+\]\s*", "", lines[0]) if lines else type(fault).__name__
-    return re.sub(r"\s*SQLSTATE.*$", "", said).strip()
 
 
 def _quoted(name: str) -> str:

@@ -157,9 +157,9 @@ class Delta:
         """The table. Raises SourceFault where there is none."""
         require_delta(spark, SourceFault)
         if self.path is not None:
-            found, kind = at_path(spark, self.path), ""
+            found, kind = at_path(spark, self.path, SourceFault), ""
         else:
-            found, kind = named(spark, str(self.table))
+            found, kind = named(spark, str(self.table), SourceFault)
         if found is None:
             what = f"{self._name} does not exist" if not kind else f"'{self.table}' is {kind} and no Delta table"
             fix = "create it, or correct its name; a query that writes it must have started before"

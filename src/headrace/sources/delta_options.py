@@ -28,7 +28,7 @@ def problems(source: Delta) -> Iterator[Problem]:
         what = f"'{source.table}' is no name of a table in Spark's own catalog"
         yield _wrong(what, "write table or database.table, of letters, digits and _; or give the table's path")
     for one, other in _EITHER:
-        if getattr(source, one) not in (None, False) and getattr(source, other) not in (None, False):
+        if all(getattr(source, name) is not None and getattr(source, name) is not False for name in (one, other)):
             yield _wrong(f"{one} and {other} are both given", "leave out one of the two")
     if isinstance(source.starting_version, int) and source.starting_version < 0:
         yield _wrong(f"starting_version is {source.starting_version}", "give the number of a version, or latest")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -186,16 +187,20 @@ def require_delta(spark: SparkSession, error: type[HeadraceError]) -> None:
         raise error(Finding(code="HR340", what=what, fix=fix))
 
 
-def at_path(spark: SparkSession, path: str) -> DeltaTable | None:
-    """The table in a directory; None where there is none."""
+def at_path(spark: SparkSession, path: str, error: type[HeadraceError]) -> DeltaTable | None:
+    """The table in a directory; None where there is none. Raises `error` where its log cannot be read."""
     jvm = _jvm(spark)
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
-    table = DeltaTable(spark, log)
-    return table if table.now().version >= 0 else None
+    with _told(path, error):
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+        table = DeltaTable(spark, log)
+        return table if table.now().version >= 0 else None
 
 
-def named(spark: SparkSession, name: str) -> tuple[DeltaTable | None, str]:
-    """The table of a name in Spark's own catalog; or None and the kind of what has that name, `` for nothing."""
+def named(spark: SparkSession, name: str, error: type[HeadraceError]) -> tuple[DeltaTable | None, str]:
+    """The table of a name in Spark's own catalog; or None and the kind of what has that name, `` for nothing.
+
+    Raises `error` where its log cannot be read.
+    """
     if not spark.catalog.tableExists(name):
         return None, ""
     kind = str(spark.catalog.getTable(name).tableType)
@@ -206,8 +211,32 @@ def named(spark: SparkSession, name: str) -> tuple[DeltaTable | None, str]:
     provider = state.catalog().getTableMetadata(identifier).provider()
     if provider.isEmpty() or str(provider.get()).lower() != "delta":
         return None, f"a table of format {'hive' if provider.isEmpty() else provider.get()}"
-    log = _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, identifier)
-    return DeltaTable(spark, log), "delta"
+    with _told(name, error):
+        log = _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, identifier)
+        table = DeltaTable(spark, log)
+        table.now()
+        return table, "delta"
+
+
+@contextmanager
+def _told(name: str, error: type[HeadraceError]) -> Iterator[None]:
+    """Let what Delta says of a log that it cannot read be one finding."""
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except Exception as fault:
+        what = f"the log of the Delta table '{name}' cannot be read: {first_sentence(fault)}"
+        fix = "restore the files of its directory _delta_log, or the right to read them, and start again"
+        raise error(Finding(code="HR349", what=what, fix=fix)) from fault
+
+
+def first_sentence(fault: BaseException) -> str:
+    """What Spark or Delta says, without its class and what follows."""
+    cause: Any = getattr(fault, "java_exception", None)
+    said = str(fault) if cause is None else str(cause.getMessage())
+    line = next((line for line in said.splitlines() if line.strip()), type(fault).__name__)
+    return re.sub(r"\s*SQLSTATE.*$", "", re.sub(r"^.*?\[[A-Z0-9_.]+\]\s*", "", line)).strip()
 
 
 def _jvm(spark: SparkSession) -> Any:
