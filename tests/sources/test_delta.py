@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
@@ -261,3 +262,44 @@ def test_a_column_that_comes_in_mid_stream_is_taken_at_the_next_start(spark: Spa
     spark.sql(f"INSERT INTO delta.`{landed}` VALUES (2, 'n2', 'x', 3)")
     rows, _ = drain(source.stream(spark, "events"), checkpoint)
     assert [row for batch in rows.values() for row in batch] == [(2, "n2", "x", 3)]
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+@pytest.mark.capability("SINK-LAKE-01")
+def test_a_prefix_is_read_as_it_was_given_whatever_a_version_holds(spark: SparkSession, tmp_path: Path) -> None:
+    landed = str(tmp_path / "landed")
+    spark.sql(
+        f"CREATE TABLE delta.`{landed}` (id INT, name STRING, day STRING) USING delta PARTITIONED BY (day) "
+        "TBLPROPERTIES (delta.enableDeletionVectors = true)"
+    )
+    source = Delta(path=landed, max_files_per_trigger=1, ignore_changes=True, exclude_regex="day=skip")
+    checkpoint, streamed = tmp_path / "checkpoint", []
+
+    def take() -> int:
+        batches, _ = drain(source.stream(spark, "events"), checkpoint)
+        streamed.extend((*row, batch) for batch, rows in batches.items() for row in rows)
+        return len(batches)
+
+    # The table as it is, in two batches.
+    add(spark, landed, 1, 2, 3, day="a")
+    add(spark, landed, 4, day="b")
+    assert take() == 2
+    # One version of three files, in three batches, of which one is left out.
+    spark.sql(f"INSERT INTO delta.`{landed}` VALUES (5, 'n5', 'c'), (6, 'n6', 'd'), (7, 'n7', 'skip')")
+    assert take() == 3
+    # The same file again, with one row marked as deleted.
+    spark.sql(f"DELETE FROM delta.`{landed}` WHERE id = 2")
+    take()
+    assert sorted(row[0] for row in streamed) == [1, 1, 2, 3, 3, 4, 5, 6]
+    read = source.read(spark, prefix_of(checkpoint), batch_column="batch")
+    assert sorted(map(tuple, read.collect())) == sorted(streamed)
+    # A stream that begins at a time reads what came in from then on.
+    moment = spark.sql(f"DESCRIBE HISTORY delta.`{landed}`").where("version = 3").collect()[0].timestamp
+    later = Delta(path=landed, starting_timestamp=moment.isoformat(), ignore_deletes=True)
+    with pytest.raises(Exception, match="DELTA_SOURCE_TABLE_IGNORE_CHANGES"):
+        drain(later.stream(spark, "events"), tmp_path / "later")
+    later = replace(later, ignore_deletes=False, skip_change_commits=True)
+    batches, _ = drain(later.stream(spark, "events"), tmp_path / "later")
+    assert sorted(row[0] for rows in batches.values() for row in rows) == [5, 6, 7]
+    assert sorted(row.id for row in later.read(spark, prefix_of(tmp_path / "later")).collect()) == [5, 6, 7]

@@ -73,7 +73,7 @@ KNOWN = (
         "HR346",
         r"DELTA_VERSION_NOT_FOUND|VersionNotFoundException|DELTA_TIMESTAMP_GREATER_THAN_COMMIT|"
         r"Cannot time travel Delta table to version",
-        "a Delta table does not have the version to go on from: its log was cut, or the start that was given is too late",
+        "a Delta table does not have the version to go on from: its log was cut, or the given start is too late",
         "give starting_version or starting_timestamp a version that the table has, as DESCRIBE HISTORY shows them; if "
         "the query has run before, begin it anew, and let the table keep its log for longer",
     ),
