@@ -16,7 +16,7 @@ pytest_plugins = ("tests.capability_plugin", "tests.servers")
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONNECTORS = ("kafka", "avro")
+CONNECTORS = ("kafka", "avro", "delta")
 TIERS = ("plain", "spark", "services", "crash", "browser")
 
 

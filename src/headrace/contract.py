@@ -198,6 +198,7 @@ class SinkFacts:
     durable: what was written outlives the process.
     continuous, real_time: the triggers of these names take it.
     async_progress: progress is written beside the batches, not with each, so that some come again after a crash.
+    shares_appends: queries in append mode may write to the same place, and each can be told from the others.
     """
 
     modes: frozenset[OutputMode]
@@ -208,6 +209,7 @@ class SinkFacts:
     continuous: bool = False
     real_time: bool = False
     async_progress: bool = False
+    shares_appends: bool = False
 
 
 Boundary: TypeAlias = Literal["before-transaction", "inside-transaction", "after-transaction"]

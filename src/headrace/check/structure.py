@@ -205,7 +205,13 @@ def _same_places(project: Project) -> Iterator[Finding]:
     queries = list(project.queries.values())
     for index, query in enumerate(queries):
         for other in queries[:index]:
-            if query.sink_kind == other.sink_kind and query.sink == other.sink and query.sink.facts.durable:
+            shared = query.sink.facts.shares_appends and query.mode == other.mode == "append"
+            if (
+                query.sink_kind == other.sink_kind
+                and query.sink == other.sink
+                and query.sink.facts.durable
+                and not shared
+            ):
                 yield Finding(
                     code="HR259",
                     what=f"queries '{other.name}' and '{query.name}' write to the same place",

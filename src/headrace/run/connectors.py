@@ -11,9 +11,11 @@ from pathlib import Path
 from headrace.errors import EnvironmentFault, Finding, nearest
 from headrace.model import Project
 from headrace.run.maven import FetchFault, fetch
+from headrace.run.settings import default_partitions
 
 DIRECTORIES_VARIABLE = "HEADRACE_CONNECTORS"
 SCALA = "2.13"
+DELTA = "4.4.0"
 # Settings to which each connector, and the project, adds its own.
 LISTS = ("spark.jars", "spark.sql.extensions")
 # Which coordinates the jars of a directory are of; written last, so that a directory is whole or not there.
@@ -35,6 +37,16 @@ def known() -> dict[str, JvmConnector]:
     found = (
         JvmConnector(name="kafka", coordinates=(f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}",)),
         JvmConnector(name="avro", coordinates=(f"org.apache.spark:spark-avro_{SCALA}:{spark}",)),
+        JvmConnector(
+            name="delta",
+            coordinates=(f"io.delta:delta-spark_{'.'.join(spark.split('.')[:2])}_{SCALA}:{DELTA}",),
+            settings={
+                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+                # Delta reads the log of a table with 50 tasks, however short it is.
+                "spark.databricks.delta.snapshotPartitions": str(default_partitions()),
+            },
+        ),
     )
     return {connector.name: connector for connector in found}
 

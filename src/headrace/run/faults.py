@@ -56,6 +56,42 @@ KNOWN = (
         "start the broker, then start again: the run goes on with the batch that was not committed",
     ),
     Known(
+        "HR344",
+        r"DELTA_SOURCE_TABLE_IGNORE_CHANGES|DELTA_SOURCE_IGNORE_DELETE",
+        "rows of a Delta table that it reads were changed or deleted",
+        "start again with skip_change_commits to leave such versions out, or with ignore_deletes, where rows were only "
+        "deleted; or begin the query anew",
+    ),
+    Known(
+        "HR345",
+        r"DELTA_SCHEMA_CHANGED|DELTA_STREAMING_\w*SCHEMA_(?:CHANGE|MISMATCH|EVOLUTION)",
+        "the columns of a Delta table that it reads have changed meanwhile",
+        "start again: the query goes on with the new columns; if a column was dropped, renamed or got another type, "
+        "begin the query anew",
+    ),
+    Known(
+        "HR346",
+        r"DELTA_VERSION_NOT_FOUND|VersionNotFoundException|DELTA_TIMESTAMP_GREATER_THAN_COMMIT|"
+        r"Cannot time travel Delta table to version",
+        "a Delta table does not have the version to go on from: its log was cut, or the given start is too late",
+        "give starting_version or starting_timestamp a version that the table has, as DESCRIBE HISTORY shows them; if "
+        "the query has run before, begin it anew, and let the table keep its log for longer",
+    ),
+    Known(
+        "HR347",
+        r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+        "a Delta table that it reads is another one than that which its checkpoint knows",
+        "put the old table back, or begin the query anew",
+    ),
+    Known(
+        "HR343",
+        r"DELTA_(?:LOG_FILE_NOT_FOUND|MISSING_FILES_UNEXPECTED_VERSION|STREAMING_TRAILING_COMMIT_MISSING|"
+        r"TRUNCATED_TRANSACTION_LOG|FILE_NOT_FOUND)",
+        "versions or files of a Delta table have gone before they were read",
+        "restore them, or begin the query anew; let the table keep more: delta.logRetentionDuration, and VACUUM with a "
+        "longer time",
+    ),
+    Known(
         "HR302",
         r"MALFORMED_RECORD_IN_PARSING|MALFORMED_CSV_RECORD|Malformed (?:records|CSV record)",
         "a row does not fit the schema{at}: {record}",

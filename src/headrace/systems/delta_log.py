@@ -1,0 +1,108 @@
+"""The log of a Delta table as Python values: what each version added, removed and marked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeAlias
+
+LOG = "_delta_log"
+
+# An action `add` of the log: a file of the table, with its partition, size and deleted rows.
+Add: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version of a table: the actions of its file in the log, in their order."""
+
+    version: int
+    actions: tuple[Mapping[str, Any], ...]
+
+    @property
+    def adds(self) -> list[Add]:
+        """Every file that came in, also where rows were only moved to it."""
+        return [action["add"] for action in self.actions if "add" in action]
+
+    @property
+    def removes(self) -> list[Mapping[str, Any]]:
+        """Every file that went out."""
+        return [action["remove"] for action in self.actions if "remove" in action]
+
+    @property
+    def new(self) -> list[Add]:
+        """The files with new rows, which is what a stream reads."""
+        return [add for add in self.adds if add["dataChange"]]
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether rows were changed or deleted."""
+        return any(remove.get("dataChange", True) for remove in self.removes)
+
+    @property
+    def marks(self) -> dict[str, int]:
+        """The transaction identifiers that came with it."""
+        found = [action["txn"] for action in self.actions if "txn" in action]
+        return {txn["appId"]: int(txn["version"]) for txn in found}
+
+
+def commit(version: int, text: str) -> Commit:
+    """The version that a file of the log tells of."""
+    return Commit(version, tuple(json.loads(line) for line in text.splitlines() if line.strip()))
+
+
+def file_name(version: int) -> str:
+    """The name of the log's file of a version."""
+    return f"{version:020d}.json"
+
+
+def local(location: str) -> Path | None:
+    """The directory of a table on this machine's file system; None elsewhere."""
+    plain = re.sub(r"^file:/+", "/", location)
+    return None if re.match(r"[\w.+-]+:/", plain) else Path(plain)
+
+
+def local_commits(place: Path, first: int, last: int | None = None) -> Iterator[Commit]:
+    """The versions from `first` on, up to the first that is not there."""
+    for version in count(first):
+        if last is not None and version > last:
+            return
+        try:
+            text = (place / LOG / file_name(version)).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        yield commit(version, text)
+
+
+def newest(place: Path) -> int | None:
+    """The last version in the log; None where there is none."""
+    names = (file.name.removesuffix(".json") for file in (place / LOG).glob("[0-9]*.json"))
+    return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+@lru_cache(maxsize=8)
+def replayed(place: Path, version: int) -> tuple[Add, ...] | None:
+    """The files of a table at `version`, in the order in which a stream reads them; None if its log was cut."""
+    there: dict[str, Add] = {}
+    last = -1
+    for each in local_commits(place, 0, version):
+        for remove in each.removes:
+            there.pop(remove["path"], None)
+        there.update((add["path"], add) for add in each.adds)
+        last = each.version
+    return tuple(in_order(list(there.values()))) if last == version else None
+
+
+def in_order(files: Sequence[Add]) -> list[Add]:
+    """The files of one version as Delta's stream numbers them."""
+    return sorted(files, key=lambda add: (add["modificationTime"], add["path"].encode()))
+
+
+def size(files: Sequence[Add]) -> int:
+    """The bytes of some files."""
+    return sum(int(add["size"]) for add in files)
