@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sqlite3
@@ -142,8 +143,6 @@ class Terminal:
             return "".join(map(_lines, (database.execute(each).fetchall() for each in self._statements(words))))
 
     def _psql(self, words: list[str]) -> str:
-        import os
-
         database = Database("postgres", os.environ[words[0].removeprefix("$")])
         return "".join(_lines(database.query(each)) for each in self._statements(words))
 

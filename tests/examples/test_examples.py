@@ -90,9 +90,6 @@ def test_the_check_finds_no_fault_and_the_guarantee_that_the_readme_tells(
     home: Path, tmp_path: Path, spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = opened(home, tmp_path / home.name, spark, request, monkeypatch)
-    for command in commands(home / "README.md"):
-        if command.text.startswith("kafka-topics.sh"):
-            terminal.type(command.text)
     result = hr.check(hr.load(terminal.root), spark=spark)
     assert [str(finding) for finding in result.errors] == []
     assert all(finding.fix for finding in result.findings)
