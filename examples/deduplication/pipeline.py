@@ -4,9 +4,7 @@ from pyspark.sql import DataFrame
 
 import headrace as hr
 
-events = hr.source.files(
-    "landing", format="json", schema="guid STRING, time TIMESTAMP", watermark=("time", "1 hour")
-)
+events = hr.source.files("landing", format="json", schema="guid STRING, time TIMESTAMP", watermark=("time", "1 hour"))
 
 
 @hr.query(sink=hr.sink.sqlite("result.db", table="events_once"), trigger=hr.available_now)

@@ -39,9 +39,7 @@ class Watch(StatefulProcessor):
         pass
 
 
-@hr.query(
-    sink=hr.sink.sqlite("result.db", table="sensors", key=["sensor"]), mode="update", trigger=hr.available_now
-)
+@hr.query(sink=hr.sink.sqlite("result.db", table="sensors", key=["sensor"]), mode="update", trigger=hr.available_now)
 def sensors(readings: DataFrame) -> DataFrame:
     """One row for each sensor, replaced when its status changes."""
     return readings.groupBy("sensor").transformWithState(Watch(), RESULT, "update", "EventTime")
