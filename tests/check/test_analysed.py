@@ -118,6 +118,15 @@ def test_a_misspelt_column_is_a_finding_and_nothing_else_is_logged(
     assert heard == []
 
 
+def test_a_source_that_is_not_there_is_told_with_its_line(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", query("return events"))
+    (root / "landing").rmdir()
+    (error,) = check(load(root), spark=spark).errors
+    assert (error.code, Path(str(error.where.file)).name) == ("HR316", "pipeline.py")
+    assert error.where.line is not None
+    assert "events = " in (root / "pipeline.py").read_text().splitlines()[error.where.line - 1]
+
+
 def test_the_guarantee_of_a_query_that_is_refused_is_not_proven(tmp_path: Path, spark: SparkSession) -> None:
     result = check(load(write_project(tmp_path / "p", query("return events.orderBy('name')"))), spark=spark)
     assert [finding.code for finding in result.errors] == ["HR224"]
