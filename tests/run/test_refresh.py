@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.api import check, load, run, status, verify
+from headrace.api import load, run, status, verify
 from headrace.errors import Finding
-from headrace.model import AvailableNow
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
 from headrace.run.result import RunResult
