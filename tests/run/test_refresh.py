@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.api import load, run, status, verify
-from headrace.errors import Finding
+from headrace.api import check, load, run, start, status, verify
+from headrace.errors import CheckFailed, Finding
+from headrace.model import AvailableNow, Duration, Every
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
 from headrace.run.result import RunResult
 from headrace.run.stop import StopRequest
 from headrace.run.table_record import TableRecord
+from headrace.testing.conformance import forget_commit
 
 from .projects import land, rows, write_project
 from .test_run import Told
@@ -170,3 +172,180 @@ def test_the_next_batches_see_the_refreshed_table_and_nobody_sees_a_restart(
     assert scene.told.lines.count("started bills") == 1
     verdict = verify(load(root), "bills", spark=spark)
     assert (verdict.state, verdict.rows_read, verdict.rows_expected) == ("equal", 4, 4)
+
+
+@pytest.mark.capability("JOIN-ST-03")
+def test_while_a_table_is_not_to_be_had_the_last_version_counts_and_status_says_so(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    root = shop(tmp_path / "p")
+    with running(root, spark) as scene:
+        scene.wait_for_batch(0)
+        (root / "down").touch()
+        (fault,) = scene.wait_for_findings("HR561")
+        assert fault.severity == "warning"
+        assert fault.what == (
+            "table 'prices' of query 'bills' could not be computed: the function prices failed with ConnectionError: "
+            "the shop does not answer; it goes on with the last version"
+        )
+        assert (fault.where.file or "").endswith("pipeline.py")
+        scene.wait_for_two_refreshes()
+        assert len(scene.findings("HR561")) == 1, "the same fault is told once"
+        land(root, 1, sale(2))
+        scene.wait_for_batch(1)
+        (seen,) = status(load(root))
+        assert (seen.state, seen.error) == ("running", fault)
+        set_prices(root, apple=20)
+        (root / "down").unlink()
+        scene.wait_for_findings("HR560")
+        set_prices(root, apple="dear")
+        (other,) = scene.wait_for_findings("HR562")
+        assert other.what == (
+            "table 'prices' of query 'bills' has other columns than at the start: name string, price string in place "
+            "of name string, price bigint; it goes on with the last version"
+        )
+        land(root, 2, sale(3))
+        scene.wait_for_batch(2)
+        (seen,) = status(load(root))
+        assert (seen.state, seen.error) == ("running", other)
+        set_prices(root, apple=20)
+        scene.wait("a good refresh", lambda: status(load(root))[0].error is None)
+    assert scene.sold() == [("apple", 10), ("apple", 20), ("apple", 60)]
+    assert uses(root) == [(0, 1), (2, 2)]
+    assert verify(load(root), "bills", spark=spark).state == "equal"
+
+
+COUNTING = """
+import json
+from pathlib import Path
+
+HOME = Path(__file__).parent
+
+@hr.table(refresh="1 second")
+def prices(spark):
+    with (HOME / "computed.log").open("a") as log:
+        log.write("x")
+    number = (HOME / "computed.log").stat().st_size
+    return spark.createDataFrame([("apple", number)], "name STRING, price INT")
+
+def write(frame, batch):
+    found = [list(row) for row in frame.collect()]
+    with (HOME / "written.log").open("a") as log:
+        log.write(json.dumps([batch, found]) + "\\n")
+
+@hr.query(sink=hr.sink.foreach_batch(write))
+def bills(events, prices):
+    return events.join(prices, "name").select("amount", "price")
+"""
+
+
+@pytest.mark.capability("JOIN-ST-03")
+def test_a_query_that_is_never_idle_is_halted_between_two_batches(tmp_path: Path, spark: SparkSession) -> None:
+    """The sink notes every batch that it is given, so it would show one that was broken off and came again."""
+    root = write_project(tmp_path / "p", COUNTING, batches=[sale(number) for number in range(400)])
+    with running(root, spark) as scene:
+        scene.wait_for_findings("HR560", 3)
+        last = scene.batches[-1].batch
+        scene.wait("three more batches", lambda: scene.batches[-1].batch >= last + 3)
+        assert last < 390, "it was to be busy all the time"
+    record = TableRecord(QueryLayout(load(root).storage, "bills").table_record)
+    written = [json.loads(line) for line in (root / "written.log").read_text().splitlines()]
+    # Each version counts one more than the one before.
+    assert written == [[batch, [[batch, record.in_force(batch)["prices"]]]] for batch in range(len(written))]
+    assert len({found[0][1] for _, found in written}) >= 3
+
+
+def test_a_batch_that_comes_again_sees_the_version_that_it_was_begun_with(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", COUNTING, batches=[sale(1)])
+    project = load(root)
+    now = AvailableNow()
+    run(project, spark=spark, trigger=now)
+    land(root, 1, sale(2))
+    run(project, spark=spark, trigger=now)
+    forget_commit(QueryLayout(project.storage, "bills").checkpoint)
+    leftovers = QueryLayout(project.storage, "bills").tables / "prices"
+    (leftovers / ".3").mkdir()
+    (leftovers / "9").mkdir()
+    land(root, 2, sale(3))
+    told = Told()
+    assert run(project, spark=spark, trigger=now, reporter=told).exit_code == 0
+    written = [json.loads(line) for line in (root / "written.log").read_text().splitlines()]
+    assert written == [[0, [[1, 1]]], [1, [[2, 2]]], [1, [[2, 2]]], [2, [[3, 3]]]]
+    assert [each.batch for each in told.all(BatchRecord)] == [1, 2]
+    assert told.lines.count("started bills") == 1
+    assert uses(root) == [(0, 1), (1, 2), (2, 10)]
+    assert sorted(path.name for path in leftovers.iterdir()) == ["1", "10", "2"]
+
+
+def test_at_a_later_start_the_last_version_stands_in_for_a_table_that_is_not_to_be_had(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    root = shop(tmp_path / "p")
+    (root / "down").touch()
+    (failed,) = run(load(root), spark=spark, trigger=AvailableNow()).outcomes
+    assert (failed.state, failed.batches) == ("failed", 0)
+    assert failed.finding is not None
+    assert (failed.finding.code, failed.finding.severity) == ("HR561", "error")
+    assert "the shop does not answer" in failed.finding.what
+    (root / "down").unlink()
+    assert run(load(root), spark=spark, trigger=AvailableNow()).exit_code == 0
+    (root / "down").touch()
+    land(root, 1, sale(2))
+    told = Told()
+    assert run(load(root), spark=spark, trigger=AvailableNow(), reporter=told).exit_code == 0
+    assert [(each.code, each.severity) for each in told.all(Finding)] == [("HR561", "warning")]
+    assert rows(root / "out.db", BILLS) == [("apple", 10), ("apple", 20)]
+
+
+UNFIT = {
+    "HR290": ('"1 second"', '"900 ms"', "the least is 1 second"),
+    "HR291": ("hr.available_now", "hr.real_time('5 seconds')", "makes no batches for it to change between"),
+    "HR292": ("hr.sink.files('out'), trigger=hr.available_now", "hr.sink.console()", "keeps nothing"),
+    "HR293": ("hr.available_now", "hr.every('1 second')", "the source 'events' cannot go on"),
+}
+SMALL = """
+import headrace as hr
+
+events = hr.source.files("landing", format="json", schema="name STRING")
+
+@hr.table(refresh="1 second")
+def prices(spark):
+    return spark.range(1)
+
+@hr.query(sink=hr.sink.files('out'), trigger=hr.available_now)
+def bills(events, prices):
+    return events.crossJoin(prices)
+"""
+
+
+@pytest.mark.capability("JOIN-ST-03")
+@pytest.mark.parametrize("code", UNFIT)
+def test_what_could_not_be_halted_is_refused_before_start(tmp_path: Path, spark: SparkSession, code: str) -> None:
+    old, new, words = UNFIT[code]
+    text = SMALL.replace(old, new)
+    if code == "HR293":
+        text = text.replace(
+            'hr.source.files("landing", format="json", schema="name STRING")', "hr.source.socket(port=9)"
+        )
+    (tmp_path / "pipeline.py").write_text(text)
+    (tmp_path / "landing").mkdir()
+    found = [each for each in check(load(tmp_path), spark=False).findings if each.code == code]
+    assert [each.severity for each in found] == ["error"]
+    assert words in found[0].what
+    assert found[0].fix
+    with pytest.raises(CheckFailed) as refused:
+        run(load(tmp_path), spark=spark)
+    assert found[0] in refused.value.findings
+
+
+def test_in_a_session_of_ones_own_a_refreshed_table_is_refused_unless_the_run_ends(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    (tmp_path / "pipeline.py").write_text(SMALL)
+    (tmp_path / "landing").mkdir()
+    project = load(tmp_path)
+    assert project.tables["prices"].refresh == Duration("1 second", 1.0)
+    with pytest.raises(CheckFailed) as refused:
+        start(project, project.queries["bills"], spark, trigger=Every(Duration.parse("1 second")))
+    assert [each.code for each in refused.value.findings] == ["HR294"]
+    start(project, project.queries["bills"], spark).awaitTermination(60)
