@@ -16,8 +16,9 @@ import pytest
 
 from headrace.api import check, load, run, start, status, verify
 from headrace.errors import CheckFailed, Finding
+from headrace.history import History
 from headrace.model import AvailableNow, Duration, Every
-from headrace.model.layout import QueryLayout
+from headrace.model.layout import QueryLayout, history_file
 from headrace.progress import BatchRecord
 from headrace.run.result import RunResult
 from headrace.run.stop import StopRequest
@@ -234,6 +235,8 @@ def prices(spark):
     return spark.createDataFrame([("apple", number)], "name STRING, price INT")
 
 def write(frame, batch):
+    with (HOME / "begun.log").open("a") as log:
+        log.write(f"{batch}\\n")
     found = [list(row) for row in frame.collect()]
     with (HOME / "written.log").open("a") as log:
         log.write(json.dumps([batch, found]) + "\\n")
@@ -257,6 +260,7 @@ def test_a_query_that_is_never_idle_is_halted_between_two_batches(tmp_path: Path
     written = [json.loads(line) for line in (root / "written.log").read_text().splitlines()]
     # Each version counts one more than the one before.
     assert written == [[batch, [[batch, record.in_force(batch)["prices"]]]] for batch in range(len(written))]
+    assert (root / "begun.log").read_text().split() == [str(batch) for batch in range(len(written))]
     assert len({found[0][1] for _, found in written}) >= 3
 
 
@@ -303,6 +307,21 @@ def test_at_a_later_start_the_last_version_stands_in_for_a_table_that_is_not_to_
     assert run(load(root), spark=spark, trigger=AvailableNow()).exit_code == 0
     assert uses(root) == [(0, 1)], "a table that stays the same keeps its version"
     assert rows(root / "out.db", BILLS) == [("apple", 10), ("apple", 20)]
+
+
+def test_a_driver_that_has_a_successor_does_not_fence_it_off_by_a_refresh(tmp_path: Path, spark: SparkSession) -> None:
+    root = shop(tmp_path / "p")
+    with running(root, spark) as scene:
+        scene.wait_for_batch(0)
+        with History.open(history_file(load(root).storage)) as history:
+            history.begin_run("bills", pid=1, mode="append", trigger="", sink="sqlite", generation=1)
+        set_prices(root, apple=20)
+        until("the end", lambda: scene.result is not None)
+    assert scene.result is not None
+    (end,) = scene.result.outcomes
+    assert end.finding is not None
+    assert (end.state, end.finding.code) == ("failed", "HR409")
+    assert rows(root / "out.db", "SELECT epoch FROM _headrace_epochs") == [(1,)]
 
 
 UNFIT = {

@@ -85,6 +85,11 @@ class History:
             )
         return int(run or 0)
 
+    def newest_run(self, query: str) -> int:
+        """The number of the run of `query` that began last, in whatever process; 0 if there is none."""
+        with self._reading() as db:
+            return int(db.execute("SELECT coalesce(max(id), 0) FROM runs WHERE query = ?", (query,)).fetchone()[0])
+
     def state(self, run: int, state: RunState) -> None:
         """Note that a run went over into `state`; one that has ended stays as it is."""
         with self._transaction() as db:

@@ -300,6 +300,10 @@ class _Supervisor:
     def _go_on(self, watched: _Watched) -> None:
         """Start a halted query over the newest versions of its tables: for all others it has never stopped."""
         before = watched.running
+        newest = self._record(lambda history: history.newest_run(watched.query.name))
+        if watched.history_run is not None and newest is not None and newest > watched.history_run:
+            self._end(watched, "failed", _superseded(watched.query))
+            return
         versions = watched.refresher.versions if watched.refresher is not None else None
         running, finishing = self._started(watched.query, before.tables, watched.trigger, versions)
         if isinstance(running, Finding):
@@ -467,6 +471,16 @@ class _Supervisor:
             run_id = watched.history_run
             if run_id is not None:
                 self._record(lambda history, run_id=run_id: history.heartbeat(run_id))  # type: ignore[misc]
+
+
+def _superseded(query: Query) -> Finding:
+    """A start would fence off the newer driver."""
+    return Finding(
+        code="HR409",
+        what=f"a newer driver runs query '{query.name}'; this one ends and does not go on with its refreshed tables",
+        fix="look with headrace status which process runs it, and stop one of the two",
+        where=query.where,
+    )
 
 
 def _busy(status: dict[str, object]) -> bool:

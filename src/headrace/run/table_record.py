@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -40,7 +40,7 @@ class TableRecord:
 
     def in_force(self, batch: int) -> dict[str, int]:
         """The versions that `batch` is or was made with; of two lines the later counts, as after a rewind."""
-        return next((dict(use.versions) for use in reversed(self.uses()) if use.from_batch <= batch), {})
+        return in_force(self.uses(), batch)
 
     def latest(self) -> dict[str, int]:
         """The version of each table that was used last."""
@@ -56,6 +56,11 @@ class TableRecord:
         at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         append(self.path, json.dumps(asdict(Use(from_batch=from_batch, versions=dict(versions), at=at))))
         return True
+
+
+def in_force(uses: Sequence[Use], batch: int) -> dict[str, int]:
+    """The versions that the last of `uses` for `batch` names."""
+    return next((dict(use.versions) for use in reversed(uses) if use.from_batch <= batch), {})
 
 
 def _parsed(lines: list[str]) -> Iterator[Use]:

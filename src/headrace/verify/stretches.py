@@ -10,7 +10,7 @@ from headrace.check.plan import analysed_plan, sequence
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
-from headrace.run.table_record import TableRecord
+from headrace.run.table_record import TableRecord, Use, in_force
 from headrace.run.tables import Tables
 from headrace.verify import plans
 from headrace.verify.operators import stateful
@@ -72,17 +72,18 @@ def stretches(project: Project, query: Query, layout: QueryLayout, through: int,
 
 def _parts(record: TableRecord, through: int, names: frozenset[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
     """The first and the last batch of each stretch and its versions; none where not all of them are known."""
-    first, before = 0, _known(record, 0, names)
-    for batch in range(1, through + 1):
-        versions = _known(record, batch, names)
+    uses = record.uses()
+    first, before = 0, _known(uses, 0, names)
+    for batch in sorted({use.from_batch for use in uses if 0 < use.from_batch <= through}):
+        versions = _known(uses, batch, names)
         if versions != before:
             yield first, batch - 1, before
             first, before = batch, versions
     yield first, through, before
 
 
-def _known(record: TableRecord, batch: int, names: frozenset[str]) -> dict[str, int]:
-    versions = record.in_force(batch)
+def _known(uses: Sequence[Use], batch: int, names: frozenset[str]) -> dict[str, int]:
+    versions = in_force(uses, batch)
     return {name: versions[name] for name in names} if names <= versions.keys() else {}
 
 
