@@ -20,6 +20,7 @@ from headrace.history import History
 from headrace.model import AvailableNow, Duration, Every
 from headrace.model.layout import QueryLayout, history_file
 from headrace.progress import BatchRecord
+from headrace.run.halt import Halt
 from headrace.run.result import RunResult
 from headrace.run.stop import StopRequest
 from headrace.run.table_record import TableRecord
@@ -262,6 +263,28 @@ def test_a_query_that_is_never_idle_is_halted_between_two_batches(tmp_path: Path
     assert written == [[batch, [[batch, record.in_force(batch)["prices"]]]] for batch in range(len(written))]
     assert (root / "begun.log").read_text().split() == [str(batch) for batch in range(len(written))]
     assert len({found[0][1] for _, found in written}) >= 3
+
+
+def test_a_batch_that_is_broken_off_all_the_same_is_made_again_before_the_new_version_counts(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop_at_once(halt: Halt) -> bool:
+        halt._handle.stop()
+        return True
+
+    monkeypatch.setattr(Halt, "step", stop_at_once)
+    root = write_project(tmp_path / "p", COUNTING, batches=[sale(number) for number in range(400)])
+    begun = root / "begun.log"
+    with running(root, spark) as scene:
+        scene.wait_for_findings("HR560", 2)
+        scene.wait("a batch again", lambda: len(begun.read_text().split()) > len(set(begun.read_text().split())))
+        scene.wait_for_findings("HR560", len(scene.findings("HR560")) + 1)
+        last = scene.batches[-1].batch
+        scene.wait("three more batches", lambda: scene.batches[-1].batch >= last + 3)
+    record = TableRecord(QueryLayout(load(root).storage, "bills").table_record)
+    written = [json.loads(line) for line in (root / "written.log").read_text().splitlines()]
+    assert sorted({batch for batch, _ in written}) == list(range(written[-1][0] + 1))
+    assert all(rows == [[batch, record.in_force(batch)["prices"]]] for batch, rows in written)
 
 
 def test_a_batch_that_comes_again_sees_the_version_that_it_was_begun_with(tmp_path: Path, spark: SparkSession) -> None:

@@ -285,7 +285,7 @@ class _Supervisor:
     def _refresh(self, watched: _Watched) -> None:
         """Have tables computed that are due, and begin to halt the query when one of them has changed."""
         refresher = watched.refresher
-        if refresher is None or watched.asked or watched.halt is not None:
+        if refresher is None or watched.asked or watched.halt is not None or watched.finishing:
             return
         before = refresher.faults
         if not refresher.look():

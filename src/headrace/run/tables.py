@@ -124,11 +124,20 @@ class Tables:
         return {name: self.frame(name, number) for name, number in versions.items()}
 
     def frame(self, name: str, number: int) -> DataFrame:
-        """A table in one version."""
+        """A table in one version; raises CheckFailed if it was removed."""
         from pyspark.sql.types import StructType
 
         version = self.version(name, number)
-        assert version is not None, "the caller has looked whether it is there"
+        if version is None:
+            raise CheckFailed(
+                Finding(
+                    code="HR563",
+                    what=f"version {number} of the table '{name}' of query '{self._query.name}' is gone from "
+                    f"{self._home}",
+                    fix="start the query again: it computes its tables; let nothing else remove files there",
+                    where=self.declared[name].where,
+                )
+            )
         schema = StructType.fromJson(json.loads(version.schema))
         # The storage's own path may hold characters that Spark would take for a pattern.
         reader = self._spark.read.schema(schema).option("__globPaths__", "false")
