@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from headrace.check.live import live
 from headrace.check.policy import declared_policy
+from headrace.check.refresh import intervals, refreshed
 from headrace.check.triggers import triggers
 from headrace.contract import Problem
 from headrace.errors import Finding, Where, nearest
@@ -110,6 +111,8 @@ def _streams(project: Project) -> Iterator[Finding]:
                 where=query.where,
             )
         yield from live(project, query, query.trigger)
+        yield from refreshed(project, query, query.trigger)
+    yield from intervals(project)
     for name, table in project.tables.items():
         sources = [thing.name for thing in project.upstream(table.transform) if isinstance(thing, Source)]
         if sources:

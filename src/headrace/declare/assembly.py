@@ -154,6 +154,11 @@ def transform(declared: DeclaredTransform) -> model.PythonTransform:
     )
 
 
+def table(name: str, declared: DeclaredTable) -> model.Table:
+    """The table that a decorated function declares."""
+    return model.Table(name=name, transform=transform(declared), refresh=declared.refresh, where=declared.where)
+
+
 def project_of(
     declared: DeclaredQuery, *, root: Path | str | None = None, environ: Mapping[str, str] | None = None
 ) -> model.Project:
@@ -175,9 +180,11 @@ def project_of(
         seen.add(name)
         if isinstance(thing, DeclaredSource):
             found["sources"][name] = assembly.source(name, thing)
-        elif isinstance(thing, (DeclaredTable, DeclaredView)):
-            kind, cls = ("tables", model.Table) if isinstance(thing, DeclaredTable) else ("views", model.View)
-            found[kind][name] = cls(name=name, transform=transform(thing), where=thing.where)
+        elif isinstance(thing, DeclaredTable):
+            found["tables"][name] = table(name, thing)
+        elif isinstance(thing, DeclaredView):
+            found["views"][name] = model.View(name=name, transform=transform(thing), where=thing.where)
+        if isinstance(thing, (DeclaredTable, DeclaredView)):
             waiting.extend((wanted, thing) for wanted in thing.inputs)
     query = assembly.query(declared.name, declared)
     if query is None or assembly.findings:

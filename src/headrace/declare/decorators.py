@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from headrace.contract import OUTPUT_MODES, OutputMode
 from headrace.declare import place
@@ -14,10 +14,9 @@ from headrace.declare.faults import report
 from headrace.declare.things import DECLARED, DeclaredQuery, DeclaredSink, DeclaredTable, DeclaredView
 from headrace.declare.triggers import parse_trigger
 from headrace.errors import Finding, Where, nearest
-from headrace.model import TRIGGERS, Default, Trigger
+from headrace.model import TRIGGERS, Default, Duration, Every, Trigger
 
 Body = Callable[..., Any]
-Kind = TypeVar("Kind", DeclaredView, DeclaredTable)
 
 
 def query(
@@ -58,21 +57,29 @@ def view(function: Body, /) -> DeclaredView: ...
 def view(*, name: str | None = None) -> Callable[[Body], DeclaredView]: ...
 def view(function: Body | None = None, /, *, name: str | None = None) -> Any:
     """Declare a function of its inputs to a DataFrame as a view, inlined where its name is asked for."""
-    return _decorated(DeclaredView, function, name, sys._getframe(1))
+    frame = sys._getframe(1)
+
+    def declare(body: Body) -> DeclaredView:
+        return DeclaredView(**_common(body, name, frame))
+
+    return declare if function is None else declare(function)
 
 
 @overload
 def table(function: Body, /) -> DeclaredTable: ...
 @overload
-def table(*, name: str | None = None) -> Callable[[Body], DeclaredTable]: ...
-def table(function: Body | None = None, /, *, name: str | None = None) -> Any:
-    """Declare a function to a bounded DataFrame as a table."""
-    return _decorated(DeclaredTable, function, name, sys._getframe(1))
+def table(*, name: str | None = None, refresh: Trigger | str | None = None) -> Callable[[Body], DeclaredTable]: ...
+def table(function: Body | None = None, /, *, name: str | None = None, refresh: Trigger | str | None = None) -> Any:
+    """Declare a function to a bounded DataFrame as a table.
 
+    It is computed at the start of each query that reads it, and with `refresh`, such as `every("10 minutes")`, anew at
+    that interval while the query runs.
+    """
+    frame = sys._getframe(1)
 
-def _decorated(kind: type[Kind], function: Body | None, name: str | None, frame: FrameType) -> Any:
-    def declare(body: Body) -> Kind:
-        return kind(**_common(body, name, frame))
+    def declare(body: Body) -> DeclaredTable:
+        common = _common(body, name, frame)
+        return DeclaredTable(**common, refresh=_refresh(refresh, f"table '{common['name']}'", common["where"]))
 
     return declare if function is None else declare(function)
 
@@ -114,6 +121,21 @@ def _parameters(body: Body, called: str, where: Where) -> list[str]:
             fix = "give each parameter the plain name of a source, view or table, or `spark` for the session"
             report(Finding(code="HR117", what=f"'{called}': {fault}", fix=fix, where=where))
     return names
+
+
+def _refresh(given: Any, whose: str, where: Where) -> Duration | None:
+    if given is None:
+        return None
+    if isinstance(given, Every):
+        return given.interval
+    what = "its refresh is neither a text nor made by every()"
+    if isinstance(given, str):
+        try:
+            return Duration.parse(given)
+        except ValueError as fault:
+            what = str(fault)
+    report(Finding(code="HR118", what=f"{whose}: {what}", fix="write refresh=every('10 minutes')", where=where))
+    return None
 
 
 def _trigger(given: Any, whose: str, where: Where) -> Trigger:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from headrace.contract import OutputMode
 from headrace.declare.faults import is_collecting, report
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where
-from headrace.model import Default, Trigger, Watermark
+from headrace.model import Default, Duration, Trigger, Watermark
 
 Starter: TypeAlias = Callable[..., Any]
 starters: list[Starter] = []  # what starts a query, once an outer room has said how; see `starting`
@@ -89,6 +89,8 @@ class DeclaredView(DeclaredTransform):
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeclaredTable(DeclaredTransform):
     """A table as declared."""
+
+    refresh: Duration | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -85,10 +85,21 @@ class History:
             )
         return int(run or 0)
 
+    def newest_run(self, query: str) -> int:
+        """The number of the run of `query` that began last, in whatever process; 0 if there is none."""
+        with self._reading() as db:
+            return int(db.execute("SELECT coalesce(max(id), 0) FROM runs WHERE query = ?", (query,)).fetchone()[0])
+
     def state(self, run: int, state: RunState) -> None:
         """Note that a run went over into `state`; one that has ended stays as it is."""
         with self._transaction() as db:
             db.execute("UPDATE runs SET state = ?, seen = ? WHERE id = ? AND ended IS NULL", (state, time.time(), run))
+
+    def ail(self, run: int, finding: Finding | None) -> None:
+        """Note what is wrong with a run that goes on, or None once nothing is."""
+        text = json.dumps(finding.as_dict()) if finding else None
+        with self._transaction() as db:
+            db.execute("UPDATE runs SET error = ? WHERE id = ? AND ended IS NULL", (text, run))
 
     def heartbeat(self, run: int) -> None:
         """Note that a run is alive."""

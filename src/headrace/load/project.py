@@ -19,7 +19,7 @@ from headrace.declare import (
     Variables,
     in_order,
 )
-from headrace.declare.assembly import transform
+from headrace.declare.assembly import table, transform
 from headrace.declare.faults import is_collecting
 from headrace.declare.place import of_frame, shown
 from headrace.errors import Finding, ProjectError, Where
@@ -156,7 +156,9 @@ class _Parts:
             if query is not None:
                 self._written_query(query, body)
             elif body is not None and select.kind == "table":
-                self.tables[select.name] = model.Table(name=select.name, transform=body, where=select.where)
+                self.tables[select.name] = model.Table(
+                    name=select.name, transform=body, refresh=select.refresh, where=select.where
+                )
             elif body is not None:
                 self.views[select.name] = model.View(name=select.name, transform=body, where=select.where)
 
@@ -175,7 +177,7 @@ class _Parts:
             if query is not None:
                 self.queries[name] = query
         elif isinstance(thing, DeclaredTable):
-            self.tables[name] = model.Table(name=name, transform=transform(thing), where=thing.where)
+            self.tables[name] = table(name, thing)
         else:
             self.views[name] = model.View(name=name, transform=transform(thing), where=thing.where)
 

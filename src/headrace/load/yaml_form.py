@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,24 @@ from headrace.model import Default, Duration, Trigger, Watermark
 
 KEYS = ("name", "modules", "sources", "tables", "views", "queries", "targets", "spark", "state_store", "storage")
 SQL_KEYS = ("sql", "select", "description")
+TABLE_KEYS = (*SQL_KEYS, "refresh")
 QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger")
 WATERMARK_KEYS = ("column", "delay")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Select:
-    """A SELECT as written: the text and the file and line at which it begins; `kind` is table, view or query."""
+    """A SELECT as written: the text and the file and line at which it begins; `kind` is table, view or query.
+
+    refresh: how often a table is computed anew.
+    """
 
     kind: str
     name: str
     text: str
     text_where: Where
     where: Where
+    refresh: Duration | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +67,11 @@ def declarations(top: dict[str, Entry], reading: Reading, root: Path) -> Written
         declared = _source(name, entry, reading)
         if declared is not None:
             written.sources[name] = declared
-    for section, kind in (("tables", "table"), ("views", "view")):
+    for section, kind, known in (("tables", "table", TABLE_KEYS), ("views", "view", SQL_KEYS)):
         for name, entry in reading.mapping(top.get(section), section).items():
-            select = _select(kind, name, entry, reading, root, SQL_KEYS)
+            select = _select(kind, name, entry, reading, root, known)
             if select is not None:
-                written.selects[name] = select
+                written.selects[name] = replace(select, refresh=_refresh(f"{kind} '{name}'", entry, reading))
     for name, entry in reading.mapping(top.get("queries"), "queries").items():
         written.queries[name] = _query(name, entry, reading, root)
     return written
@@ -175,6 +180,22 @@ def _select(kind: str, name: str, entry: Entry, reading: Reading, root: Path, ke
         text_where=Where(file=shown(root / path), line=1),
         where=entry.where,
     )
+
+
+def _refresh(whose: str, entry: Entry, reading: Reading) -> Duration | None:
+    found = entry.value.get("refresh") if isinstance(entry.value, dict) else None
+    if found is None:
+        return None
+    if isinstance(found.value, dict):
+        found = reading.mapping(found, f"{whose}, refresh,", ("every",)).get("every")
+    text = reading.text(found, f"{whose}, refresh,")
+    if found is None or text is None:
+        return None
+    try:
+        return Duration.parse(text)
+    except ValueError as fault:
+        reading.fault("HR118", f"{whose}, refresh: {fault}", "write for example refresh: 10 minutes", found.where)
+        return None
 
 
 def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuery:

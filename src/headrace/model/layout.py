@@ -39,6 +39,16 @@ class QueryLayout:
         return self.home / "repartitions.jsonl"
 
     @property
+    def tables(self) -> Path:
+        """The versions of the tables that are computed anew while the query runs, one directory for each table."""
+        return self.home / "tables"
+
+    @property
+    def table_record(self) -> Path:
+        """Which versions of its tables the query used, each with its first batch."""
+        return self.home / "tables.jsonl"
+
+    @property
     def quarantine(self) -> Path:
         """Rows that were set aside, one file for each source and batch."""
         return self.home / "quarantine"

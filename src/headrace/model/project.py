@@ -37,10 +37,14 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A named bounded input, computed by a function of Spark or a SELECT."""
+    """A named bounded input, computed by a function of Spark or a SELECT.
+
+    refresh: how often it is computed anew while a query that reads it runs; None: at the start alone.
+    """
 
     name: str
     transform: Transform
+    refresh: Duration | None = None
     where: Where = NOWHERE
 
 
@@ -133,3 +137,8 @@ class Project:
     def sources_of(self, query: Query) -> tuple[Source, ...]:
         """The sources that feed `query`, in the order in which they are met."""
         return tuple(thing for thing in self.upstream(query.transform) if isinstance(thing, Source))
+
+    def refreshed_tables_of(self, query: Query) -> tuple[Table, ...]:
+        """The tables that feed `query` and are computed anew while it runs, each after those that it reads itself."""
+        found = [thing for thing in self.upstream(query.transform) if isinstance(thing, Table) and thing.refresh]
+        return tuple(sorted(found, key=lambda table: len(list(self.upstream(table.transform)))))

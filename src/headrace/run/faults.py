@@ -176,7 +176,7 @@ def finding_of_message(query: Query, text: str) -> Finding:
         if match := re.search(known.pattern, text):
             what = known.what.format(at=_at(text), record=_record(text), **match.groupdict())
             return Finding(code=known.code, what=f"query '{query.name}': {what}", fix=known.fix, where=query.where)
-    python = _python_error(text)
+    python = python_error(text)
     return Finding(
         code="HR601",
         what=f"query '{query.name}' failed: {python or _innermost(text)}",
@@ -200,7 +200,7 @@ def _record(text: str) -> str:
     return record if len(record) <= 200 else record[:197] + "..."
 
 
-def _python_error(text: str) -> str:
+def python_error(text: str) -> str:
     """The last line of a Python trace inside the message: the exception that a user's function raised."""
     found = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.+)$", text, re.MULTILINE)
     if "Traceback (most recent call last)" not in text or not found:

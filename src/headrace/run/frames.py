@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headrace.check.spark_errors import finding_of
@@ -18,16 +20,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Reader = Callable[[Source], "DataFrame"]
+# A session has one set of names, and tables are refreshed beside what else is built.
+_NAMES = threading.Lock()
 
 
-def build(project: Project, transform: Transform, spark: SparkSession, read: Reader) -> DataFrame:
+def build(
+    project: Project,
+    transform: Transform,
+    spark: SparkSession,
+    read: Reader,
+    tables: Mapping[str, DataFrame] = MappingProxyType({}),
+) -> DataFrame:
     """The DataFrame of `transform`, with each source given by `read` and its watermark put on.
 
-    Views are inlined and tables computed. On a batch DataFrame a watermark has no effect (guide: "Handling Late Data
-    and Watermarking"). Raises CheckFailed when the user's function or SQL fails or returns no DataFrame.
+    Views are inlined and tables computed, but for those that `tables` holds. On a batch DataFrame a watermark has no
+    effect (guide: "Handling Late Data and Watermarking"). Raises CheckFailed when the user's function or SQL fails or
+    returns no DataFrame.
     """
     _send_by_value(project)
-    return _Builder(project, spark, read).apply(transform, "result")
+    return _Builder(project, spark, read, tables).apply(transform, "result")
 
 
 def _send_by_value(project: Project) -> None:
@@ -41,12 +52,12 @@ def _send_by_value(project: Project) -> None:
 class _Builder:
     """Builds each input once, so that a source used twice is one relation of Spark's plan."""
 
-    def __init__(self, project: Project, spark: SparkSession, read: Reader) -> None:
+    def __init__(self, project: Project, spark: SparkSession, read: Reader, tables: Mapping[str, DataFrame]) -> None:
         self.project = project
         self.spark = spark
         self.read = read
         self.known = project.inputs()
-        self.done: dict[str, DataFrame] = {}
+        self.done: dict[str, DataFrame] = dict(tables)
 
     def input(self, name: str, where: Where) -> DataFrame:
         if name not in self.done:
@@ -93,9 +104,10 @@ class _Builder:
             raise CheckFailed(finding_of(fault, where=where, subject=_subject(transform, name))) from fault
 
     def sql(self, transform: SqlTransform, inputs: dict[str, DataFrame]) -> DataFrame:
-        for name, frame in inputs.items():
-            frame.createOrReplaceTempView(name)
-        return self.spark.sql(transform.sql)
+        with _NAMES:
+            for name, frame in inputs.items():
+                frame.createOrReplaceTempView(name)
+            return self.spark.sql(transform.sql)
 
     def function(self, transform: PythonTransform, inputs: dict[str, DataFrame]) -> DataFrame:
         from pyspark.sql import DataFrame

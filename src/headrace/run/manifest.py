@@ -47,7 +47,7 @@ def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: in
         headrace=version("headrace"),
         spark=spark,
     )
-    _append(layout.manifest, json.dumps(asdict(form)))
+    append(layout.manifest, json.dumps(asdict(form)))
     if known and next_batch > 0:
         yield Finding(
             code="HR545",
@@ -67,7 +67,7 @@ def _parsed(lines: list[str]) -> Iterator[Form]:
             continue
 
 
-def _append(path: Path, line: str) -> None:
+def append(path: Path, line: str) -> None:
     """Append `line`, on a line of its own even after one that a crash cut off."""
     try:
         cut_off = path.exists() and not path.read_bytes().endswith(b"\n")

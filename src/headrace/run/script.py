@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.check.refresh import alone
+from headrace.errors import CheckFailed
 from headrace.model import Project, Query, Trigger
 from headrace.run.settings import LOCAL_FILE_MANAGER, ROCKSDB, UNFINISHED_REPARTITION, is_local
 from headrace.run.start import start
@@ -36,4 +38,6 @@ def start_in_session(
         key = "spark.sql.streaming.checkpointFileManagerClass"
         if spark.conf.get(key, None) is None:
             spark.conf.set(key, LOCAL_FILE_MANAGER)
+    if unfit := tuple(alone(project, query, trigger or query.trigger)):
+        raise CheckFailed(unfit)
     return start(project, query, spark, trigger=trigger).handle

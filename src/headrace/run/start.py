@@ -6,7 +6,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,6 +16,7 @@ from headrace.check.analysed import analysed
 from headrace.check.live import live
 from headrace.check.plan import PlanFacts, analysed_plan, plan_facts
 from headrace.check.policy import POLICY, kept_policy
+from headrace.check.refresh import refreshed
 from headrace.check.triggers import cores
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
@@ -30,6 +31,7 @@ from headrace.run.manifest import enter
 from headrace.run.moving import move, settle
 from headrace.run.settings import default_partitions
 from headrace.run.state_store import applied, compared, rows_tracked
+from headrace.run.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +49,7 @@ class Running:
     """A started query: Spark's handle, where it keeps things, and what its sink reported: faults, and other news.
 
     rows_tracked: whether its state store counts its rows.
+    tables, versions: those that are computed anew while it runs, and which versions it was started over.
     """
 
     query: Query
@@ -59,6 +62,8 @@ class Running:
     faults: list[HeadraceError]
     news: SimpleQueue[Finding]
     rows_tracked: bool = True
+    tables: Tables
+    versions: Mapping[str, int]
     scratch: Path | None = None
 
     def discard_scratch(self) -> None:
@@ -74,21 +79,30 @@ def start(
     *,
     trigger: Trigger | None = None,
     reached: Reached | None = None,
+    versions: Mapping[str, int] | None = None,
 ) -> Running:
     """Check and start `query`.
 
-    Raises CheckFailed, CheckpointFault, EnvironmentFault, SourceFault or SinkFault; then nothing was started.
+    versions: of its tables that are computed anew while it runs; without them those of a batch that was planned and not
+    committed, or else they are computed. Raises CheckFailed, CheckpointFault, EnvironmentFault, SourceFault or
+    SinkFault; then nothing was started.
     """
     with applied(spark, project.target.state_store):
-        return _started(project, query, spark, trigger, reached)
+        return _started(project, query, spark, trigger, reached, versions)
 
 
 def _started(
-    project: Project, query: Query, spark: SparkSession, trigger: Trigger | None, reached: Reached | None
+    project: Project,
+    query: Query,
+    spark: SparkSession,
+    trigger: Trigger | None,
+    reached: Reached | None,
+    versions: Mapping[str, int] | None,
 ) -> Running:
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     begun = query.sink.facts.durable and Checkpoint(layout.checkpoint).last_batch is not None
-    if unfit := tuple(live(project, query, trigger or query.trigger, begun=begun)):
+    wanted = trigger or query.trigger
+    if unfit := (*live(project, query, wanted, begun=begun), *refreshed(project, query, wanted)):
         raise CheckFailed(unfit)
     scratch = None
     if query.sink.facts.durable:
@@ -103,15 +117,21 @@ def _started(
         kept = tuple(compared(project, query, checkpoint, changes, spark))
         if scratch is None:
             _require_planned(project, query, layout)
-        judged = replace(query, trigger=trigger or query.trigger)
+        judged = replace(query, trigger=wanted)
         for source in project.sources_of(query):
             if isinstance(source.connector, RemoteSource):
                 source.connector.reach(spark)
         if findings := list(cores(project, judged, spark)):
             raise CheckFailed(findings)
-        frame = build(project, query.transform, spark, _reader(spark, judged.trigger))
+        tables = Tables(project, query, layout, spark)
+        told: tuple[Finding, ...] = ()
+        if versions is None:
+            versions = tables.planned()
+        if versions is None:
+            versions, told = tables.begin()
+        frame = build(project, query.transform, spark, _reader(spark, judged.trigger), tables.frames(versions))
         facts = plan_facts(frame)
-        notes = kept + _checked(judged, frame, facts)
+        notes = kept + told + _checked(judged, frame, facts)
         _set_policy(spark, checkpoint, project, query, facts)
         faults: list[HeadraceError] = []
         news: SimpleQueue[Finding] = SimpleQueue()
@@ -137,6 +157,7 @@ def _started(
             last = checkpoint.last_batch
             next_batch = 0 if last is None else last + 1
             notes += tuple(enter(layout, query, sink_run.fingerprint, next_batch=next_batch, spark=spark.version))
+            tables.enter(versions)
         if isinstance(query.sink, ShapingSink):
             frame = query.sink.shape(frame)
         handle = query.sink.write(_writer(frame, query, sink_run, judged.trigger), sink_run).start()
@@ -155,6 +176,8 @@ def _started(
         faults=faults,
         news=news,
         rows_tracked=rows_tracked(spark),
+        tables=tables,
+        versions=versions,
         scratch=scratch,
     )
 

@@ -6,9 +6,9 @@ import os
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.check.structure import structure
 from headrace.checkpoint import Checkpoint
@@ -16,18 +16,21 @@ from headrace.checkpoint.archive import Archive
 from headrace.contract import Backlog
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.history import History
-from headrace.model import Project, Query, Trigger
-from headrace.model.layout import history_file
+from headrace.model import Once, Project, Query, Trigger
+from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.progress import BatchRecord
 from headrace.progress.health import health
 from headrace.run.ailments import Ailments
 from headrace.run.backlog import backlog
 from headrace.run.faults import failure_of, finding_of_message
+from headrace.run.halt import Halt
 from headrace.run.listen import Event, Listener
 from headrace.run.quarantine import Quarantine
+from headrace.run.refresh import Refresher
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult, Silent
 from headrace.run.start import Reached, Running, start
 from headrace.run.stop import StopRequest, stop_on_signals
+from headrace.run.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +39,9 @@ POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
 BACKLOG_SECONDS = 1.0
 HEALTH_BATCHES = 20
+
+Versions: TypeAlias = Mapping[str, int] | None
+Begun: TypeAlias = tuple[Running | Finding, bool]
 
 
 def run(
@@ -89,14 +95,18 @@ def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
 
 @dataclass(kw_only=True)
 class _Watched:
-    """A running query with what the supervisor keeps of it."""
+    """A running query with what the supervisor keeps of it.
+
+    finishing: it makes one batch again, with the tables that the batch was begun with, before it goes on with others.
+    halt: it is being halted, to go on with others.
+    """
 
     running: Running
+    trigger: Trigger
     history_run: int | None
     archive: Archive | None
     quarantine: Quarantine | None
     ailments: Ailments
-    ends: bool
     batches: int = 0
     rows: int = 0
     last_batch: int | None = None
@@ -104,12 +114,19 @@ class _Watched:
     asked: bool = False
     backlog: Backlog | None = None
     backlog_at: float = field(default=0.0)
+    finishing: bool = False
+    halt: Halt | None = None
+    refresher: Refresher | None = None
     recent: deque[BatchRecord] = field(default_factory=lambda: deque(maxlen=HEALTH_BATCHES))
     ills: frozenset[str] = frozenset()
 
     @property
     def query(self) -> Query:
         return self.running.query
+
+    @property
+    def ends(self) -> bool:
+        return self.trigger.ends
 
 
 class _Supervisor:
@@ -123,6 +140,7 @@ class _Supervisor:
         self.reached = reached
         self.outcomes: dict[str, Outcome] = {}
         self.watched: dict[str, _Watched] = {}
+        self.former: dict[str, _Watched] = {}
         self.history = self._history()
         self.heartbeat_at = 0.0
 
@@ -158,41 +176,62 @@ class _Supervisor:
                 generation=1,
             )
         )
-        try:
-            running = start(self.project, query, self.spark, trigger=trigger, reached=self.reached)
-        except HeadraceError as fault:
-            for finding in fault.findings[1:]:
-                self._note(finding)
-            self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=fault.findings[0]))
-            return
-        except Exception as fault:
-            finding = finding_of_message(query, str(fault))
-            self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=finding))
+        wanted = trigger or query.trigger
+        layout = QueryLayout(self.project.storage, query.name, latest_generation(self.project.storage, query.name))
+        running, finishing = self._started(query, Tables(self.project, query, layout, self.spark), wanted)
+        if isinstance(running, Finding):
+            self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=running))
             return
         lasting = running.scratch is None
         watched = _Watched(
             running=running,
+            finishing=finishing,
+            trigger=wanted,
             history_run=run_id,
             archive=Archive(running.layout.archive) if lasting else None,
             quarantine=Quarantine(layout=running.layout, sources=self.project.sources_of(query), spark=self.spark)
             if lasting
             else None,
             ailments=Ailments(self.project.sources_of(query), self.spark),
-            ends=(trigger or query.trigger).ends,
         )
         self.watched[str(running.handle.runId)] = watched
         self._record(lambda history: history.state(run_id, "running") if run_id is not None else None)
-        self.reporter.started(replace(query, trigger=trigger or query.trigger), running.layout)
+        self.reporter.started(replace(query, trigger=wanted), running.layout)
         for note in running.notes:
             self._note(note)
+        self._keep_fresh(watched)
         if watched.quarantine is not None:
             self._guarded(watched, lambda: list(map(self._note, watched.quarantine.catch_up())))  # type: ignore[union-attr]
+
+    def _started(self, query: Query, tables: Tables, trigger: Trigger, versions: Versions = None) -> Begun:
+        """Start `query`; a batch that was begun with other versions of its tables is made first, and then it ends."""
+        planned = tables.planned()
+        finishing = planned is not None and planned != versions
+        try:
+            running = start(
+                self.project,
+                query,
+                self.spark,
+                trigger=Once() if finishing else trigger,
+                reached=self.reached,
+                versions=planned if finishing else versions,
+            )
+        except HeadraceError as fault:
+            for finding in fault.findings[1:]:
+                self._note(finding)
+            return fault.findings[0], False
+        except Exception as fault:
+            return finding_of_message(query, str(fault)), False
+        return running, finishing
 
     def _end(self, watched: _Watched, state: OutcomeState, finding: Finding | None) -> None:
         self._archive(watched)
         self._tell_news(watched)
         watched.running.discard_scratch()
+        if watched.refresher is not None:
+            watched.refresher.stop()
         self.watched.pop(str(watched.running.handle.runId), None)
+        self._forget_former(watched)
         outcome = Outcome(
             query=watched.query.name,
             state=state,
@@ -220,15 +259,88 @@ class _Supervisor:
             self._stop_what_may_stop()
         for watched in list(self.watched.values()):
             self._tell_news(watched)
-            if not watched.running.handle.isActive:
+            if watched.halt.step() if watched.halt else not watched.running.handle.isActive:
                 self._take_events(listener, seconds=POLL_SECONDS)
                 finding = failure_of(watched.query, watched.running.handle, watched.running.faults)
+                if finding is None and not watched.asked and (watched.halt or watched.finishing):
+                    self._go_on(watched)
+                    continue
                 ends: OutcomeState = "stopped" if watched.asked else "finished"
                 self._end(watched, "failed" if finding else ends, finding)
-            elif watched.batches:
+                continue
+            self._refresh(watched)
+            if watched.batches:
                 for ailment in watched.ailments.new():
                     self._note(ailment)
         self._beat()
+
+    # ----------------------------------------------------------------------------------- tables computed anew
+
+    def _keep_fresh(self, watched: _Watched) -> None:
+        running = watched.running
+        if running.tables.declared and not watched.ends and not watched.finishing:
+            watched.refresher = Refresher(running.tables, running.versions, self.spark, watched.query.name)
+            self._record_ills(watched, [note for note in running.notes if note.code == "HR561"])
+
+    def _refresh(self, watched: _Watched) -> None:
+        """Have tables computed that are due, and begin to halt the query when one of them has changed."""
+        refresher = watched.refresher
+        if refresher is None or watched.asked or watched.halt is not None or watched.finishing:
+            return
+        before = refresher.faults
+        if not refresher.look():
+            return
+        for name, fault in refresher.faults.items():
+            if before.get(name) != fault:
+                self._note(fault)
+        self._record_ills(watched, list(refresher.faults.values()))
+        if refresher.versions != watched.running.versions:
+            watched.halt = Halt(watched.running.handle, self.spark)
+
+    def _go_on(self, watched: _Watched) -> None:
+        """Start a halted query over the newest versions of its tables: for all others it has never stopped."""
+        before = watched.running
+        newest = self._record(lambda history: history.newest_run(watched.query.name))
+        if watched.history_run is not None and newest is not None and newest > watched.history_run:
+            self._end(watched, "failed", _superseded(watched.query))
+            return
+        versions = watched.refresher.versions if watched.refresher is not None else None
+        running, finishing = self._started(watched.query, before.tables, watched.trigger, versions)
+        if isinstance(running, Finding):
+            self._end(watched, "failed", running)
+            return
+        self._tell_news(watched)
+        self._forget_former(watched)
+        self.former[str(before.handle.runId)] = self.watched.pop(str(before.handle.runId))
+        self.watched[str(running.handle.runId)] = watched
+        watched.running, watched.finishing, watched.halt = running, finishing, None
+        if finishing:
+            return
+        for note in running.notes:
+            if note not in before.notes:
+                self._note(note)
+        if watched.refresher is None:
+            self._keep_fresh(watched)
+        for name, number in running.versions.items():
+            if before.versions.get(name) != number:
+                self._note(
+                    Finding(
+                        code="HR560",
+                        what=f"table '{name}' of query '{watched.query.name}' has changed: from batch "
+                        f"{running.tables.next_batch} on its version {number} counts",
+                        where=running.tables.declared[name].where,
+                        severity="note",
+                    )
+                )
+
+    def _forget_former(self, watched: _Watched) -> None:
+        self.former = {run_id: other for run_id, other in self.former.items() if other is not watched}
+
+    def _record_ills(self, watched: _Watched, found: Sequence[Finding]) -> None:
+        run_id = watched.history_run
+        ill = self.project.redacted_finding(found[0]) if found else None
+        if run_id is not None:
+            self._record(lambda history: history.ail(run_id, ill))
 
     def _take_events(self, listener: Listener, *, seconds: float) -> None:
         """Wait up to `seconds` for one event, then take all that are there."""
@@ -241,7 +353,7 @@ class _Supervisor:
             return
 
     def _take(self, event: Event) -> None:
-        watched = self.watched.get(event.run_id)
+        watched = self.watched.get(event.run_id) or self.former.get(event.run_id)
         if watched is None or event.kind != "progress":
             return
         record = BatchRecord.parse(
@@ -359,6 +471,16 @@ class _Supervisor:
             run_id = watched.history_run
             if run_id is not None:
                 self._record(lambda history, run_id=run_id: history.heartbeat(run_id))  # type: ignore[misc]
+
+
+def _superseded(query: Query) -> Finding:
+    """A start would fence off the newer driver."""
+    return Finding(
+        code="HR409",
+        what=f"a newer driver runs query '{query.name}'; this one ends and does not go on with its refreshed tables",
+        fix="look with headrace status which process runs it, and stop one of the two",
+        where=query.where,
+    )
 
 
 def _busy(status: dict[str, object]) -> bool:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.check.plan import analysed_plan, sequence
-from headrace.errors import Finding
+from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.run.frames import build
 from headrace.verify import doubts, plans
 from headrace.verify.operators import Operator, keeps_state, kind_of, operators, stateful
 from headrace.verify.plans import BATCH, LATE, Tree
 from headrace.verify.prefix import Prefix
+from headrace.verify.stretches import OtherShapeError, Stretch, Stretches, above_state, other_shape, united
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,22 +46,34 @@ class Answer:
     doubts: tuple[Finding, ...]
 
 
-def answer(project: Project, query: Query, prefix: Prefix, spark: SparkSession, key: tuple[str, ...] = ()) -> Answer:
+def answer(
+    project: Project,
+    query: Query,
+    prefix: Prefix,
+    spark: SparkSession,
+    over: Stretches,
+    key: tuple[str, ...] = (),
+) -> Answer:
     """Apply the query's own function to `prefix` and leave out late rows and open groups.
 
     The function is applied twice: to the streams, which are never started, to learn from the plan what Spark does with
     late rows; and to the prefix, whose plan then gets a filter below or above those operators.
     """
-    stream = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
+    stream = build(
+        project,
+        query.transform,
+        spark,
+        lambda source: source.connector.stream(spark, source.name),
+        over.last.tables,
+    )
     streaming = plans.inlined(spark, analysed_plan(stream))
     analysed, optimised = (plans.stream_tree(each) for each in (streaming, plans.optimised(spark, streaming)))
     known = operators(analysed, optimised, complete=query.mode == "complete")
     newest = not known and query.mode == "update" and bool(key)
     dated = newest or any(column is not None for operator in known for column in operator.late)
-    batch = build(project, query.transform, spark, lambda source: prefix.read(spark, source, dated=dated))
-    tree = plans.batch_tree(plans.inlined(spark, analysed_plan(batch)))
+    batch, tree, unsure = _over(project, query, prefix, spark, over, dated=dated)
     work = _Rewriting(spark=spark, query=query, evict_ms=prefix.evict_ms)
-    work.doubts.extend(doubts.of_plan(query, stream, analysed, known))
+    work.doubts.extend((*unsure, *doubts.of_plan(query, stream, analysed, known)))
     if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in known]:
         work.doubts.append(doubts.other_shape(query))
         return Answer(frame=batch, late=(), doubts=tuple(work.doubts))
@@ -69,6 +82,31 @@ def answer(project: Project, query: Query, prefix: Prefix, spark: SparkSession, 
         return Answer(frame=work.latest(tree, key), late=(), doubts=tuple(work.doubts))
     frame = plans.only(spark, plans.frame_of(spark, work.rewritten(tree)), sequence(tree.plan.output()))
     return Answer(frame=frame, late=tuple(work.late), doubts=tuple(work.doubts))
+
+
+def _over(
+    project: Project, query: Query, prefix: Prefix, spark: SparkSession, over: Stretches, *, dated: bool
+) -> tuple[DataFrame, Tree, tuple[Finding, ...]]:
+    """The query applied to each stretch of the prefix with the tables of that time, and what is not certain of it."""
+
+    def part(stretch: Stretch) -> DataFrame:
+        share = prefix if len(over.all) == 1 else prefix.part(stretch.first, stretch.last)
+        return build(
+            project, query.transform, spark, lambda source: share.read(spark, source, dated=dated), stretch.tables
+        )
+
+    newest = part(over.last)
+    trees = [plans.batch_tree(plans.inlined(spark, analysed_plan(newest)))]
+    if len(over.all) == 1:
+        return newest, trees[0], over.doubts
+    try:
+        older = [part(stretch) for stretch in over.all[:-1]]
+        trees = [*(plans.batch_tree(plans.inlined(spark, analysed_plan(each))) for each in older), *trees]
+        plan, differs = united(spark, trees)
+    except (CheckFailed, OtherShapeError):
+        return newest, trees[-1], (*over.doubts, other_shape(query))
+    unsure = (above_state(query),) if differs and query.mode != "complete" else ()
+    return plans.frame_of(spark, plan), plans.batch_tree(plan), (*over.doubts, *unsure)
 
 
 @dataclass(kw_only=True)

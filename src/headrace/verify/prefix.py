@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Archive, BatchWatermarks, Checkpoint, committed_prefix, watermarks
@@ -26,16 +26,25 @@ class Prefix:
     through: int
     sources: Mapping[str, SourcePrefix]
     watermarks: Mapping[int, BatchWatermarks]
+    label: str = ""
 
     @property
     def evict_ms(self) -> int:
         """The watermark that the last batch closed groups by."""
         return self.watermarks[self.through].evict_ms
 
+    def part(self, first: int, last: int) -> Prefix:
+        """What the batches `first` to `last` read of it."""
+        sources = {
+            name: replace(source, batches=tuple(each for each in source.batches if first <= each.batch <= last))
+            for name, source in self.sources.items()
+        }
+        return replace(self, sources=sources, label=f"_from_{first}")
+
     def read(self, spark: SparkSession, source: Source, *, dated: bool) -> DataFrame:
         """The prefix of `source`, marked in its plan; if `dated`, BATCH and LATE lie hidden below the mark.
 
-        The rows that are read are counted under the observed metric READ + the source's name.
+        The rows that are read are counted under the observed metric READ + the source's name + `label`.
         """
         from pyspark.sql import functions as F
 
@@ -45,7 +54,7 @@ class Prefix:
         late = [self.watermarks[batch].late_ms * 1000 for batch in sorted(self.watermarks)]
         # One folded literal however many batches there are, and no join.
         table = F.from_json(F.lit(json.dumps(late)), "array<bigint>")
-        counted = raw.observe(READ + source.name, F.count(F.lit(1)).alias("rows"))
+        counted = raw.observe(READ + source.name + self.label, F.count(F.lit(1)).alias("rows"))
         known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int"))) if dated else counted
         return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + source.name)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import SinkRun, Snapshot
-from headrace.errors import Finding, ProjectError, nearest
+from headrace.errors import CheckFailed, Finding, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.session import session
@@ -18,6 +18,7 @@ from headrace.verify import doubts
 from headrace.verify.answer import LATE_METRIC, OPEN_METRIC, Answer, LateInput, answer, metric, metrics_of
 from headrace.verify.comparison import MOST, Comparison, compare, schema_differences
 from headrace.verify.prefix import READ, prefix_of
+from headrace.verify.stretches import stretches
 from headrace.verify.verdict import LateRow, State, Verdict
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def late_rows(project: Project, query: str, *, spark: SparkSession | None = None
         return ()
     spark = spark or session(project, purpose="short")
     prefix = prefix_of(project, declared, layout, checkpoint.last_committed)
-    return answer(project, declared, prefix, spark).late
+    over = stretches(project, declared, layout, prefix.through, spark)
+    return answer(project, declared, prefix, spark, over).late
 
 
 def _declared(project: Project, name: str) -> Query:
@@ -120,7 +122,11 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
     if committed is not None and through < committed:
         return Verdict(query=query.name, batch=through, state="wrong", findings=(_lost(query, through, committed),))
     prefix = prefix_of(project, query, layout, through)
-    expected = answer(project, query, prefix, spark, snapshot.key)
+    try:
+        over = stretches(project, query, layout, through, spark)
+    except CheckFailed as fault:
+        return Verdict(query=query.name, batch=through, state="undecided", findings=fault.findings)
+    expected = answer(project, query, prefix, spark, over, snapshot.key)
     differing = schema_differences(expected.frame.schema, snapshot.rows.schema)
     if differing:
         finding = Finding(

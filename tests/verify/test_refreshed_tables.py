@@ -1,0 +1,179 @@
+"""What verify says of queries over tables that changed between their batches."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.api import check, load, run, verify
+from headrace.model import Project
+from headrace.model.layout import QueryLayout
+from headrace.run import tables
+from headrace.run.table_record import TableRecord
+from tests.run.projects import land, rows, write_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SHOP = """
+from pathlib import Path
+
+HOME = Path(__file__).parent
+
+def sqlite(name, *key):
+    return hr.sink.sqlite(str(HOME / "out.db"), table=name, key=list(key))
+
+@hr.table(refresh="1 hour")
+def rates(spark):
+    return spark.read.json(str(HOME / "rates.json"))
+
+@hr.table(refresh="1 hour")
+def prices(spark, rates):
+    shown = spark.createDataFrame([("apple", 10), ("pear", 20)], "name STRING, amount INT")
+    return shown.crossJoin(rates).selectExpr("name", "amount * rate AS price")
+
+@hr.table
+def names(spark):
+    return spark.createDataFrame([("apple", "Apple"), ("pear", "Pear")], "name STRING, title STRING")
+
+@hr.query(sink=sqlite("joined"), trigger=hr.available_now)
+def joined(events, prices, names):
+    return events.join(prices, "name").join(names, "name", "left").select("title", "amount", "price")
+
+@hr.query(sink=sqlite("newest", "name"), mode="update", trigger=hr.available_now)
+def newest(events, prices):
+    return events.join(prices, "name", "left").select("name", "amount", "price")
+
+@hr.query(sink=sqlite("totals", "name"), mode="update", trigger=hr.available_now)
+def totals(events, prices, names):
+    cost = F.sum(F.col("amount") * F.col("price")).alias("cost")
+    return events.join(prices, "name").groupBy("name").agg(cost).join(names, "name")
+
+@hr.query(sink=sqlite("all_totals", "name"), mode="complete", trigger=hr.available_now)
+def all_totals(events, prices):
+    return events.groupBy("name").agg(F.sum("amount").alias("amount")).join(prices, "name", "left")
+
+@hr.query(sink=sqlite("late_join", "name"), mode="update", trigger=hr.available_now)
+def late_join(events, prices):
+    return events.groupBy("name").agg(F.sum("amount").alias("amount")).join(prices, "name", "left")
+
+IN_SQL
+"""
+IN_SQL = """
+  in_sql:
+    select: SELECT name, amount FROM events WHERE name IN (SELECT name FROM dear)
+    trigger: available-now
+    sink: {sqlite: {path: out.db, table: in_sql}}
+tables:
+  dear: {select: SELECT name FROM prices WHERE price > 15, refresh: {every: 90 minutes}}
+"""
+QUERIES = ("joined", "newest", "totals", "all_totals", "in_sql")
+
+
+def set_rate(root: Path, rate: int) -> None:
+    (root / "rates.json").write_text(json.dumps({"rate": rate}))
+
+
+def sale(name: str, amount: int) -> list[dict[str, Any]]:
+    return [{"name": name, "amount": amount}]
+
+
+def shop(root: Path, spark: SparkSession, *queries: str) -> Project:
+    """A project that ran twice, with the rates 1 and 2, and made two batches each time."""
+    write_project(root, SHOP.replace("IN_SQL", ""), batches=[sale("apple", 1), sale("pear", 1)])
+    (root / "headrace.yml").write_text("name: shop\nqueries:" + IN_SQL)
+    set_rate(root, 1)
+    assert run(load(root), queries, spark=spark).exit_code == 0
+    set_rate(root, 2)
+    land(root, 2, sale("apple", 2))
+    land(root, 3, sale("pear", 2))
+    assert run(load(root), queries, spark=spark).exit_code == 0
+    return load(root)
+
+
+@pytest.mark.capability("JOIN-ST-03", "JOIN-ST-01")
+def test_each_batch_is_proved_over_the_tables_of_its_time(tmp_path: Path, spark: SparkSession) -> None:
+    root = tmp_path / "p"
+    project = shop(root, spark, *QUERIES)
+    assert project.tables["dear"].refresh is not None
+    assert project.tables["dear"].refresh.seconds == 5400
+
+    def content(name: str) -> list[tuple[Any, ...]]:
+        return sorted(rows(root / "out.db", f"SELECT * FROM {name}"))
+
+    assert content("joined") == [("Apple", 1, 10), ("Apple", 2, 20), ("Pear", 1, 20), ("Pear", 2, 40)]
+    assert content("newest") == [("apple", 2, 20), ("pear", 2, 40)]
+    assert content("totals") == [("apple", 50, "Apple"), ("pear", 100, "Pear")]
+    assert content("all_totals") == [("apple", 3, 20), ("pear", 3, 40)]
+    assert content("in_sql") == [("apple", 2), ("pear", 1), ("pear", 2)]
+    record = TableRecord(QueryLayout(project.storage, "joined").table_record)
+    assert [(use.from_batch, dict(use.versions)) for use in record.uses()] == [
+        (0, {"rates": 1, "prices": 1}),
+        (2, {"rates": 2, "prices": 2}),
+    ]
+    # What the tables are now is not asked: the prices of the batches count.
+    set_rate(root, 9)
+    states = {name: verify(project, name, spark=spark).state for name in QUERIES}
+    assert states == dict.fromkeys(QUERIES, "equal")
+    assert verify(project, "joined", spark=spark).rows_read == 4
+
+
+@pytest.mark.capability("JOIN-ST-03")
+def test_a_wrong_row_is_found_and_what_cannot_be_told_is_not_called_wrong(tmp_path: Path, spark: SparkSession) -> None:
+    root = tmp_path / "p"
+    project = shop(root, spark, "joined", "late_join")
+    import sqlite3
+
+    with sqlite3.connect(root / "out.db") as connection:
+        connection.execute("UPDATE joined SET price = 20 WHERE title = 'Apple' AND amount = 1")
+        connection.execute("UPDATE late_join SET price = 10 WHERE name = 'apple'")
+    connection.close()
+    verdict = verify(project, "joined", spark=spark)
+    assert (verdict.state, verdict.missing + verdict.unexpected + 2 * verdict.different) == ("wrong", 2)
+    unsure = verify(project, "late_join", spark=spark)
+    assert (unsure.state, [each.code for each in unsure.findings]) == ("undecided", ["HR566"])
+
+    layout = QueryLayout(project.storage, "joined")
+    first = layout.table_record.read_text().splitlines()[0]
+    layout.table_record.write_text(layout.table_record.read_text().replace(first + "\n", first[:20] + "\n"))
+    unknown = verify(project, "joined", spark=spark)
+    assert (unknown.state, [each.code for each in unknown.findings]) == ("undecided", ["HR565"])
+    assert "up to 1" in unknown.findings[0].what
+    layout.table_record.write_text(first + "\n" + layout.table_record.read_text())
+    shutil.rmtree(layout.tables / "prices" / "1")
+    gone = verify(project, "joined", spark=spark)
+    assert (gone.state, [each.code for each in gone.findings]) == ("undecided", ["HR564"])
+    assert "batches 0 to 1" in gone.findings[0].what
+
+
+def test_a_table_is_known_again_whatever_the_order_of_its_rows(spark: SparkSession) -> None:
+    def of(*values: str) -> str:
+        text = ", ".join(values)
+        return tables.digest(spark.sql(f"SELECT * FROM VALUES {text} AS t(a, b, c)"))
+
+    known = of("(1, NULL, map('x', timestamp'2026-01-01 00:00:00.000001'))", "(2, 3, NULL)")
+    assert known == of("(2, 3, NULL)", "(1, NULL, map('x', timestamp'2026-01-01 00:00:00.000001'))")
+    others = [
+        of("(1, NULL, map('x', timestamp'2026-01-01 00:00:00.000002'))", "(2, 3, NULL)"),
+        of("(NULL, 1, map('x', timestamp'2026-01-01 00:00:00.000001'))", "(2, 3, NULL)"),
+        of("(1, NULL, map('x', timestamp'2026-01-01 00:00:00.000001'))", *["(2, 3, NULL)"] * 2),
+        of("(2, 3, NULL)"),
+    ]
+    assert len({known, *others}) == 5
+
+
+def test_only_the_newest_versions_are_kept(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "KEPT", 0)
+    project = shop(tmp_path / "p", spark, "joined")
+    kept = QueryLayout(project.storage, "joined").tables
+    assert sorted(str(path.relative_to(kept)) for path in kept.glob("*/*")) == ["prices/2", "rates/2"]
+    assert verify(project, "joined", spark=spark).state == "undecided"
+    assert [each.code for each in check(project, spark=spark).findings if each.severity == "error"] == []
