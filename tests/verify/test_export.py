@@ -24,7 +24,7 @@ SECOND = [[("12:46", "b"), ("13:40", "b")], [("13:40", "b")], [("12:10", "c"), (
 def exported(directory: Path) -> dict[str, list[str]]:
     """The times of the rows in each file."""
     found = {}
-    for file in sorted(directory.rglob("*.json")):
+    for file in sorted(directory.rglob("[!.]*.json")):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
         found[file.name] = [row["time"][11:16] for row in rows]
     return found

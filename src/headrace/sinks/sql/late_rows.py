@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from headrace.contract import Correction, SinkRun
 from headrace.errors import Finding, HeadraceError, SinkFault
+from headrace.sinks.sql.checkpoint_match import checkpoint_id
 from headrace.sinks.sql.dialect import Connection, Dialect, Target, run
 from headrace.sinks.sql.exactly_once import result_table, staging_prefix
 from headrace.sinks.sql.ledger import REPLAY_FORM, Ledger, Replay
@@ -22,7 +23,7 @@ def replayed(dialect: Dialect, life: SinkRun) -> int | None:
     """The last batch whose late rows were brought back."""
     try:
         with closing(dialect.connect_to_read()) as connection:
-            return Ledger(connection, dialect).replayed(life)
+            return Ledger(connection, dialect).replayed(life, checkpoint_id(life.checkpoint) or "")
     except dialect.errors as fault:
         raise _refused(life, dialect, fault) from None
 
@@ -98,7 +99,14 @@ def _transact(
         quarantine = Quarantine(connection, dialect, life, table.name)
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
         life.reached("inside-transaction", batch)
-        done = Replay(batch=batch, late=correction.late, written=content.rows, deleted=len(gone), quarantined=bad)
+        done = Replay(
+            checkpoint=checkpoint_id(life.checkpoint) or "",
+            batch=batch,
+            late=correction.late,
+            written=content.rows,
+            deleted=len(gone),
+            quarantined=bad,
+        )
         ledger.add_replay(life, done)
         run(connection, "COMMIT")
     except BaseException:
@@ -110,7 +118,7 @@ def _transact(
 
 def _require_unchanged(ledger: Ledger, correction: Correction, life: SinkRun) -> None:
     last = ledger.last(life)
-    found = (None if last is None else last.batch, ledger.replayed(life))
+    found = (None if last is None else last.batch, ledger.replayed(life, checkpoint_id(life.checkpoint) or ""))
     if found != (correction.snapshot.batch, correction.snapshot.replayed):
         what = (
             "a batch was written meanwhile" if found[1] == correction.snapshot.replayed else "another replay was done"

@@ -51,6 +51,7 @@ REPLAY_FORM = OwnTable(
     (
         OwnColumn("query", "text"),
         OwnColumn("generation", "number"),
+        OwnColumn("checkpoint", "text"),
         OwnColumn("batch", "number"),
         OwnColumn("late_rows", "number"),
         OwnColumn("rows_written", "number"),
@@ -58,7 +59,7 @@ REPLAY_FORM = OwnTable(
         OwnColumn("quarantined", "number"),
         OwnColumn("replayed_at", "text"),
     ),
-    key=("query", "generation", "batch"),
+    key=("query", "generation", "checkpoint", "batch"),
 )
 
 # Only the last batch can come again; older lines are for people, and end some time.
@@ -90,6 +91,7 @@ class Entry:
 class Replay:
     """What the ledger keeps of late rows that were brought back, those of the batches up to `batch`."""
 
+    checkpoint: str
     batch: int
     late: int
     written: int
@@ -148,20 +150,20 @@ class Ledger:
                 *(life.query, life.generation, batch - KEPT_BATCHES),
             )
 
-    def replayed(self, life: SinkRun) -> int | None:
-        """The last batch whose late rows were brought back."""
+    def replayed(self, life: SinkRun, checkpoint: str) -> int | None:
+        """The last batch of this very checkpoint whose late rows were brought back."""
         if self.dialect.existing(self.connection, REPLAYS) is None:
             return None
-        statement = f"SELECT max(batch) FROM {REPLAYS} WHERE query = ? AND generation = ?"
-        (found,) = self._rows(statement, life.query, life.generation)
+        statement = f"SELECT max(batch) FROM {REPLAYS} WHERE query = ? AND generation = ? AND checkpoint = ?"
+        (found,) = self._rows(statement, life.query, life.generation, checkpoint)
         return None if found[0] is None else int(found[0])
 
     def add_replay(self, life: SinkRun, replay: Replay) -> None:
         """Enter late rows that were brought back; they become visible at the commit."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         self._run(
-            f"INSERT INTO {REPLAYS} ({REPLAY_FORM.names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            *(life.query, life.generation, replay.batch, replay.late),
+            f"INSERT INTO {REPLAYS} ({REPLAY_FORM.names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            *(life.query, life.generation, replay.checkpoint, replay.batch, replay.late),
             *(replay.written, replay.deleted, replay.quarantined, now),
         )
 
