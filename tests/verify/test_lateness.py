@@ -151,3 +151,9 @@ def test_what_cannot_be_told_is_a_finding_with_a_way_out(spark: SparkSession, tm
     assert [(each.code, bool(each.fix)) for each in gone.value.findings] == [("HR303", True)]
     # What the vanished file held is not asked for from its next batch on.
     assert late(project, "updated", since=1, spark=spark).count == 2
+    assert late(project, "updated", since=100, spark=spark).count == 0
+    # A sink that does not answer hides no late row.
+    (root / "result.db").unlink()
+    found = late(project, "updated", since=1, spark=spark)
+    (finding,) = found.findings
+    assert (found.count, found.exit_code, finding.code, finding.severity) == (2, 0, "HR405", "warning")

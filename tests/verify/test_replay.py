@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -200,16 +201,17 @@ def test_a_batch_that_comes_between_stops_it(spark: SparkSession, tmp_path: Path
 
 
 def test_only_a_result_that_is_right_is_changed(spark: SparkSession, tmp_path: Path) -> None:
-    import sqlite3
-
     root = late_project.write_project(tmp_path / "p")
     run(root, "updated", spark)
-    connection = sqlite3.connect(root / "result.db")
-    connection.execute("UPDATE updated SET count = 9 WHERE who = 'b'")
-    connection.commit()
-    connection.close()
+    with sqlite3.connect(root / "result.db") as wrong:
+        wrong.execute("UPDATE updated SET count = 9 WHERE who = 'b'")
     with pytest.raises(HeadraceError) as refused:
         late(load(root), "updated", replay=True, spark=spark)
     (finding,) = refused.value.findings
     assert (finding.code, "headrace verify updated" in finding.fix) == ("HR692", True)
     assert held(root, "updated")["a", "12:00"] == 2
+    with sqlite3.connect(root / "result.db") as older:
+        older.execute("UPDATE updated SET count = 2 WHERE who = 'b'")
+        older.execute("DELETE FROM _headrace_ledger WHERE batch = (SELECT max(batch) FROM _headrace_ledger)")
+    with pytest.raises(HeadraceError, match="HR692"):
+        late(load(root), "updated", replay=True, spark=spark)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.contract import ReplayingSink, SinkRun
-from headrace.errors import Finding
+from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.run.session import session
@@ -48,13 +48,14 @@ def late(
     unreadable = tuple(obstacles(project, declared, layout))
     if not unreadable and committed is None:
         unreadable = (uncommitted(declared),)
-    if unreadable or committed is None:
+    if unreadable or committed is None or since > committed:
         return Lateness(query=query, batch=committed, since=since, findings=unreadable)
     directory = None if to is None else export.directory(project, declared, to)
     spark = spark or session(project, purpose="short")
     done = bring_back(project, declared, layout, spark) if replay else None
     prefix = since_batch(prefix_of(project, declared, layout, committed), since)
     asked = answer(project, declared, replace(prefix, named=directory is not None), spark)
+    replayed, unknown = _replayed(declared, layout)
     files = () if directory is None else tuple(export.written(asked.late, directory, query, layout.generation))
     return Lateness(
         query=query,
@@ -62,10 +63,10 @@ def late(
         since=since,
         batches=tuple(each for dropped in asked.late for each in counts(dropped)),
         rows=tuple(_first(asked, limit)),
-        replayed=_replayed(declared, layout),
+        replayed=replayed,
         replay=done,
         exported=files,
-        findings=tuple(_findings(declared, asked)),
+        findings=(*_findings(declared, asked), *unknown),
     )
 
 
@@ -97,8 +98,12 @@ def _why(query: Query, asked: Answer) -> str:
     return "no state of it is bounded by a watermark"
 
 
-def _replayed(query: Query, layout: QueryLayout) -> int | None:
+def _replayed(query: Query, layout: QueryLayout) -> tuple[int | None, tuple[Finding, ...]]:
+    """The last batch whose late rows were brought back; a sink that does not answer hides no late row."""
     if not isinstance(query.sink, ReplayingSink):
-        return None
+        return None, ()
     run = SinkRun(query=query.name, generation=layout.generation, mode=query.mode, checkpoint=layout.checkpoint)
-    return query.sink.replayed(run)
+    try:
+        return query.sink.replayed(run), ()
+    except HeadraceError as fault:
+        return None, tuple(replace(finding, severity="warning") for finding in fault.findings)

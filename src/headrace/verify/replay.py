@@ -22,6 +22,7 @@ from headrace.verify.answer import LATE_METRIC, Answer, answer, metric, metrics_
 from headrace.verify.comparison import compare, schema_differences
 from headrace.verify.lateness import Replayed
 from headrace.verify.prefix import prefix_of
+from headrace.verify.proof import committed_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,11 +45,13 @@ def bring_back(
     run = SinkRun(query=query.name, generation=layout.generation, mode=query.mode, checkpoint=layout.checkpoint)
     if reached is not None:
         run = replace(run, reached=reached)
+    # Before the snapshot: the sink is never behind what was committed earlier.
+    committed = committed_batch(layout)
     held = sink.snapshot(spark, run)
     if not held.key:
         raise _impossible(query, "its sink has no key by which a row could be replaced")
-    if held.batch is None:
-        return Replayed(late=0, written=0, deleted=0)
+    if held.batch is None or (committed is not None and held.batch < committed):
+        raise _unproved(query)
     prefix = prefix_of(project, query, layout, held.batch)
     before = answer(project, query, prefix, spark, held.key, replayed=held.replayed)
     for reason in _reasons(query, before, held.key):
@@ -89,14 +92,7 @@ def _proved(query: Query, before: Answer, held: Snapshot) -> int:
     differing = schema_differences(before.frame.schema, held.rows.schema)
     found = None if differing else compare(before.frame, held.rows, held.key, held.set_aside)
     if found is None or not found.equal:
-        raise CheckFailed(
-            Finding(
-                code="HR692",
-                what=f"the result of query '{query.name}' is not the batch answer, so late rows were not brought back",
-                fix=f"see what differs, and mend it first: headrace verify {query.name}",
-                where=query.where,
-            )
-        )
+        raise _unproved(query)
     names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
     return sum(metric(found.executed, name) for name in names)
 
@@ -119,6 +115,17 @@ def _text(names: list[str]) -> Column:
     from pyspark.sql import functions as F
 
     return F.to_json(F.struct(*[F.col(f"`{name}`") for name in names]), {"ignoreNullFields": "false"})
+
+
+def _unproved(query: Query) -> CheckFailed:
+    return CheckFailed(
+        Finding(
+            code="HR692",
+            what=f"the result of query '{query.name}' is not the batch answer, so late rows were not brought back",
+            fix=f"see what differs, and mend it first: headrace verify {query.name}",
+            where=query.where,
+        )
+    )
 
 
 def _impossible(query: Query, why: str) -> CheckFailed:

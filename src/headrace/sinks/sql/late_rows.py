@@ -25,7 +25,9 @@ def replayed(dialect: Dialect, life: SinkRun) -> int | None:
         with closing(dialect.connect_to_read()) as connection:
             return Ledger(connection, dialect).replayed(life, checkpoint_id(life.checkpoint) or "")
     except dialect.errors as fault:
-        raise _refused(life, dialect, fault) from None
+        problem = dialect.explain(fault)
+        what = f"it is not known whether late rows of query '{life.query}' were brought back: {problem.what}"
+        raise SinkFault(Finding(code=problem.code, what=what, fix=problem.fix)) from None
 
 
 def bring_back(
