@@ -25,13 +25,16 @@ from headrace.model.state_store import OPTIONS, PREFIX
 from headrace.run.repartition import Repartitioned
 from headrace.run.result import Outcome, RunResult
 from headrace.run.settings import settings
-from headrace.verify import Difference, LateRow, Verdict
+from headrace.verify import Difference, LateBatch, Lateness, LateRow, Replayed, Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 EXAMPLES = ROOT / "examples"
 RESULTS = ROOT / "benchmarks" / "results"
-VALUES = (CheckResult, Guarantee, Link, RunResult, Outcome, Verdict, Difference, LateRow, QueryStatus, Repartitioned)
+VALUES = (
+    *(CheckResult, Guarantee, Link, RunResult, Outcome, Verdict, Difference),
+    *(Lateness, LateBatch, LateRow, Replayed, QueryStatus, Repartitioned),
+)
 KINDS: tuple[registry.ConnectorKind, ...] = ("source", "sink")
 
 

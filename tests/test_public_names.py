@@ -20,6 +20,7 @@ NAMES = [
     "check",
     "continuous",
     "every",
+    "late",
     "load",
     "once",
     "query",

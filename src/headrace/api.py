@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.run.result import Reporter, RunResult
     from headrace.run.start import Reached
     from headrace.run.stop import StopRequest
-    from headrace.verify import Verdict
+    from headrace.verify import Lateness, Verdict
 
 
 def load(
@@ -77,6 +77,22 @@ def verify(project: Project, query: str, *, spark: SparkSession | None = None) -
     from headrace.verify import verify as verify_query
 
     return verify_query(project, query, spark=spark)
+
+
+def late(
+    project: Project,
+    query: str,
+    *,
+    since: int = 0,
+    limit: int = 20,
+    to: str | os.PathLike[str] | None = None,
+    replay: bool = False,
+    spark: SparkSession | None = None,
+) -> Lateness:
+    """Count and list the rows that `query` dropped as late; see `headrace.verify.late` for writing them somewhere."""
+    from headrace.verify import late as late_of_query
+
+    return late_of_query(project, query, since=since, limit=limit, to=to, replay=replay, spark=spark)
 
 
 def status(project: Project) -> list[QueryStatus]:

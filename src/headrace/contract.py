@@ -257,12 +257,30 @@ class Snapshot:
     """What a sink holds at one instant: the rows, the last batch among them (None: unknown), the key's columns.
 
     set_aside: the rows of the result that the sink did not take and kept apart, with the schema of `rows`; None: none.
+    replayed: the last batch whose late rows were brought back into the rows; None: none ever were.
     """
 
     rows: DataFrame
     batch: int | None
     key: tuple[str, ...] = ()
     set_aside: DataFrame | None = None
+    replayed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correction:
+    """What bringing late rows back changes in a result of which a snapshot was taken.
+
+    snapshot: what the correction was computed from; the sink must hold just that when it is made.
+    rows: with the result's schema; each replaces the row of its key, or is a new one.
+    gone: the key's columns of the rows that the result has no more.
+    late: how many rows are brought back, those of the batches up to `snapshot.batch`.
+    """
+
+    snapshot: Snapshot
+    rows: DataFrame
+    gone: DataFrame
+    late: int
 
 
 @runtime_checkable
@@ -295,6 +313,22 @@ class Sink(Protocol):
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
         """The sink's content as whole batches, read in one transaction where there are transactions."""
+        ...
+
+
+@runtime_checkable
+class ReplayingSink(Sink, Protocol):
+    """A transactional sink in whose result, if it has a key, late rows can be brought back."""
+
+    def replayed(self, run: SinkRun) -> int | None:
+        """The last batch whose late rows were brought back; None: none ever were."""
+        ...
+
+    def replay(self, correction: Correction, run: SinkRun) -> None:
+        """Write `correction` and the batch that it reaches to in one transaction, or nothing.
+
+        Raises SinkFault if the sink holds another batch than the snapshot, or another replay came first.
+        """
         ...
 
 

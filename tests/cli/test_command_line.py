@@ -23,6 +23,7 @@ OPTIONS = {
     "run": ["QUERY", "--once", "--available-now", "--trigger", "--project", "-C", "--target", "--json"],
     "status": ["--watch", "--project", "-C", "--target", "--json"],
     "verify": ["QUERY", "--project", "-C", "--target", "--json"],
+    "late": ["QUERY", "--since", "--limit", "--count", "--to", "--replay", "--project", "-C", "--target", "--json"],
     "connectors": ["list", "fetch"],
     "state": ["repartition"],
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.verify import late_rows
+from headrace.verify import late
 from tests.verify.kit import scene, write
 
 if TYPE_CHECKING:
@@ -175,9 +175,9 @@ def test_a_session_that_was_closed_too_soon_is_not_called_wrong(spark: SparkSess
 
 def test_the_dropped_rows_come_with_their_batch_and_watermark(spark: SparkSession, tmp_path: Path) -> None:
     made = scene(spark, tmp_path, LATE_LAST, windows("10 minutes"), mode="update", key=KEYED)
-    (dropped,) = late_rows(made.project, "q", spark=spark)
-    found = sorted(
-        (str(row["time"])[11:16], row["batch"], str(row["watermark"])[11:16]) for row in dropped.rows.collect()
-    )
-    assert dropped.operator == "Aggregate"
-    assert found == [("12:05", 3, "12:50"), ("12:45", 3, "12:50")]
+    dropped = late(made.project, "q", spark=spark)
+    found = [
+        (f"{row.time:%H:%M}", row.batch, f"{row.watermark:%H:%M}", row.behind.seconds // 60) for row in dropped.rows
+    ]
+    assert found == [("12:05", 3, "12:50", 45), ("12:45", 3, "12:50", 5)]
+    assert [(each.operator, each.batch, each.rows) for each in dropped.batches] == [("Aggregate", 3, 2)]

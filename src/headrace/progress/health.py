@@ -131,6 +131,6 @@ def _dropping(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
             where=Where(file=f"query '{query}'"),
             what=f"rows were dropped as later than the watermark: Spark counted {dropped:,} in the last "
             f"{len(batches)} batches, after partial aggregation, so there may be more",
-            fix=f"see them with `headrace verify {query}`, or declare a longer delay",
+            fix=f"see them with `headrace late {query}`, or declare a longer delay",
             severity="note",
         )

@@ -49,7 +49,12 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     declared = project.queries[query]
     if partitions < 1:
         raise _impossible(declared, f"{partitions} is no number of partitions", "give a number from 1 on")
-    _require_stopped(project, declared)
+    require_stopped(
+        project,
+        declared,
+        code="HR553",
+        fix="stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost",
+    )
     layout = QueryLayout(project.storage, query, latest_generation(project.storage, query))
     checkpoint, changes = Checkpoint(layout.checkpoint), Repartitions(layout.repartitions)
     errors = [finding for finding in checkpoint.problems() if finding.severity == "error"]
@@ -112,7 +117,8 @@ def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change
             spark.stop()
 
 
-def _require_stopped(project: Project, query: Query) -> None:
+def require_stopped(project: Project, query: Query, *, code: str, fix: str) -> None:
+    """Raise CheckFailed with finding `code` if the history says that `query` is running."""
     if not history_file(project.storage).exists():
         return
     with History.open(history_file(project.storage), read_only=True) as history:
@@ -120,9 +126,9 @@ def _require_stopped(project: Project, query: Query) -> None:
     if running is not None:
         raise CheckFailed(
             Finding(
-                code="HR553",
+                code=code,
                 what=f"query '{query.name}' is {running.state} in process {running.pid}",
-                fix="stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost",
+                fix=fix,
                 where=query.where,
             )
         )

@@ -4,13 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.verify.answer import LateInput
-    from headrace.verify.proof import late_rows, verify
+    from headrace.verify.dropped import late
+    from headrace.verify.lateness import LateBatch, Lateness, Replayed
+    from headrace.verify.proof import verify
     from headrace.verify.verdict import Difference, LateRow, Verdict
 
-__all__ = ["Difference", "LateInput", "LateRow", "Verdict", "late_rows", "verify"]
+__all__ = ["Difference", "LateBatch", "LateRow", "Lateness", "Replayed", "Verdict", "late", "verify"]
 
-_MODULES = ("headrace.verify.verdict", "headrace.verify.proof", "headrace.verify.answer")
+_MODULES = (
+    "headrace.verify.verdict",
+    "headrace.verify.lateness",
+    "headrace.verify.proof",
+    "headrace.verify.dropped",
+)
 
 
 def __getattr__(name: str) -> Any:

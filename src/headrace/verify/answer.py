@@ -11,8 +11,15 @@ from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.run.frames import build
 from headrace.verify import doubts, plans
-from headrace.verify.operators import Operator, keeps_state, kind_of, operators, stateful
-from headrace.verify.plans import BATCH, LATE, Tree
+from headrace.verify.operators import (
+    Operator,
+    columns_by_time,
+    keeps_state,
+    kind_of,
+    operators,
+    stateful,
+)
+from headrace.verify.plans import BATCH, LATE, ORIGIN, Tree
 from headrace.verify.prefix import Prefix
 from headrace.verify.stretches import OtherShapeError, Stretch, Stretches, above_state, other_shape, united
 
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LATE_METRIC = "headrace_late_at_"
+REVIVED, REPLAYED = 1, 2
 OPEN_METRIC = "headrace_open_at_"
 _IS_LATE = "__headrace_is_late"
 _IS_CLOSED = "__headrace_is_closed"
@@ -27,7 +35,11 @@ _IS_CLOSED = "__headrace_is_closed"
 
 @dataclass(frozen=True, kw_only=True)
 class LateInput:
-    """The rows that one stateful operator dropped: its input's columns, then `batch` and `watermark`."""
+    """The rows that one stateful operator dropped.
+
+    rows: (batch INT, watermark TIMESTAMP, time TIMESTAMP, row STRUCT), where `row` is the operator's input and `time`
+    its event time, or its window's end where no event time is left; then `origin`, if the prefix is `named`.
+    """
 
     operator: str
     rows: DataFrame
@@ -39,11 +51,17 @@ class Answer:
 
     late: the dropped rows, an element for each operator that can drop; counted in the metrics LATE_METRIC + index.
     doubts: why a difference from the answer would not prove that the sink is wrong.
+    untold: those of them because of which `late` lacks rows.
+    operators: the stateful operators, from the result downwards.
+    by_time: the columns of the result that follow from the event time by which the topmost operator groups.
     """
 
     frame: DataFrame
     late: tuple[LateInput, ...]
     doubts: tuple[Finding, ...]
+    untold: tuple[Finding, ...] = ()
+    operators: tuple[Operator, ...] = ()
+    by_time: tuple[str, ...] = ()
 
 
 def answer(
@@ -53,11 +71,14 @@ def answer(
     spark: SparkSession,
     over: Stretches,
     key: tuple[str, ...] = (),
+    *,
+    replayed: int | None = None,
 ) -> Answer:
     """Apply the query's own function to `prefix` and leave out late rows and open groups.
 
-    The function is applied twice: to the streams, which are never started, to learn from the plan what Spark does with
-    late rows; and to the prefix, whose plan then gets a filter below or above those operators.
+    Late rows of the batches up to `replayed` are in the answer, because they were brought back into the result. The
+    function is applied twice: to the streams, which are never started, to learn from the plan what Spark does with late
+    rows; and to the prefix, whose plan then gets a filter below or above those operators.
     """
     stream = build(
         project,
@@ -72,16 +93,29 @@ def answer(
     newest = not known and query.mode == "update" and bool(key)
     dated = newest or any(column is not None for operator in known for column in operator.late)
     batch, tree, unsure = _over(project, query, prefix, spark, over, dated=dated)
-    work = _Rewriting(spark=spark, query=query, evict_ms=prefix.evict_ms)
+    work = _Rewriting(
+        spark=spark,
+        query=query,
+        evict_ms=prefix.evict_ms,
+        replayed=-1 if replayed is None else replayed,
+        named=prefix.named,
+    )
     work.doubts.extend((*unsure, *doubts.of_plan(query, stream, analysed, known)))
     if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in known]:
-        work.doubts.append(doubts.other_shape(query))
-        return Answer(frame=batch, late=(), doubts=tuple(work.doubts))
+        shape = doubts.other_shape(query)
+        return Answer(frame=batch, late=(), doubts=(*work.doubts, shape), untold=(shape,))
     work.operators = known
     if newest:
-        return Answer(frame=work.latest(tree, key), late=(), doubts=tuple(work.doubts))
+        return Answer(frame=work.latest(tree, key), late=(), doubts=(*work.doubts, *work.untold))
     frame = plans.only(spark, plans.frame_of(spark, work.rewritten(tree)), sequence(tree.plan.output()))
-    return Answer(frame=frame, late=tuple(work.late), doubts=tuple(work.doubts))
+    return Answer(
+        frame=frame,
+        late=tuple(work.late),
+        doubts=(*work.doubts, *work.untold),
+        untold=tuple(work.untold),
+        operators=known,
+        by_time=columns_by_time(analysed),
+    )
 
 
 def _over(
@@ -116,11 +150,14 @@ class _Rewriting:
     spark: SparkSession
     query: Query
     evict_ms: int
+    replayed: int
+    named: bool
     operators: tuple[Operator, ...] = ()
     met: int = 0
     closing: int = 0
     late: list[LateInput] = field(default_factory=list)
     doubts: list[Finding] = field(default_factory=list)
+    untold: list[Finding] = field(default_factory=list)
 
     def rewritten(self, tree: Tree) -> Any:
         """The plan with a filter below each operator that drops rows, and one above each that has not closed all."""
@@ -135,7 +172,7 @@ class _Rewriting:
             return plans.with_children(self.spark, tree.plan, children)
         for index, column in enumerate(operator.late):
             if column is not None and not operator.covered[index]:
-                children[index] = self._without_late(operator, tree.below[index], column)
+                children[index] = self._without_late(operator, tree.below[index], column, operator.time[index])
         changed = plans.with_children(self.spark, tree.plan, children)
         if operator.kind == "DeduplicateWithinWatermark":
             changed = plans.deduplicated(self.spark, changed)
@@ -143,25 +180,33 @@ class _Rewriting:
             changed = self._without_open(tree, changed, operator.closing)
         return changed
 
-    def _without_late(self, operator: Operator, child: Tree, column: int) -> Any:
-        """The operator's child without the rows that the operator drops."""
+    def _without_late(self, operator: Operator, child: Tree, column: int, time: int | None) -> Any:
+        """The operator's child without the rows that the operator drops, as the time in `column` tells."""
         from pyspark.sql import functions as F
 
         attribute = child.plan.output().apply(column)
+        moment = plans.end_micros(self.spark, attribute if time is None else child.plan.output().apply(time))
         try:
             carried = plans.frame_of(self.spark, plans.carrying(self.spark, child))
         except plans.UntraceableError as node:
-            self.doubts.append(doubts.untraceable(self.query, str(node)))
+            self.untold.append(doubts.untraceable(self.query, str(node)))
             return child.plan
         end = plans.end_micros(self.spark, attribute)
-        judged = carried.withColumn(_IS_LATE, F.coalesce(end <= F.col(LATE), F.lit(False)))
-        metrics = [F.count_if(F.col(_IS_LATE)).alias("rows"), self._revived(operator, attribute).alias("revived")]
+        behind = F.coalesce(end <= F.col(LATE), F.lit(False))
+        judged = carried.withColumn(_IS_LATE, behind & (F.col(BATCH) > self.replayed))
+        metrics = [
+            F.count_if(F.col(_IS_LATE)).alias("rows"),
+            self._revived(operator, attribute).alias("revived"),
+            F.count_if(behind & (F.col(BATCH) <= self.replayed)).alias("replayed"),
+        ]
         kept = judged.observe(f"{LATE_METRIC}{len(self.late)}", *metrics).where(~F.col(_IS_LATE))
         attributes = list(sequence(child.plan.output()))
         dropped = judged.where(F.col(_IS_LATE)).select(
-            *[plans.column_of(self.spark, each) for each in attributes],
-            F.col(BATCH).alias("batch"),
+            F.col(BATCH).cast("int").alias("batch"),
             F.timestamp_micros(F.col(LATE)).alias("watermark"),
+            F.timestamp_micros(moment).alias("time"),
+            F.struct(*[plans.column_of(self.spark, each) for each in attributes]).alias("row"),
+            *([F.col(ORIGIN).alias("origin")] if self.named else []),
         )
         self.late.append(LateInput(operator=operator.kind, rows=dropped))
         return analysed_plan(plans.only(self.spark, kept, attributes))
@@ -199,7 +244,7 @@ class _Rewriting:
         try:
             carried = plans.frame_of(self.spark, plans.carrying(self.spark, tree))
         except plans.UntraceableError as node:
-            self.doubts.append(doubts.untraceable(self.query, str(node)))
+            self.untold.append(doubts.untraceable(self.query, str(node)))
             return plans.frame_of(self.spark, tree.plan)
         by = [plans.column_of(self.spark, each) for each in attributes if each.name() in key]
         newest = carried.withColumn(_IS_CLOSED, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))

@@ -24,6 +24,7 @@ class Operator:
     """One stateful operator, in the order in which they are met from the result downwards.
 
     late: for each child, which of its columns is held against the late watermark, if any.
+    time: for each child, which of its columns is the event time itself, which a window is not, if it is still there.
     closing: which of the child's columns closes an aggregation's group, if any.
     session: whether the groups are session windows.
     covered: for each child, whether another stateful operator lies below it.
@@ -32,6 +33,7 @@ class Operator:
 
     kind: str
     late: tuple[int | None, ...]
+    time: tuple[int | None, ...] = ()
     closing: int | None = None
     session: bool = False
     covered: tuple[bool, ...] = ()
@@ -76,13 +78,14 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Opera
         if same and kind_of(node) != "Aggregate":
             there = [_marked(child) is not None for child in kept[index].below]
             late = tuple(column if has else None for column, has in zip(late, there, strict=True))
-        if complete and kind_of(node) == "Aggregate" and not session:
-            late = (None,)
+        if (complete and kind_of(node) == "Aggregate" and not session) or _takes_all(node):
+            late = tuple(None for _ in late)
         covered = tuple(any(True for _ in stateful(child)) for child in node.below)
         found.append(
             Operator(
                 kind=kind_of(node),
                 late=late,
+                time=tuple(_marked(child, windows=False) for child in node.below),
                 closing=closing,
                 session=session,
                 covered=covered,
@@ -90,6 +93,32 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Opera
             )
         )
     return tuple(found)
+
+
+def _takes_all(node: Tree) -> bool:
+    """Whether it is a function over groups whose timeout is not by event time, which drops no row."""
+    named = any(each in node.name for each in ("GroupsWithState", "GroupsInPandasWithState"))
+    return named and str(node.plan.timeout()) != "EventTimeTimeout"
+
+
+def columns_by_time(tree: Tree) -> tuple[str, ...]:
+    """The columns of a result that are computed from the event time by which its topmost operator groups."""
+    following = _following(tree)
+    return tuple(str(each.name()) for each in sequence(tree.plan.output()) if identity(each) in following)
+
+
+def _following(tree: Tree) -> set[int]:
+    """The attributes that are the event time of the topmost operator's groups, or are computed from it."""
+    if keeps_state(tree):
+        column = _event_time(tree, tree.below[0])
+        found = set() if column is None else {identity(tree.below[0].plan.output().apply(column))}
+    else:
+        found = {each for child in tree.below for each in _following(child)}
+    made = {"Project": "projectList", "Aggregate": "aggregateExpressions"}.get(tree.name)
+    for expression in sequence(getattr(tree.plan, made)()) if made else ():
+        if any(identity(each) in found for each in sequence(expression.references().toSeq())):
+            found.add(identity(expression.toAttribute()))
+    return found
 
 
 def _by_order(node: Tree) -> bool:
@@ -118,8 +147,10 @@ def _event_time(node: Tree, child: Tree) -> int | None:
     return None
 
 
-def _marked(child: Tree) -> int | None:
+def _marked(child: Tree, *, windows: bool = True) -> int | None:
     for index, attribute in enumerate(sequence(child.plan.output())):
+        if not windows and attribute.dataType().typeName() == "struct":
+            continue
         if attribute.metadata().contains(WATERMARK_KEY):
             return index
     return None

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MARK = "__headrace_source_"
 BATCH = "__headrace_batch_of_row"
 LATE = "__headrace_late_us"
+ORIGIN = "__headrace_origin"
+
+_CARRIED = (BATCH, LATE, ORIGIN)
 
 _PASSING = frozenset(
     {"Filter", "Sort", "Repartition", "RepartitionByExpression", "CollectMetrics", "ResolvedHint", "Generate", "Join"}
@@ -130,7 +133,7 @@ def only(spark: SparkSession, frame: DataFrame, attributes: Iterable[Any]) -> Da
 
 
 def carrying(spark: SparkSession, tree: Tree) -> Any:
-    """A plan, stateless down to the sources, with BATCH and LATE of each row carried up into its output.
+    """A plan, stateless down to the sources, with BATCH, LATE and, if it was read, ORIGIN of each row in its output.
 
     A stateless plan is executed batch by batch, so that every row of its output belongs to one batch.
     Raises UntraceableError at a node whose output cannot take up further columns.
@@ -155,10 +158,10 @@ def carrying(spark: SparkSession, tree: Tree) -> Any:
 
 
 def _carried(node: Any) -> list[Any]:
-    found = {attribute.name(): attribute for attribute in sequence(node.output()) if attribute.name() in (BATCH, LATE)}
-    if len(found) != 2:
+    found = {attribute.name(): attribute for attribute in sequence(node.output()) if attribute.name() in _CARRIED}
+    if BATCH not in found or LATE not in found:
         raise UntraceableError(node.nodeName())
-    return [found[BATCH], found[LATE]]
+    return [found[name] for name in _CARRIED if name in found]
 
 
 def _appended(spark: SparkSession, project: Any, child: Any) -> Any:

@@ -11,21 +11,32 @@ from headrace.checkpoint import Archive, BatchWatermarks, Checkpoint, committed_
 from headrace.contract import SourcePrefix
 from headrace.model import Project, Query, Source
 from headrace.model.layout import QueryLayout
-from headrace.verify.plans import BATCH, LATE, MARK
+from headrace.verify.plans import BATCH, LATE, MARK, ORIGIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 READ = "headrace_prefix_of_"
+# A row as JSON that a reader with the source's schema takes for the same row.
+ROW_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prefix:
-    """What the batches 0 to `through` of a query read, and the watermarks that they ran under."""
+    """What the batches 0 to `through` of a query read, and the watermarks that they ran under.
+
+    named: whether each row knows its source, its number there, and itself as JSON (ORIGIN, hidden as the others are).
+    """
 
     through: int
     sources: Mapping[str, SourcePrefix]
     watermarks: Mapping[int, BatchWatermarks]
+    named: bool = False
     label: str = ""
 
     @property
@@ -56,7 +67,21 @@ class Prefix:
         table = F.from_json(F.lit(json.dumps(late)), "array<bigint>")
         counted = raw.observe(READ + source.name + self.label, F.count(F.lit(1)).alias("rows"))
         known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int"))) if dated else counted
+        if dated and self.named:
+            line = F.to_json(F.struct(*[F.col(f"`{name}`") for name in visible]), ROW_OPTIONS)
+            number = F.monotonically_increasing_id()
+            origin = F.struct(F.lit(source.name).alias("source"), number.alias("number"), line.alias("line"))
+            known = known.withColumn(ORIGIN, origin)
         return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + source.name)
+
+
+def since_batch(prefix: Prefix, batch: int) -> Prefix:
+    """What the batches from `batch` on read; enough for what is told row by row."""
+    sources = {
+        name: replace(source, batches=tuple(each for each in source.batches if each.batch >= batch))
+        for name, source in prefix.sources.items()
+    }
+    return replace(prefix, sources=sources)
 
 
 def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int) -> Prefix:

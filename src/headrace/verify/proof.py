@@ -15,8 +15,19 @@ from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.session import session
 from headrace.verify import doubts
-from headrace.verify.answer import LATE_METRIC, OPEN_METRIC, Answer, LateInput, answer, metric, metrics_of
+from headrace.verify.answer import (
+    LATE_METRIC,
+    OPEN_METRIC,
+    REPLAYED,
+    REVIVED,
+    Answer,
+    LateInput,
+    answer,
+    metric,
+    metrics_of,
+)
 from headrace.verify.comparison import MOST, Comparison, compare, schema_differences
+from headrace.verify.late_rows import listed
 from headrace.verify.prefix import READ, prefix_of
 from headrace.verify.stretches import stretches
 from headrace.verify.verdict import LateRow, State, Verdict
@@ -32,35 +43,20 @@ def verify(project: Project, query: str, *, spark: SparkSession | None = None) -
     longer be read, and whatever HeadraceError the query's own function raises.
     """
     begun = time.monotonic()
-    declared = _declared(project, query)
-    layout = _layout(project, declared)
+    declared = declared_query(project, query)
+    layout = layout_of(project, declared)
     # Before the snapshot: the sink is never behind what was committed earlier.
-    committed = _committed(layout)
-    obstacles = tuple(_obstacles(project, declared, layout))
-    if obstacles:
-        return Verdict(query=query, batch=committed, state="undecided", findings=obstacles)
+    committed = committed_batch(layout)
+    unreadable = (*_unreadable_sink(declared), *obstacles(project, declared, layout))
+    if unreadable:
+        return Verdict(query=query, batch=committed, state="undecided", findings=unreadable)
     spark = spark or session(project, purpose="short")
     verdict = _proved(project, declared, layout, committed, spark)
     return replace(verdict, seconds=time.monotonic() - begun)
 
 
-def late_rows(project: Project, query: str, *, spark: SparkSession | None = None) -> tuple[LateInput, ...]:
-    """The rows that `query` dropped as late in its committed batches, for each operator that can drop any.
-
-    Raises CheckpointFault or SourceFault when the prefix can no longer be read.
-    """
-    declared = _declared(project, query)
-    layout = _layout(project, declared)
-    checkpoint = Checkpoint(layout.checkpoint)
-    if checkpoint.last_committed is None:
-        return ()
-    spark = spark or session(project, purpose="short")
-    prefix = prefix_of(project, declared, layout, checkpoint.last_committed)
-    over = stretches(project, declared, layout, prefix.through, spark)
-    return answer(project, declared, prefix, spark, over).late
-
-
-def _declared(project: Project, name: str) -> Query:
+def declared_query(project: Project, name: str) -> Query:
+    """The query of this name; raises ProjectError when there is none."""
     if name in project.queries:
         return project.queries[name]
     raise ProjectError(
@@ -68,11 +64,12 @@ def _declared(project: Project, name: str) -> Query:
     )
 
 
-def _layout(project: Project, query: Query) -> QueryLayout:
+def layout_of(project: Project, query: Query) -> QueryLayout:
+    """Where the newest generation of a query lies."""
     return QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
 
 
-def _committed(layout: QueryLayout) -> int | None:
+def committed_batch(layout: QueryLayout) -> int | None:
     """The newest committed batch that a sink was given."""
     checkpoint = Checkpoint(layout.checkpoint)
     committed, unseen = checkpoint.last_committed, Repartitions(layout.repartitions).batches(checkpoint)
@@ -81,8 +78,7 @@ def _committed(layout: QueryLayout) -> int | None:
     return committed
 
 
-def _obstacles(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
-    """What makes a comparison impossible from the start."""
+def _unreadable_sink(query: Query) -> Iterator[Finding]:
     if not query.sink.facts.readable_back:
         yield Finding(
             code="HR703",
@@ -90,6 +86,10 @@ def _obstacles(project: Project, query: Query, layout: QueryLayout) -> Iterator[
             fix="write to a sink that can, such as a database or files",
             where=query.where,
         )
+
+
+def obstacles(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
+    """What keeps the committed prefix from being read, as far as it is seen from the start."""
     for source in project.sources_of(query):
         if not source.connector.facts.readable_as_batch:
             yield Finding(
@@ -107,18 +107,22 @@ def _obstacles(project: Project, query: Query, layout: QueryLayout) -> Iterator[
         )
 
 
+def uncommitted(query: Query) -> Finding:
+    """There is a checkpoint, and no batch in it that is done."""
+    return Finding(
+        code="HR701",
+        what=f"query '{query.name}' has not committed a batch yet",
+        fix="wait for its first batch",
+        where=query.where,
+    )
+
+
 def _proved(project: Project, query: Query, layout: QueryLayout, committed: int | None, spark: SparkSession) -> Verdict:
     run = SinkRun(query=query.name, generation=layout.generation, mode=query.mode, checkpoint=layout.checkpoint)
     snapshot = query.sink.snapshot(spark, run)
     through = committed if snapshot.batch is None else snapshot.batch
     if through is None:
-        finding = Finding(
-            code="HR701",
-            what=f"query '{query.name}' has not committed a batch yet",
-            fix="wait for its first batch",
-            where=query.where,
-        )
-        return Verdict(query=query.name, batch=None, state="undecided", findings=(finding,))
+        return Verdict(query=query.name, batch=None, state="undecided", findings=(uncommitted(query),))
     if committed is not None and through < committed:
         return Verdict(query=query.name, batch=through, state="wrong", findings=(_lost(query, through, committed),))
     prefix = prefix_of(project, query, layout, through)
@@ -126,7 +130,7 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         over = stretches(project, query, layout, through, spark)
     except CheckFailed as fault:
         return Verdict(query=query.name, batch=through, state="undecided", findings=fault.findings)
-    expected = answer(project, query, prefix, spark, over, snapshot.key)
+    expected = answer(project, query, prefix, spark, over, snapshot.key, replayed=snapshot.replayed)
     differing = schema_differences(expected.frame.schema, snapshot.rows.schema)
     if differing:
         finding = Finding(
@@ -143,6 +147,7 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
 def _judged(query: Query, through: int, expected: Answer, snapshot: Snapshot, found: Comparison) -> Verdict:
     counted = {name: metric(found.executed, name) for name in metrics_of(found.executed)}
     late = sum(rows for name, rows in counted.items() if name.startswith(LATE_METRIC))
+    replayed = sum(metric(found.executed, name, REPLAYED) for name in counted if name.startswith(LATE_METRIC))
     pending = sum(rows for name, rows in counted.items() if name.startswith(OPEN_METRIC))
     verdict = Verdict(
         query=query.name,
@@ -153,6 +158,7 @@ def _judged(query: Query, through: int, expected: Answer, snapshot: Snapshot, fo
         rows_actual=found.rows_actual,
         rows_pending=pending,
         rows_late=late,
+        rows_replayed=replayed,
         rows_set_aside=found.set_aside,
         missing=found.missing,
         unexpected=found.unexpected,
@@ -172,7 +178,7 @@ def _judged(query: Query, through: int, expected: Answer, snapshot: Snapshot, fo
 def _doubts_of_rows(query: Query, expected: Answer, snapshot: Snapshot, found: Comparison) -> Iterator[Finding]:
     """The doubts that only the rows themselves can raise."""
     names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
-    revived = sum(metric(found.executed, name, 1) for name in names)
+    revived = sum(metric(found.executed, name, REVIVED) for name in names)
     if revived:
         yield doubts.revived_sessions(query, revived)
     # In the other modes a database refuses a second row of one key.
@@ -185,11 +191,9 @@ def _doubts_of_rows(query: Query, expected: Answer, snapshot: Snapshot, found: C
 def _first_late(inputs: tuple[LateInput, ...]) -> Iterator[LateRow]:
     room = MOST
     for each in inputs:
-        for row in each.rows.orderBy("batch").limit(room).collect():
-            values = row.asDict(recursive=True)
-            room -= 1
-            batch, watermark = values.pop("batch"), values.pop("watermark")
-            yield LateRow(operator=each.operator, batch=batch, watermark=watermark, row=values)
+        found = listed(each, room)
+        room -= len(found)
+        yield from found
 
 
 def _lost(query: Query, held: int, committed: int) -> Finding:

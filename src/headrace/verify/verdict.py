@@ -37,12 +37,21 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class LateRow:
-    """One row that Spark dropped: the operator that dropped it, its batch, the watermark, the row at the operator."""
+    """One row that Spark dropped: the operator that dropped it, its batch, the watermark, the row at the operator.
+
+    time: the row's event time, or its window's end where the operator is not given the event time.
+    """
 
     operator: str
     batch: int
     watermark: datetime
+    time: datetime
     row: Mapping[str, Any]
+
+    @property
+    def behind(self) -> timedelta:
+        """How far the row was behind the watermark, which itself is the delay behind the newest event time."""
+        return self.watermark - self.time
 
     def as_dict(self) -> dict[str, Any]:
         """The row as plain data."""
@@ -50,6 +59,8 @@ class LateRow:
             "operator": self.operator,
             "batch": self.batch,
             "watermark": plain(self.watermark),
+            "time": plain(self.time),
+            "behind_seconds": self.behind.total_seconds(),
             "row": plain(self.row),
         }
 
@@ -62,6 +73,7 @@ class Verdict:
     that Spark dropped as late are left out. wrong: it does not. undecided: `findings` say why it cannot be told.
     rows_expected counts the batch answer without late and pending rows; rows_pending the groups still open; rows_late
     the rows dropped at the operator, so that a row of two sliding windows counts once for each window it missed;
+    rows_replayed those of them that `headrace late --replay` brought back, which are not among the late ones any more;
     rows_set_aside those that the sink did not take and keeps in its quarantine.
     differences and late are the first of them; missing, unexpected and different count them all.
     """
@@ -74,6 +86,7 @@ class Verdict:
     rows_actual: int = 0
     rows_pending: int = 0
     rows_late: int = 0
+    rows_replayed: int = 0
     rows_set_aside: int = 0
     missing: int = 0
     unexpected: int = 0
@@ -101,31 +114,33 @@ class Verdict:
             return f"prefix integrity: {head}: {self.why}"
         apart = []
         if self.rows_late:
-            apart.append(f"{_counted(self.rows_late, 'late row')} left out as Spark left them out")
+            apart.append(f"{counted(self.rows_late, 'late row')} left out as Spark left them out")
+        if self.rows_replayed:
+            apart.append(f"{counted(self.rows_replayed, 'late row')} brought back")
         if self.rows_pending:
-            apart.append(f"{_counted(self.rows_pending, 'group')} still open")
+            apart.append(f"{counted(self.rows_pending, 'group')} still open")
         if self.rows_set_aside:
-            apart.append(f"{_counted(self.rows_set_aside, 'row')} in the sink's quarantine")
+            apart.append(f"{counted(self.rows_set_aside, 'row')} in the sink's quarantine")
         return "; ".join(["prefix integrity: holds", *apart])
 
     @property
     def why(self) -> str:
         """What is wrong, or what keeps the verdict open."""
         counts = [(getattr(self, kind), words) for kind, words in _WORDS.items()]
-        rows = ", ".join(f"{_counted(count, 'row')} {words}" for count, words in counts if count)
+        rows = ", ".join(f"{counted(count, 'row')} {words}" for count, words in counts if count)
         if self.state == "wrong" and rows:
             return rows
         return self.findings[0].what if self.findings else rows
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as plain data, for `--json` and the history."""
-        counts = ("rows_read", "rows_expected", "rows_actual", "rows_pending", "rows_late", "rows_set_aside")
+        counts = ("rows_read", "rows_expected", "rows_actual", "rows_pending", "rows_late", "rows_replayed")
         return {
             "query": self.query,
             "batch": self.batch,
             "state": self.state,
             "sentence": self.sentence,
-            **{name: getattr(self, name) for name in (*counts, "missing", "unexpected", "different")},
+            **{name: getattr(self, name) for name in (*counts, "rows_set_aside", "missing", "unexpected", "different")},
             "differences": [difference.as_dict() for difference in self.differences],
             "late": [row.as_dict() for row in self.late],
             "seconds": round(self.seconds, 3),
@@ -149,5 +164,5 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.contract import SinkRun, Snapshot
 from headrace.errors import Finding, HeadraceError, SinkFault
-from headrace.sinks.sql.checkpoint_match import require_match
+from headrace.sinks.sql.checkpoint_match import checkpoint_id, require_match
 from headrace.sinks.sql.dialect import Connection, Dialect, run
 from headrace.sinks.sql.ledger import Ledger, Owner
 from headrace.sinks.sql.limits import Limit
@@ -114,12 +114,15 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
             known, _ = columns(schema)
             shown = ", ".join(dialect.readable(column) for column in known)
             rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
+            replayed = ledger.replayed(life, checkpoint_id(life.checkpoint) or "")
             aside = [json.loads(text) for text in Quarantine(connection, dialect, life, name).rows()]
             run(connection, "COMMIT")
     except dialect.errors as fault:
         raise _explained(dialect, fault, life) from None
     set_aside = restore(spark, [[_values(row, known) for row in aside]], schema) if aside else None
-    return Snapshot(rows=rows, batch=None if last is None else last.batch, key=tuple(key), set_aside=set_aside)
+    return Snapshot(
+        rows=rows, batch=None if last is None else last.batch, key=tuple(key), set_aside=set_aside, replayed=replayed
+    )
 
 
 def _values(row: Mapping[str, Any], known: Sequence[ResultColumn]) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from headrace.sinks.sql.own_tables import OwnColumn, OwnTable
 LEDGER = "_headrace_ledger"
 EPOCHS = "_headrace_epochs"
 TABLES = "_headrace_tables"
+REPLAYS = "_headrace_replays"
 
 FORMS = (
     OwnTable(
@@ -44,6 +45,23 @@ FORMS = (
     ),
 )
 
+# Made when late rows are brought back for the first time; most results never have any.
+REPLAY_FORM = OwnTable(
+    REPLAYS,
+    (
+        OwnColumn("query", "text"),
+        OwnColumn("generation", "number"),
+        OwnColumn("checkpoint", "text"),
+        OwnColumn("batch", "number"),
+        OwnColumn("late_rows", "number"),
+        OwnColumn("rows_written", "number"),
+        OwnColumn("rows_deleted", "number"),
+        OwnColumn("quarantined", "number"),
+        OwnColumn("replayed_at", "text"),
+    ),
+    key=("query", "generation", "checkpoint", "batch"),
+)
+
 # Only the last batch can come again; older lines are for people, and end some time.
 KEPT_BATCHES = 10_000
 _PRUNE_EVERY = 100
@@ -67,6 +85,18 @@ class Entry:
     rows: int
     quarantined: int
     watermark: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What the ledger keeps of late rows that were brought back, those of the batches up to `batch`."""
+
+    checkpoint: str
+    batch: int
+    late: int
+    written: int
+    deleted: int
+    quarantined: int
 
 
 @dataclass(frozen=True)
@@ -119,6 +149,23 @@ class Ledger:
                 f"DELETE FROM {LEDGER} WHERE query = ? AND generation = ? AND batch <= ?",
                 *(life.query, life.generation, batch - KEPT_BATCHES),
             )
+
+    def replayed(self, life: SinkRun, checkpoint: str) -> int | None:
+        """The last batch of this very checkpoint whose late rows were brought back."""
+        if self.dialect.existing(self.connection, REPLAYS) is None:
+            return None
+        statement = f"SELECT max(batch) FROM {REPLAYS} WHERE query = ? AND generation = ? AND checkpoint = ?"
+        (found,) = self._rows(statement, life.query, life.generation, checkpoint)
+        return None if found[0] is None else int(found[0])
+
+    def add_replay(self, life: SinkRun, replay: Replay) -> None:
+        """Enter late rows that were brought back; they become visible at the commit."""
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        self._run(
+            f"INSERT INTO {REPLAYS} ({REPLAY_FORM.names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            *(life.query, life.generation, replay.checkpoint, replay.batch, replay.late),
+            *(replay.written, replay.deleted, replay.quarantined, now),
+        )
 
     def epoch(self, query: str, *, lock: bool = False) -> int:
         """The epoch of the newest driver of `query`; 0 before the first."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
-from headrace.sinks.sql import exactly_once
+from headrace.contract import OUTPUT_MODES, Correction, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.sinks.sql import exactly_once, late_rows
 from headrace.sinks.sql.batches import BatchWriter
 from headrace.sinks.sql.dialect import Dialect
 from headrace.sinks.sql.exactly_once import Ready
@@ -100,3 +100,10 @@ class DatabaseSink(ABC):
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
         return exactly_once.snapshot(self.dialect(), self.table, self.key, spark, run)
+
+    def replayed(self, run: SinkRun) -> int | None:
+        return late_rows.replayed(self.dialect(), run)
+
+    def replay(self, correction: Correction, run: SinkRun) -> None:
+        quarantines = self.on_bad_row == "quarantine"
+        late_rows.bring_back(self.dialect(), self.table, self.key, correction, run, quarantines=quarantines)

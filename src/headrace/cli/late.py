@@ -1,0 +1,82 @@
+"""`headrace late`: the rows that a query dropped as late, counted exactly, listed, exported, brought back."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.output import say_finding, say_json, say_table
+
+if TYPE_CHECKING:
+    from headrace.verify import Lateness
+
+
+@click.command()
+@click.argument("query")
+@click.option("--since", type=click.IntRange(min=0), default=0, metavar="BATCH", help="Only this batch and later ones.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, metavar="N", help="List so many rows [default: 20].")
+@click.option("--count", is_flag=True, help="Count the rows, and list none.")
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the rows into DIR as their sources gave them, each once.",
+)
+@click.option("--replay", is_flag=True, help="Bring the rows back into the result of QUERY, which must not be running.")
+@project_options
+def late(
+    query: str,
+    since: int,
+    limit: int,
+    count: bool,
+    to: Path | None,
+    replay: bool,
+    directory: Path,
+    target: str | None,
+    as_json: bool,
+) -> int:
+    """Show which rows QUERY dropped as late, and how late they were.
+
+    They are counted exactly, from each batch's rows and the watermark that was in force. Nothing is written, unless
+    --to or --replay asks for it; both may be repeated, and go on where they were cut off. With --json each row is a
+    line, and the counts are the last one.
+    """
+    if replay and (since or to is not None):
+        raise click.UsageError("--replay brings every late row back, and takes neither --since nor --to")
+    project = opened(directory, target)
+    (name,) = chosen(project, [query])
+    from rich.console import Console
+
+    from headrace.api import late as late_of
+
+    console = Console(stderr=True, markup=False, highlight=False)
+    waiting = console.status(f"{name}: looking for late rows") if console.is_terminal else nullcontext()
+    with waiting:
+        found = late_of(project, name, since=since, limit=0 if count else limit, to=to, replay=replay)
+    if as_json:
+        for row in found.rows:
+            say_json({"event": "late row", "query": name, **row.as_dict()})
+        say_json({"event": "result", **found.as_dict()})
+    else:
+        _say(found)
+    return found.exit_code
+
+
+def _say(found: Lateness) -> None:
+    from headrace.cli.view.lateness import batch_table, change, files, row_table
+
+    if found.replay is not None:
+        click.echo(f"{found.query}: {change(found.replay)}")
+    click.echo(f"{found.query}: {found.sentence}")
+    for finding in found.findings:
+        say_finding(finding, err=False)
+    if found.batches:
+        say_table(batch_table(found))
+    if found.rows:
+        say_table(row_table(found))
+    if found.exported:
+        click.echo(files(found))

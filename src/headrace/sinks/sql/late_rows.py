@@ -1,0 +1,153 @@
+"""Late rows brought back into a result table: what they change, and a line of their own, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+
+from headrace.contract import Correction, SinkRun
+from headrace.errors import Finding, HeadraceError, SinkFault
+from headrace.sinks.sql.checkpoint_match import checkpoint_id
+from headrace.sinks.sql.dialect import Connection, Dialect, Target, run
+from headrace.sinks.sql.exactly_once import result_table, staging_prefix
+from headrace.sinks.sql.ledger import REPLAY_FORM, Ledger, Replay
+from headrace.sinks.sql.quarantine import Quarantine
+from headrace.sinks.sql.result_table import ResultTable
+from headrace.sinks.sql.staging import Content, RowFault, Stage, StageFault
+from headrace.sinks.sql.types import flat
+from headrace.sinks.sql.values import rows
+
+
+def replayed(dialect: Dialect, life: SinkRun) -> int | None:
+    """The last batch whose late rows were brought back."""
+    try:
+        with closing(dialect.connect_to_read()) as connection:
+            return Ledger(connection, dialect).replayed(life, checkpoint_id(life.checkpoint) or "")
+    except dialect.errors as fault:
+        problem = dialect.explain(fault)
+        what = f"it is not known whether late rows of query '{life.query}' were brought back: {problem.what}"
+        raise SinkFault(Finding(code=problem.code, what=what, fix=problem.fix)) from None
+
+
+def bring_back(
+    dialect: Dialect, name: str, key: Sequence[str], correction: Correction, life: SinkRun, *, quarantines: bool
+) -> None:
+    """Write `correction`, or nothing; the epoch's lock keeps batches of the query out of the transaction.
+
+    Raises SinkFault, also if a batch or another replay was written since the snapshot.
+    """
+    # Rows of the result are replaced here, whatever the query's own mode does.
+    life = replace(life, mode="update")
+    table = result_table(name, key, correction.rows.schema, life)
+    try:
+        with closing(dialect.connect()) as connection:
+            REPLAY_FORM.make(connection, dialect)
+            stage = _stage(connection, dialect, table, life, quarantines=quarantines)
+            content = stage.large(correction.rows)
+            try:
+                _transact(connection, dialect, table, content, correction, life)
+            finally:
+                with suppress(*dialect.errors):
+                    dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
+    except RowFault as fault:
+        fix = (
+            "correct the query or the table, or set on_bad_row to quarantine; the late rows can also be exported: --to"
+        )
+        raise _fault(life, "HR408", str(fault), fix) from None
+    except StageFault as fault:
+        raise _fault(life, fault.problem.code, fault.problem.what, fault.problem.fix) from None
+    except dialect.errors as fault:
+        raise _refused(life, dialect, fault) from None
+
+
+def _stage(connection: Connection, dialect: Dialect, table: ResultTable, life: SinkRun, *, quarantines: bool) -> Stage:
+    there, owner = dialect.existing(connection, table.name), Ledger(connection, dialect).owner(table.name)
+    list(table.changes(there, dialect, life, owner, adds=False))
+    return Stage(
+        dialect=dialect,
+        prefix=staging_prefix(life),
+        columns=table.columns,
+        key=table.key,
+        limits=table.limits(there, dialect) if there is not None else {},
+        clustered=True,
+        quarantines=quarantines,
+    )
+
+
+def _transact(
+    connection: Connection,
+    dialect: Dialect,
+    table: ResultTable,
+    content: Content,
+    correction: Correction,
+    life: SinkRun,
+) -> None:
+    ledger, batch = Ledger(connection, dialect), correction.snapshot.batch
+    assert batch is not None, "a correction is computed from batches that were written"
+    gone = _keys(correction, table, dialect)
+    dialect.attach(connection, (*content.parts, *content.bad_parts))
+    life.reached("before-transaction", batch)
+    run(connection, dialect.begin_write)
+    try:
+        ledger.epoch(life.query, lock=True)
+        _require_unchanged(ledger, correction, life)
+        for values in gone:
+            run(connection, _delete(table, dialect), values)
+        if content.table.num_rows:
+            dialect.write(connection, _target(table), content.table)
+        if content.parts:
+            dialect.merge(connection, _target(table), content.parts)
+        quarantine = Quarantine(connection, dialect, life, table.name)
+        bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
+        life.reached("inside-transaction", batch)
+        done = Replay(
+            checkpoint=checkpoint_id(life.checkpoint) or "",
+            batch=batch,
+            late=correction.late,
+            written=content.rows,
+            deleted=len(gone),
+            quarantined=bad,
+        )
+        ledger.add_replay(life, done)
+        run(connection, "COMMIT")
+    except BaseException:
+        with suppress(*dialect.errors):
+            run(connection, "ROLLBACK")
+        raise
+    life.reached("after-transaction", batch)
+
+
+def _require_unchanged(ledger: Ledger, correction: Correction, life: SinkRun) -> None:
+    last = ledger.last(life)
+    found = (None if last is None else last.batch, ledger.replayed(life, checkpoint_id(life.checkpoint) or ""))
+    if found != (correction.snapshot.batch, correction.snapshot.replayed):
+        what = (
+            "a batch was written meanwhile" if found[1] == correction.snapshot.replayed else "another replay was done"
+        )
+        raise _fault(life, "HR693", what, "let nothing else write, and give the command again")
+
+
+def _target(table: ResultTable) -> Target:
+    return Target(table=table.name, columns=table.columns, key=table.key, replaces=True)
+
+
+def _delete(table: ResultTable, dialect: Dialect) -> str:
+    same = " AND ".join(f"{dialect.quote(column.name)} = {dialect.placeholder}" for column in table.key_columns)
+    return f"DELETE FROM {dialect.quote(table.name)} WHERE {same}"
+
+
+def _keys(correction: Correction, table: ResultTable, dialect: Dialect) -> list[tuple[object, ...]]:
+    columns = table.key_columns
+    frame = correction.gone.select(*[f"`{column.name}`" for column in columns])
+    return rows(flat(frame, columns).toArrow(), columns, dialect.forms)
+
+
+def _refused(life: SinkRun, dialect: Dialect, fault: Exception) -> HeadraceError:
+    problem = dialect.explain(fault)
+    return _fault(life, problem.code, problem.what, problem.fix)
+
+
+def _fault(life: SinkRun, code: str, what: str, fix: str) -> SinkFault:
+    what = f"late rows of query '{life.query}' were not brought back: {what}"
+    return SinkFault(Finding(code=code, what=what, fix=fix))

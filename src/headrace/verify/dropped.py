@@ -1,0 +1,111 @@
+"""What a query dropped as late, answered from its batches' offsets and watermarks and not from Spark's counter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.contract import ReplayingSink, SinkRun
+from headrace.errors import Finding, HeadraceError
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout
+from headrace.run.session import session
+from headrace.verify import export
+from headrace.verify.answer import Answer, answer
+from headrace.verify.late_rows import counts, listed
+from headrace.verify.lateness import Lateness
+from headrace.verify.prefix import prefix_of, since_batch
+from headrace.verify.proof import committed_batch, declared_query, layout_of, obstacles, uncommitted
+from headrace.verify.replay import bring_back
+from headrace.verify.stretches import stretches
+from headrace.verify.verdict import LateRow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def late(
+    project: Project,
+    query: str,
+    *,
+    since: int = 0,
+    limit: int = 20,
+    to: str | os.PathLike[str] | None = None,
+    replay: bool = False,
+    spark: SparkSession | None = None,
+) -> Lateness:
+    """The rows that `query` dropped as late in the committed batches from `since` on, with the first `limit` of them.
+
+    `to`: a directory into which they are written, once each, as their sources gave them. `replay`: all that were not
+    brought back yet are brought back into the result, for which the query must not be running. Without both nothing is
+    written, and the query may be running. Raises CheckpointFault or SourceFault when the prefix can no longer be read,
+    and CheckFailed or SinkFault when rows cannot be brought back or written.
+    """
+    declared = declared_query(project, query)
+    layout = layout_of(project, declared)
+    committed = committed_batch(layout)
+    unreadable = tuple(obstacles(project, declared, layout))
+    if not unreadable and committed is None:
+        unreadable = (uncommitted(declared),)
+    if unreadable or committed is None or since > committed:
+        return Lateness(query=query, batch=committed, since=since, findings=unreadable)
+    directory = None if to is None else export.directory(project, declared, to)
+    spark = spark or session(project, purpose="short")
+    done = bring_back(project, declared, layout, spark) if replay else None
+    prefix = since_batch(prefix_of(project, declared, layout, committed), since)
+    over = stretches(project, declared, layout, committed, spark)
+    asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
+    replayed, unknown = _replayed(declared, layout)
+    files = () if directory is None else tuple(export.written(asked.late, directory, query, layout.generation))
+    return Lateness(
+        query=query,
+        batch=committed,
+        since=since,
+        batches=tuple(each for dropped in asked.late for each in counts(dropped)),
+        rows=tuple(_first(asked, limit)),
+        replayed=replayed,
+        replay=done,
+        exported=files,
+        findings=(*_findings(declared, asked), *unknown),
+    )
+
+
+def _first(asked: Answer, limit: int) -> Iterator[LateRow]:
+    room = limit
+    for dropped in asked.late:
+        found = listed(dropped, room)
+        room -= len(found)
+        yield from found
+
+
+def _findings(query: Query, asked: Answer) -> Iterator[Finding]:
+    for finding in asked.untold:
+        yield replace(finding, severity="error")
+    if not asked.untold and not asked.late:
+        yield Finding(
+            code="HR690",
+            what=f"query '{query.name}' can drop no row as late: {_why(query, asked)}",
+            where=query.where,
+            severity="note",
+        )
+
+
+def _why(query: Query, asked: Answer) -> str:
+    if not asked.operators:
+        return "it keeps no state"
+    if query.mode == "complete":
+        return "complete mode keeps every group"
+    return "no state of it is bounded by a watermark"
+
+
+def _replayed(query: Query, layout: QueryLayout) -> tuple[int | None, tuple[Finding, ...]]:
+    """The last batch whose late rows were brought back; a sink that does not answer hides no late row."""
+    if not isinstance(query.sink, ReplayingSink):
+        return None, ()
+    run = SinkRun(query=query.name, generation=layout.generation, mode=query.mode, checkpoint=layout.checkpoint)
+    try:
+        return query.sink.replayed(run), ()
+    except HeadraceError as fault:
+        return None, tuple(replace(finding, severity="warning") for finding in fault.findings)

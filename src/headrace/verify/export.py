@@ -1,0 +1,93 @@
+"""Late rows written out as their sources gave them: one file of JSON lines for each source and batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from functools import reduce
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.errors import CheckFailed, EnvironmentFault, Finding
+from headrace.model import Project, Query
+from headrace.verify.answer import LateInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def directory(project: Project, query: Query, to: str | os.PathLike[str]) -> Path:
+    """The directory that rows of `query` may be written to; made if it is not there.
+
+    Raises CheckFailed where a source of the query would take them for new rows, EnvironmentFault if it cannot be made.
+    """
+    found = Path(to).resolve()
+    for source in project.sources_of(query):
+        if any(found.is_relative_to(place) for place in _places(source.connector)):
+            raise CheckFailed(
+                Finding(
+                    code="HR695",
+                    what=f"source '{source.name}' of query '{query.name}' reads '{found}', and would read its late "
+                    "rows again",
+                    fix="name another directory",
+                    where=source.where,
+                )
+            )
+    try:
+        found.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise _unwritable(found, fault) from fault
+    return found
+
+
+def written(late: Iterable[LateInput], home: Path, query: str, generation: int) -> Iterator[Path]:
+    """Write each late row once, however many operators dropped it; yields every file that holds rows of them.
+
+    What a committed batch dropped never changes, so a file that is there already is whole and stays. Others appear
+    under their names only when they are whole.
+    """
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    frames = [dropped.rows.select("batch", "origin.source", "origin.number", "origin.line") for dropped in late]
+    if not frames:
+        return
+    rows: DataFrame = reduce(DataFrame.union, frames).groupBy("source", "batch", "number").agg(F.first("line"))
+    ordered = rows.orderBy("source", "batch", "number").toLocalIterator(prefetchPartitions=True)
+    try:
+        for (source, batch), lines in groupby(ordered, key=lambda row: (row["source"], row["batch"])):
+            file = home / source / f"{query}-g{generation}-{batch:06d}.json"
+            if not file.exists():
+                file.parent.mkdir(exist_ok=True)
+                _write(file, (row[3] for row in lines))
+            yield file
+    except OSError as fault:
+        raise _unwritable(home, fault) from fault
+
+
+def _write(file: Path, lines: Iterable[str]) -> None:
+    draft = file.with_name(f".{file.name}")
+    with draft.open("w", encoding="utf-8") as out:
+        for line in lines:
+            out.write(line + "\n")
+        out.flush()
+        os.fsync(out.fileno())
+    draft.rename(file)
+
+
+def _places(connector: object) -> Iterator[Path]:
+    """The directories that a connector names in its options."""
+    for option in fields(connector) if is_dataclass(connector) else ():
+        value = getattr(connector, option.name)
+        if option.metadata.get("path") and isinstance(value, str) and "://" not in value:
+            # Of a pattern, the part that every match begins with.
+            parts = Path(value).parts
+            plain = next((at for at, part in enumerate(parts) if set(part) & set("*?[{")), len(parts))
+            yield Path(*parts[:plain]).resolve()
+
+
+def _unwritable(home: Path, fault: OSError) -> EnvironmentFault:
+    what = f"late rows cannot be written to '{home}': {fault.strerror or fault}"
+    return EnvironmentFault(Finding(code="HR694", what=what, fix="name a directory that can be written"))

@@ -1,0 +1,217 @@
+"""Late rows that are brought back make the result what the batch query answers to all rows, once and for all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.api import late, load, verify
+from headrace.contract import Boundary
+from headrace.errors import HeadraceError
+from headrace.history import History
+from headrace.model import Project
+from headrace.model.layout import QueryLayout, history_file
+from headrace.verify import Replayed
+from headrace.verify.replay import bring_back
+from tests.verify import late_project
+from tests.verify.late_project import BATCHES, counts, held, land, read, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+REPLAYS = "SELECT batch, late_rows, rows_written, rows_deleted FROM _headrace_replays ORDER BY batch"
+
+
+class Stop(BaseException):
+    """Nothing that any handler of faults takes for one."""
+
+
+def replay(project: Project, query: str, spark: SparkSession) -> Replayed:
+    found = late(project, query, replay=True, spark=spark)
+    assert found.replay is not None
+    return found.replay
+
+
+@pytest.mark.capability("OP-WM-04")
+def test_in_update_mode_the_result_holds_every_row_and_stays_so(spark: SparkSession, tmp_path: Path) -> None:
+    root = late_project.write_project(tmp_path / "p")
+    project = run(root, "updated", spark)
+    assert (verify(project, "updated", spark=spark).state, held(root, "updated")["a", "12:00"]) == ("late", 2)
+
+    assert replay(project, "updated", spark) == Replayed(late=2, written=2, deleted=0)
+    assert held(root, "updated") == counts(BATCHES)
+    assert read(root, "SELECT total FROM updated WHERE who = 'a' AND count = 3") == [(4.5,)]
+    verdict = verify(project, "updated", spark=spark)
+    assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("equal", 0, 2)
+    assert verdict.sentence == "prefix integrity: holds; 2 late rows brought back"
+
+    assert replay(project, "updated", spark) == Replayed(late=0, written=0, deleted=0)
+    assert [line[1:] for line in read(root, REPLAYS)] == [(2, 2, 0)]
+    found = late(project, "updated", spark=spark)
+    assert (found.count, found.replayed) == (2, found.batch)
+
+    # The query goes on: open windows grow, the replayed ones stay, and what is late from now on is told of again.
+    more = [[("12:59", "a"), ("12:06", "a"), ("13:01", "a")], [("13:30", "d")]]
+    land(root, *more)
+    run(root, "updated", spark)
+    verdict = verify(project, "updated", spark=spark)
+    assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("late", 1, 2)
+    assert replay(project, "updated", spark).late == 1
+    assert held(root, "updated") == counts([*BATCHES, *more])
+    assert verify(project, "updated", spark=spark).state == "equal"
+
+
+@pytest.mark.capability("OP-WM-04")
+def test_in_append_mode_rows_are_replaced_and_those_that_are_no_more_deleted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = [*BATCHES, [("14:00", "z")], [("14:00", "z")]]
+    root = late_project.write_project(tmp_path / "p", batches)
+    closed = {key: count for key, count in counts(batches).items() if key[1] < "14:00"}
+    for query, written, deleted in (("appended", 2, 0), ("small", 1, 1)):
+        project = run(root, query, spark)
+        assert verify(project, query, spark=spark).rows_late == 2
+        assert replay(project, query, spark) == Replayed(late=2, written=written, deleted=deleted)
+        verdict = verify(project, query, spark=spark)
+        assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("pending", 0, 2)
+    assert held(root, "appended") == closed
+    assert held(root, "small") == {key: count for key, count in closed.items() if count < 3}
+
+
+def test_a_row_late_for_one_window_only_is_brought_back_into_that_one(spark: SparkSession, tmp_path: Path) -> None:
+    root = late_project.write_project(tmp_path / "p")
+    project = run(root, "sliding", spark)
+    before = held(root, "sliding")
+    assert replay(project, "sliding", spark).late == 3
+    after = held(root, "sliding")
+    changed = {key: count for key, count in after.items() if before.get(key) != count}
+    assert changed == {("a", "12:00"): 3, ("a", "11:50"): 3, ("a", "12:30"): 1}
+    assert verify(project, "sliding", spark=spark).state == "equal"
+
+
+KILLED = """
+import os, signal, sys
+from headrace.api import load
+from headrace.model.layout import QueryLayout
+from headrace.run.session import session
+from headrace.verify.replay import bring_back
+
+def die(boundary, batch):
+    if boundary == "inside-transaction":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+project = load(sys.argv[1])
+layout = QueryLayout(project.storage, "updated")
+bring_back(project, project.queries["updated"], layout, session(project, purpose="short"), reached=die)
+"""
+
+
+@pytest.mark.capability("OP-WM-04")
+def test_cut_off_at_any_moment_and_given_again_it_comes_to_the_same_result(spark: SparkSession, tmp_path: Path) -> None:
+    root = late_project.write_project(tmp_path / "p")
+    project = run(root, "updated", spark)
+    before, layout = held(root, "updated"), QueryLayout(project.storage, "updated")
+
+    def halted(boundary: Boundary) -> dict[tuple[str, str], int]:
+        def halt(found: Boundary, batch: int) -> None:
+            if found == boundary:
+                raise Stop
+
+        with pytest.raises(Stop):
+            bring_back(project, project.queries["updated"], layout, spark, reached=halt)
+        return held(root, "updated")
+
+    assert halted("before-transaction") == before
+    assert halted("inside-transaction") == before
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(root)], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (held(root, "updated"), read(root, REPLAYS)) == (before, [])
+    assert verify(project, "updated", spark=spark).state == "late"
+    assert halted("after-transaction") == counts(BATCHES)
+    assert replay(project, "updated", spark).late == 0
+    assert held(root, "updated") == counts(BATCHES)
+    assert len(read(root, REPLAYS)) == 1
+    assert verify(project, "updated", spark=spark).state == "equal"
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("keyless", "no key"),
+        ("filed", "cannot replace single rows"),
+        ("sessions", "one session of two"),
+        ("distinct", "is no aggregation"),
+        ("chained", "more than one operator with state"),
+        ("unplaced", "holds no window or event time"),
+        ("ordered", "may answer otherwise"),
+    ],
+)
+def test_where_a_group_may_still_change_rows_are_not_brought_back(
+    query: str, why: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    root = late_project.write_project(tmp_path / "p", BATCHES[:1])
+    project = run(root, query, spark)
+    with pytest.raises(HeadraceError) as refused:
+        late(project, query, replay=True, spark=spark)
+    (finding,) = refused.value.findings
+    assert (finding.code, why in finding.what) == ("HR691", True), finding
+    assert f"headrace late {query} --to" in finding.fix
+
+
+def test_while_the_query_runs_nothing_is_brought_back(spark: SparkSession, tmp_path: Path) -> None:
+    root = late_project.write_project(tmp_path / "p")
+    project = run(root, "updated", spark)
+    before = held(root, "updated")
+    with History.open(history_file(project.storage)) as history:
+        history.begin_run("updated", pid=os.getpid(), mode="update", trigger="", sink="sqlite", generation=1)
+    with pytest.raises(HeadraceError) as refused:
+        late(project, "updated", replay=True, spark=spark)
+    assert [finding.code for finding in refused.value.findings] == ["HR558"]
+    assert held(root, "updated") == before
+    assert late(project, "updated", spark=spark).count == 2
+
+
+def test_a_batch_that_comes_between_stops_it(spark: SparkSession, tmp_path: Path) -> None:
+    root = late_project.write_project(tmp_path / "p")
+    project = run(root, "updated", spark)
+    more = [[("13:05", "a")]]
+
+    def go_on(boundary: Boundary, batch: int) -> None:
+        if boundary == "before-transaction":
+            land(root, *more)
+            run(root, "updated", spark)
+
+    layout = QueryLayout(project.storage, "updated")
+    with pytest.raises(HeadraceError) as refused:
+        bring_back(project, project.queries["updated"], layout, spark, reached=go_on)
+    assert [finding.code for finding in refused.value.findings] == ["HR693"]
+    verdict = verify(project, "updated", spark=spark)
+    assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("late", 2, 0)
+    assert replay(project, "updated", spark).late == 2
+    assert held(root, "updated") == counts([*BATCHES, *more])
+
+
+def test_only_a_result_that_is_right_is_changed(spark: SparkSession, tmp_path: Path) -> None:
+    root = late_project.write_project(tmp_path / "p")
+    run(root, "updated", spark)
+    with sqlite3.connect(root / "result.db") as wrong:
+        wrong.execute("UPDATE updated SET count = 9 WHERE who = 'b'")
+    with pytest.raises(HeadraceError) as refused:
+        late(load(root), "updated", replay=True, spark=spark)
+    (finding,) = refused.value.findings
+    assert (finding.code, "headrace verify updated" in finding.fix) == ("HR692", True)
+    assert held(root, "updated")["a", "12:00"] == 2
+    with sqlite3.connect(root / "result.db") as older:
+        older.execute("UPDATE updated SET count = 2 WHERE who = 'b'")
+        older.execute("DELETE FROM _headrace_ledger WHERE batch = (SELECT max(batch) FROM _headrace_ledger)")
+    with pytest.raises(HeadraceError, match="HR692"):
+        late(load(root), "updated", replay=True, spark=spark)
