@@ -44,6 +44,13 @@ QUERY = Query(
             "has gone in /in/7.json",
             id="vanished file",
         ),
+        pytest.param(
+            HEAD + "Traceback (most recent call last):\n  File 'a.py', line 1\n"
+            "headrace.errors.SourceFault: headrace HR354: snapshot 7 deleted rows\n  fix: begin anew\n\tat x.Y",
+            "HR354",
+            "snapshot 7 deleted rows",
+            id="one of ours",
+        ),
         pytest.param(HEAD + "java.io.IOException: No space left on device", "HR541", "no space", id="disk full"),
         pytest.param(
             HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR542", "another driver", id="two"

@@ -14,12 +14,14 @@ from headrace.sinks.console import Console
 from headrace.sinks.files import FileSink
 from headrace.sinks.foreach import Foreach
 from headrace.sinks.foreach_batch import ForeachBatch
+from headrace.sinks.iceberg import IcebergSink
 from headrace.sinks.memory import Memory
 from headrace.sinks.sql.mysql import MySql
 from headrace.sinks.sql.postgres import Postgres
 from headrace.sinks.sql.sqlite import Sqlite
 from headrace.sinks.table import TableSink
 from headrace.testing.conformance import SinkConformance
+from tests.sources import iceberg_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,6 +75,12 @@ class TestTableSink(SinkConformance):
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return TableSink(table=self.name, partition_by=["name"])
+
+
+@pytest.mark.spark
+class TestIceberg(SinkConformance):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return IcebergSink(table="db.result", catalog=iceberg_tables.properties(home), partition_by=["bucket(2, name)"])
 
 
 @pytest.mark.spark

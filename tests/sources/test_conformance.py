@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -12,12 +13,14 @@ from uuid import uuid4
 import pytest
 
 from headrace.sources.files import Files
+from headrace.sources.iceberg import Iceberg
 from headrace.sources.python import Python
 from headrace.sources.rate import Rate
 from headrace.sources.rate_micro_batch import RateMicroBatch
 from headrace.sources.socket import Socket
 from headrace.sources.table import Table
 from headrace.testing.conformance import SourceConformance
+from tests.sources import iceberg_tables
 from tests.sources.lines import LineServer
 from tests.sources.tickets import SimpleTickets, Tickets
 
@@ -123,6 +126,18 @@ class TestTable(SourceConformance):
             f"INSERT INTO {self.name} SELECT /*+ COALESCE(1) */ * FROM VALUES "
             f"({step}, {moment}, 'é {step}'), ({step + 10}, {moment}, 'é {step}') AS v(a, t, day)"
         )
+
+
+class TestIceberg(SourceConformance):
+    def make(self, home: Path) -> Iceberg:
+        iceberg_tables.table(home, "db.events")
+        return Iceberg(table="db.events", catalog=iceberg_tables.properties(home), max_files_per_trigger=1)
+
+    def feed(self, home: Path, step: int) -> None:
+        moment = datetime(2024, 1, 1, 0, 0, step, 123456, tzinfo=timezone.utc)
+        inner = {"x": step, "y": ["p", None]}
+        rows = [{"id": step + more, "name": f"é{step}", "time": moment, "inner": inner} for more in (0, 10)]
+        iceberg_tables.add(home, "db.events", rows)
 
 
 class TestTickets(SourceConformance):

@@ -29,6 +29,11 @@ class Known:
 _PACKAGE = str(Path(__file__).parent.parent)
 _FILE = r"(?P<file>[^\s'\"`]+?)"
 
+# A fault of ours that was raised in one of Spark's Python processes, as Spark's message shows it.
+_OURS = re.compile(
+    r"^headrace\.errors\.\w+: headrace (?P<code>HR\d{3}): (?P<what>.+)\n\s*fix: (?P<fix>.+)$", re.MULTILINE
+)
+
 # The first that fits is taken; Spark's message holds every cause, the innermost last.
 KNOWN = (
     Known(
@@ -172,6 +177,10 @@ def failure_of(query: Query, handle: StreamingQuery, faults: list[HeadraceError]
 
 def finding_of_message(query: Query, text: str) -> Finding:
     """The finding of a message of StreamingQueryException."""
+    if told := _OURS.search(text):
+        return Finding(
+            code=told["code"], what=f"query '{query.name}': {told['what']}", fix=told["fix"], where=query.where
+        )
     for known in KNOWN:
         if match := re.search(known.pattern, text):
             what = known.what.format(at=_at(text), record=_record(text), **match.groupdict())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.contract import Problem, SinkRun
 from headrace.errors import Fenced, Finding, HeadraceError, SinkFault
-from headrace.sinks.sql.checkpoint_match import checkpoint_id, is_stateful, watermark_of
+from headrace.sinks.checkpoint_match import checkpoint_id, is_stateful, watermark_of
 from headrace.sinks.sql.dialect import Connection, Dialect, PartLost, Target, run
 from headrace.sinks.sql.ledger import Entry, Ledger
 from headrace.sinks.sql.quarantine import Quarantine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.contract import SinkRun, Snapshot
 from headrace.errors import Finding, HeadraceError, SinkFault
-from headrace.sinks.sql.checkpoint_match import checkpoint_id, require_match
+from headrace.sinks.checkpoint_match import checkpoint_id, require_match
 from headrace.sinks.sql.dialect import Connection, Dialect, run
 from headrace.sinks.sql.ledger import Ledger, Owner
 from headrace.sinks.sql.limits import Limit

@@ -5,10 +5,20 @@ from __future__ import annotations
 import json
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Protocol
 
 from headrace.contract import SinkRun
 from headrace.errors import CheckpointFault, Finding
-from headrace.sinks.sql.ledger import Line
+
+
+class LastBatch(Protocol):
+    """What a ledger says of the last batch that is in."""
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def checkpoint(self) -> str: ...
 
 
 def checkpoint_id(checkpoint: Path) -> str | None:
@@ -45,7 +55,7 @@ def is_stateful(checkpoint: Path) -> bool:
     return (checkpoint / "state").is_dir()
 
 
-def require_match(life: SinkRun, last: Line | None, table: str) -> None:
+def require_match(life: SinkRun, last: LastBatch | None, table: str) -> None:
     """Raise CheckpointFault if batches would be skipped that were never written, or are missing already.
 
     The ledger may be one batch ahead of Spark's commits and never behind them, since a batch is in the ledger before

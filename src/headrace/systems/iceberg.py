@@ -1,0 +1,132 @@
+"""A table of an Iceberg catalog, as pyiceberg opens it in the driver."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from headrace.contract import Problem
+from headrace.errors import EnvironmentFault, Finding, HeadraceError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+DEFAULT_CATALOG = "default"
+NAME = re.compile(r"[^.\s]+(?:\.[^.\s]+)+")
+
+_SECRET = re.compile(r"secret|token|password|credential|key|sas|header\.authorization", re.IGNORECASE)
+
+
+def lacks() -> Iterator[Problem]:
+    """What has to be installed before anything can be asked of a catalog."""
+    if find_spec("pyiceberg") is None:
+        yield _lacking("no module named 'pyiceberg'")
+
+
+def _lacking(said: str) -> Problem:
+    return Problem(
+        code="HR014",
+        what=f"Iceberg tables need a package that is not installed: {said}",
+        fix="pip install 'headrace[iceberg]', and pyiceberg's own extra for a catalog other than SQL and REST",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a table is, and how its faults are told: the kind of error, and the codes of two of them.
+
+    catalog: a name of pyiceberg's own configuration, or the catalog's properties; `name` among them is its name.
+    """
+
+    table: str
+    catalog: str | Mapping[str, str] = field(repr=False)
+    error: type[HeadraceError]
+    unreachable: str
+    missing: str
+
+    def open(self) -> Table:
+        """The table as it is now. Raises `error`, or EnvironmentFault where a package is not installed."""
+        found = self.find()
+        if found is None:
+            raise self._not_there()
+        return found
+
+    def again(self, table: Table) -> Table:
+        """The table as it is now, even if it was made anew, by the catalog that has given it. Raises as `open` does."""
+        with self.told():
+            from pyiceberg.exceptions import NoSuchTableError
+
+            try:
+                return table.catalog.load_table(self.table)
+            except NoSuchTableError:
+                raise self._not_there() from None
+
+    def find(self) -> Table | None:
+        """The table, or None where the catalog has none of this name. Raises as `open` does."""
+        with self.told():
+            from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+            try:
+                return self.connect().load_table(self.table)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    def connect(self) -> Catalog:
+        """The catalog; to be called within `told`."""
+        from pyiceberg.catalog import load_catalog
+
+        properties = {"name": self.catalog} if isinstance(self.catalog, str) else dict(self.catalog)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # They repeat addresses with their passwords.
+            return load_catalog(properties.pop("name", DEFAULT_CATALOG), **properties)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Tell every fault of pyiceberg's in a sentence of ours, without the catalog's secrets."""
+        try:
+            yield
+        except HeadraceError:
+            raise
+        except Exception as fault:
+            raise self.explained(fault) from None
+
+    def explained(self, fault: Exception) -> HeadraceError:
+        """A fault of pyiceberg's as one of ours."""
+        said = self.masked((str(fault).strip().splitlines() or ["no reason was given"])[0])
+        if isinstance(fault, ImportError) or type(fault).__name__ == "NotInstalledError":
+            problem = _lacking(said)
+            return EnvironmentFault(Finding(code=problem.code, what=problem.what, fix=problem.fix))
+        what = f"{self} cannot be used: {type(fault).__name__}: {said}"
+        fix = "start the catalog, or correct its properties; then start again"
+        return self.error(Finding(code=self.unreachable, what=what, fix=fix))
+
+    def _not_there(self) -> HeadraceError:
+        what = f"{self} is not there"
+        return self.error(Finding(code=self.missing, what=what, fix="create it, or correct its name or the catalog"))
+
+    def masked(self, text: str) -> str:
+        """`text` without the values of the catalog's properties that are secret."""
+        for secret in sorted(self._secrets(), key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return text
+
+    def _secrets(self) -> set[str]:
+        properties = {} if isinstance(self.catalog, str) else self.catalog
+        found = {value for key, value in properties.items() if _SECRET.search(key)}
+        for value in properties.values():
+            if address := re.match(r"[^/]*://[^/@]*:(?P<password>[^/]*)@", value):
+                found |= {address["password"], unquote(address["password"])}
+        for value in tuple(found):
+            found |= set(value.split(":"))  # A credential is an id and a secret.
+        return {value for value in found if len(value) > 2}
+
+    def __str__(self) -> str:
+        name = self.catalog if isinstance(self.catalog, str) else self.catalog.get("name", DEFAULT_CATALOG)
+        return f"table '{self.table}' of the Iceberg catalog '{name}'"
