@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault
 from headrace.sinks import delta_ledger as ledger
+from headrace.sinks.checkpoint_match import checkpoint_id
 from headrace.sinks.delta_batches import ATTEMPTS, DeltaBatches
 from headrace.sinks.delta_form import Form
 from headrace.sinks.delta_ledger import Standing
@@ -77,7 +78,7 @@ class DeltaSink:
             raise SinkFault(misfits)
         table = self._find(spark)
         if table is None:
-            ledger.require_match(run, {}, self._name)
+            ledger.require_match(run, {}, self._place)
             self._require_empty()
             form.create(spark, self._sql_name, run)
             table = self._find(spark)
@@ -111,7 +112,11 @@ class DeltaSink:
 
     @property
     def _name(self) -> str:
-        return f"the Delta table '{self.path if self.path is not None else self.table}'"
+        return f"the Delta table '{self._place}'"
+
+    @property
+    def _place(self) -> str:
+        return str(self.table if self.path is None else self.path)
 
     @property
     def _sql_name(self) -> str:
@@ -166,7 +171,7 @@ class DeltaSink:
         for _ in range(ATTEMPTS):
             state = table.now()
             marks = state.marks
-            ledger.require_match(run, marks, self._name)
+            ledger.require_match(run, marks, self._place)
             self._require_ours(state, run)
             known, app = ledger.standings(marks), ledger.app(run.query, run.generation)
             last = known.get((run.query, run.generation), Standing(0, None))
@@ -178,7 +183,7 @@ class DeltaSink:
                 entered[ledger.begin_mark(run)] = 2 * state.version + state.has_rows
             if run.mode != "append":
                 entered[ledger.alone_mark(run.query, run.generation)] = 1
-            identity = ledger.checkpoint_id(run.checkpoint)
+            identity = checkpoint_id(run.checkpoint)
             if identity is not None:
                 entered[ledger.checkpoint_mark(run, identity)] = 1
             if table.mark(entered, seen={name: marks[name] for name in entered if name in marks}):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import SinkRun
 from headrace.errors import Fenced, Finding, HeadraceError, SinkFault
 from headrace.sinks import delta_ledger as ledger
+from headrace.sinks.checkpoint_match import checkpoint_id
 from headrace.sinks.delta_form import merge
 from headrace.sinks.delta_ledger import Standing
 from headrace.systems.delta import DeltaTable, at_path, first_sentence
@@ -139,7 +140,7 @@ class DeltaBatches:
 
     def _enter_checkpoint(self, table: DeltaTable) -> None:
         """Let the table remember the checkpoint's id, which Spark makes at the first start, after `prepare`."""
-        identity = None if self._entered else ledger.checkpoint_id(self.run.checkpoint)
+        identity = None if self._entered else checkpoint_id(self.run.checkpoint)
         if identity is not None:
             mark = ledger.checkpoint_mark(self.run, identity)
             if mark not in table.now().marks:

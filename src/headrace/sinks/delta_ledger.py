@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from headrace.contract import SinkRun
-from headrace.errors import CheckpointFault, Finding
+from headrace.sinks import checkpoint_match
+from headrace.sinks.checkpoint_match import checkpoint_id
 
 PREFIX = "headrace/"
 _EPOCH = 1 << 32
@@ -76,64 +75,18 @@ def standings(marks: Mapping[str, int]) -> dict[tuple[str, int], Standing]:
     return found
 
 
-def checkpoint_id(checkpoint: Path) -> str | None:
-    """The id that Spark gave the checkpoint; None before the first start."""
-    try:
-        return str(json.loads((checkpoint / "metadata").read_text())["id"])
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (ValueError, KeyError, TypeError) as fault:
-        what = f"'{checkpoint / 'metadata'}' is not the file that Spark wrote there"
-        fix = "restore the checkpoint directory from a copy, or begin the query anew"
-        raise CheckpointFault(Finding(code="HR410", what=what, fix=fix)) from fault
+@dataclass(frozen=True)
+class _LastBatch:
+    batch: int
+    checkpoint: str
 
 
 def require_match(life: SinkRun, marks: Mapping[str, int], table: str) -> None:
-    """Raise CheckpointFault if batches would be skipped that were never written, or are missing already.
-
-    The table may be one batch ahead of Spark's commits and never behind them.
-    """
-    started, committed = _last(life.checkpoint / "offsets"), _last(life.checkpoint / "commits", life.unseen)
+    """Raise CheckpointFault if batches would be skipped that were never written, or are missing already."""
     own = standings(marks).get((life.query, life.generation))
-    last = None if own is None else own.batch
-    if last is None:
-        if committed is not None:
-            raise _fault(
-                f"query '{life.query}' has committed batch {committed}, but {table} has no batch of it: the rows "
-                "written so far are gone, or the table is a new one",
-                "put the table back, or begin the query anew",
-            )
-        return
-    found = checkpoint_id(life.checkpoint)
-    known = {name.rpartition("/")[2] for name in marks if name.startswith(checkpoint_mark(life, ""))}
-    if found is None or (known and found not in known):
-        raise _fault(
-            f"{table} has batches 0 to {last} of query '{life.query}', but the checkpoint '{life.checkpoint}' "
-            f"{'is a new one' if found is None else 'is another one'}: its first batches would be taken for those and "
-            "skipped",
-            "restore the checkpoint directory, or begin the query anew",
-        )
-    if started is None or last > started:
-        raise _fault(
-            f"{table} has batches of query '{life.query}' up to {last}, the checkpoint '{life.checkpoint}' only to "
-            f"{'none' if started is None else started}: it is an old copy, and its next batches would be skipped",
-            "restore the newest checkpoint directory, or begin the query anew",
-        )
-    if committed is not None and committed > last:
-        raise _fault(
-            f"query '{life.query}' has committed batch {committed}, but {table} has batches only up to {last}: it was "
-            "set back to an older version",
-            "restore the table's newest version, or begin the query anew",
-        )
-
-
-def _fault(what: str, fix: str) -> CheckpointFault:
-    return CheckpointFault(Finding(code="HR410", what=what, fix=fix))
-
-
-def _last(log: Path, unseen: frozenset[int] = frozenset()) -> int | None:
-    """The newest entry of one of Spark's logs, but for those of `unseen`."""
-    try:
-        return max({int(file.name) for file in log.iterdir() if file.name.isdigit()} - unseen, default=None)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    last = None
+    if own is not None and own.batch is not None:
+        mine = checkpoint_id(life.checkpoint) or ""
+        known = {name.rpartition("/")[2] for name in marks if name.startswith(checkpoint_mark(life, ""))} or {mine}
+        last = _LastBatch(own.batch, mine if mine in known else min(known))
+    checkpoint_match.require_match(life, last, table)

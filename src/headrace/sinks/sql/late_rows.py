@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from headrace.contract import Correction, SinkRun
 from headrace.errors import Finding, HeadraceError, SinkFault
-from headrace.sinks.sql.checkpoint_match import checkpoint_id
+from headrace.sinks.checkpoint_match import checkpoint_id
 from headrace.sinks.sql.dialect import Connection, Dialect, Target, run
 from headrace.sinks.sql.exactly_once import result_table, staging_prefix
 from headrace.sinks.sql.ledger import REPLAY_FORM, Ledger, Replay
