@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.api import check, load
+from headrace.run.session import QUERY_LOGGERS
 
 from ..run.projects import write_project
 
@@ -91,6 +93,44 @@ def test_what_spark_does_not_say_is_said(
     result = check(load(write_project(tmp_path / "p", text)), spark=spark)
     assert (code, severity) in {(finding.code, finding.severity) for finding in result.findings}
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param("return spark.sql('SELECT nam FROM VALUES (1) AS t(name)')", id="SQL"),
+        pytest.param("return events.where(F.col('nam') > 1)", id="DataFrame"),
+    ],
+)
+def test_a_misspelt_column_is_a_finding_and_nothing_else_is_logged(
+    tmp_path: Path, spark: SparkSession, body: str, request: pytest.FixtureRequest
+) -> None:
+    """PySpark logs such an exception as JSON, with the whole stack trace of the JVM."""
+    heard: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = heard.append  # type: ignore[method-assign]
+    for logger in map(logging.getLogger, QUERY_LOGGERS):
+        logger.addHandler(handler)
+        request.addfinalizer(lambda logger=logger: logger.removeHandler(handler))  # type: ignore[misc]
+    result = check(load(write_project(tmp_path / "p", query(body, inputs="events, spark"))), spark=spark)
+    assert [finding.code for finding in result.errors] == ["HR214"]
+    assert "`nam`" in result.errors[0].what
+    assert heard == []
+
+
+def test_a_source_that_is_not_there_is_told_with_its_line(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", query("return events"))
+    (root / "landing").rmdir()
+    (error,) = check(load(root), spark=spark).errors
+    assert (error.code, Path(str(error.where.file)).name) == ("HR316", "pipeline.py")
+    assert error.where.line is not None
+    assert "events = " in (root / "pipeline.py").read_text().splitlines()[error.where.line - 1]
+
+
+def test_the_guarantee_of_a_query_that_is_refused_is_not_proven(tmp_path: Path, spark: SparkSession) -> None:
+    result = check(load(write_project(tmp_path / "p", query("return events.orderBy('name')"))), spark=spark)
+    assert [finding.code for finding in result.errors] == ["HR224"]
+    assert result.guarantees["q"].sentence == "exactly once, as far as can be told before Spark has accepted the plan"
 
 
 def test_a_watermark_bounds_the_state(tmp_path: Path, spark: SparkSession) -> None:

@@ -24,7 +24,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """The level of the weakest link. `proven` is False as long as Spark has not analysed the plan."""
+    """The level of the weakest link. `proven` is False as long as Spark has not accepted the plan."""
 
     level: Level
     weakest: Link | None
@@ -36,7 +36,7 @@ class Guarantee:
         start = {"exactly once": "exactly once", "at least once": "at least once", "none": "no guarantee"}[self.level]
         if self.weakest is not None:
             return f"{start}: {self.weakest.part} {self.weakest.reason}"
-        return start if self.proven else f"{start}, as far as can be told before Spark has analysed the plan"
+        return start if self.proven else f"{start}, as far as can be told before Spark has accepted the plan"
 
     def as_dict(self) -> dict[str, Any]:
         """The guarantee as plain data, for `--json`."""

@@ -24,7 +24,8 @@ def check(
 ) -> CheckResult:
     """Every finding about `project` and the guarantee of each of `queries` (None: all).
 
-    `spark`: a session, None for one made for it, False for the structure alone.
+    `spark`: a session, None for one made for it, False for the structure alone. The guarantee of a query that is
+    refused is not proven.
     """
     findings = list(structure(project))
     chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
@@ -58,5 +59,8 @@ def _analysed(project: Project, query: Query, spark: SparkSession, facts: dict[s
     except HeadraceError as fault:
         yield from fault.findings
         return
-    facts[query.name] = plan_facts(frame)
-    yield from analysed(query, frame, facts[query.name])
+    plan = plan_facts(frame)
+    findings = list(analysed(query, frame, plan))
+    if not any(finding.severity == "error" for finding in findings):
+        facts[query.name] = plan
+    yield from findings

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.check.spark_errors import finding_of
-from headrace.errors import CheckFailed, Finding, HeadraceError, Where, nearest
+from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
 from headrace.load import project_modules
 from headrace.model import Project, PythonTransform, Source, SqlTransform, Table, Transform, View
 from headrace.run.whole_rows import distinct_refused
@@ -66,7 +67,12 @@ class _Builder:
         return self.apply(thing.transform, thing.name)
 
     def source(self, source: Source) -> DataFrame:
-        frame = self.read(source)
+        try:
+            frame = self.read(source)
+        except HeadraceError as fault:
+            # A connector does not know where it was declared.
+            found = [replace(each, where=source.where) if each.where == NOWHERE else each for each in fault.findings]
+            raise type(fault)(found) from fault
         if source.watermark is not None:
             try:
                 frame = frame.withWatermark(source.watermark.column, source.watermark.delay.spark_interval)

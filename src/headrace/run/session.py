@@ -26,6 +26,8 @@ LOG_LEVEL_VARIABLE = "HEADRACE_SPARK_LOG"
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
 # Every JVM that Spark starts prints it, for a module that Spark itself switches on.
 INCUBATOR_WARNING = b"WARNING: Using incubator modules"
+# PySpark's own, which log every exception of the analysis.
+QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def session(
@@ -81,6 +83,7 @@ def jvm_options(purpose: Purpose, own: str, *, local: bool) -> list[str]:
 
 
 def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     if is_local(master):
@@ -91,8 +94,10 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS)
         # PySpark imports it at its first call into the JVM; here it is read while the JVM starts.
         threading.Thread(target=import_module, args=("pandas",), daemon=True).start()
-    # A callback's exception comes to the user as a finding; py4j would log its stack trace as well.
+    # An exception comes to the user as a finding; py4j and PySpark would log its stack trace as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for logger in QUERY_LOGGERS:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)
