@@ -29,6 +29,7 @@ from headrace.verify import Difference, LateRow, Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
+EXAMPLES = ROOT / "examples"
 RESULTS = ROOT / "benchmarks" / "results"
 VALUES = (CheckResult, Guarantee, Link, RunResult, Outcome, Verdict, Difference, LateRow, QueryStatus, Repartitioned)
 KINDS: tuple[registry.ConnectorKind, ...] = ("source", "sink")
@@ -61,6 +62,7 @@ def parts() -> dict[Path, dict[str, Callable[[], str]]]:
         REFERENCE / "state-store.md": {"options": state_store_list},
         REFERENCE / "sources.md": {"list": lambda: connector_list("source"), "facts": lambda: fact_list(SourceFacts)},
         REFERENCE / "sinks.md": {"list": lambda: connector_list("sink"), "facts": lambda: fact_list(SinkFacts)},
+        ROOT / "docs" / "tutorial" / "examples.md": {"list": example_list},
         REFERENCE / "python-api.md": {"names": name_list, "values": value_list, "errors": error_tree},
     }
     for kind in KINDS:
@@ -211,6 +213,22 @@ def _with_defaults(cls: type[Any]) -> Any:
     """An instance whose required options hold an empty text; only its facts are looked at."""
     required = [o.name for o in fields(cls) if o.init and o.default is MISSING and o.default_factory is MISSING]
     return cls(**dict.fromkeys(required, ""))
+
+
+# ------------------------------------------------------------------------------------------------------- examples
+
+
+def example_list() -> str:
+    """A link to each example, with the section of the guide, the form and the first sentence that its README tells."""
+    lines = ["| example | section of the guide | written in | what it shows |", "|---|---|---|---|"]
+    for file in sorted(EXAMPLES.glob("*/README.md")):
+        text = file.read_text(encoding="utf-8")
+        sections = re.findall(r'"([^"]+)"', next(line for line in text.splitlines() if line.startswith("Guide: ")))
+        form = next(form for form in ("YAML, SQL and Python", "YAML and SQL", "Python") if f"{form}." in text)
+        shows = text.splitlines()[2].removesuffix(f" {form}.")
+        cells = (f"[{file.parent.name}](../../examples/{file.parent.name}/README.md)", "; ".join(sections), form, shows)
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+    return "\n".join(lines)
 
 
 # --------------------------------------------------------------------------------------------------------- Python

@@ -31,7 +31,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str, mar
 
 def counts(database: Database) -> list[str]:
     rows = database.query('SELECT action, hour, "count" FROM action_counts ORDER BY action, hour')
-    return [f"{action} {hour:%Y-%m-%d %H:%M} {count}" for action, hour, count in rows]
+    return [f"{action}|{hour:%Y-%m-%d %H:%M}|{count}" for action, hour, count in rows]
 
 
 @pytest.mark.capability("MODEL-03")
@@ -48,12 +48,12 @@ def test_a_late_event_updates_the_row_of_its_hour_in_both_databases(
     later = late.rename(root / late.name)
     assert run(load(root), spark=spark).exit_code == 0
     for query, database in databases.items():
-        assert counts(database) == ["close 2016-07-28 01:00 2", "open 2016-07-28 01:00 3"]
+        assert counts(database) == ["close|2016-07-28 01:00|2", "open|2016-07-28 01:00|3"]
         assert verify(load(root), query, spark=spark).state == "equal"
     later.rename(late)
     assert run(load(root), spark=spark).exit_code == 0
     for query, database in databases.items():
-        assert counts(database) == (HOME / "expected.txt").read_text().splitlines()
+        assert counts(database) == (HOME / "expected" / "action_counts.txt").read_text().splitlines()
         assert [batch for batch, _, _ in database.batches()] == [0, 1, 2]
         verdict = verify(load(root), query, spark=spark)
         assert (verdict.state, verdict.rows_read, verdict.rows_actual) == ("equal", 7, 3)

@@ -1,0 +1,3 @@
+SELECT window, word, count(*) AS count
+FROM words
+GROUP BY window(time, '5 minutes'), word

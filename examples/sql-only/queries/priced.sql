@@ -1,0 +1,2 @@
+SELECT id, time, name, category, quantity * price AS amount
+FROM sales JOIN products USING (product)

@@ -1,0 +1,45 @@
+"""Which sensors have gone silent: a timer for each sensor, set again by every reading."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.streaming import StatefulProcessor
+
+import headrace as hr
+
+TEN_MINUTES_MS = 10 * 60 * 1000
+RESULT = "sensor STRING, readings LONG, status STRING"
+
+readings = hr.source.files(
+    "landing", format="json", schema="sensor STRING, time TIMESTAMP", watermark=("time", "5 minutes")
+)
+
+
+class Watch(StatefulProcessor):
+    """Counts a sensor's readings, and notices when none came for ten minutes of event time."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.count = handle.getValueState("count", "n LONG")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        times = [int(row.time.timestamp() * 1000) for row in rows]
+        total = (self.count.get()[0] if self.count.exists() else 0) + len(times)
+        self.count.update((total,))
+        for timer in list(self.handle.listTimers()):
+            self.handle.deleteTimer(timer)
+        self.handle.registerTimer(max(times) + TEN_MINUTES_MS)
+        yield Row(sensor=key[0], readings=total, status="active")
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        yield Row(sensor=key[0], readings=self.count.get()[0], status="silent")
+
+    def close(self) -> None:
+        pass
+
+
+@hr.query(sink=hr.sink.sqlite("result.db", table="sensors", key=["sensor"]), mode="update", trigger=hr.available_now)
+def sensors(readings: DataFrame) -> DataFrame:
+    """One row for each sensor, replaced when its status changes."""
+    return readings.groupBy("sensor").transformWithState(Watch(), RESULT, "update", "EventTime")
