@@ -13,6 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import SourceFault
+from headrace.run import connectors
 from headrace.run.faults import failure_of
 from headrace.run.result import RunResult
 from headrace.sources.delta import Delta
@@ -136,6 +137,14 @@ def fault(result: RunResult) -> tuple[str, str]:
     [outcome] = result.outcomes
     assert outcome.finding is not None
     return outcome.finding.code, outcome.finding.what
+
+
+@pytest.mark.plain
+def test_a_project_with_a_delta_table_gets_deltas_jars_and_settings(tmp_path: Path) -> None:
+    [connector] = connectors.needed(hr.load(declare(tmp_path / "p")))
+    assert connector.name == "delta"
+    assert "spark.sql.extensions" in connectors.LISTS
+    assert set(connector.settings) >= {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"}
 
 
 @pytest.mark.services
