@@ -108,7 +108,8 @@ class Delta:
                     what = f"the log of {self._name} no longer has version {version}, which was to be read"
                     raise SourceFault(Finding(code="HR343", what=what, fix=_KEEP))
         begins = {span.start.version for span in spans if span.start.initial}
-        states = {version: files for version in begins if (files := delta_log.replayed(place, version)) is not None}
+        replayed = {version: delta_log.replayed(place, version) for version in begins}
+        states = {version: there for version, there in replayed.items() if there is not None}
         wanted = [span for span in spans if not span.start.initial or span.start.version in states]
         wanted = [span for span in wanted if all(version in commits for version in span.commits)]
         files = delta_prefix.added(wanted, commits, states, self._rules)
