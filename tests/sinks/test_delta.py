@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
 import headrace as hr
+from headrace.check.structure import structure
 from headrace.contract import OutputMode, Sink, SinkRun
-from headrace.errors import Fenced, Finding, SinkFault
+from headrace.errors import Fenced, Finding, SinkFault, SourceFault
 from headrace.run.result import RunResult
 from headrace.sinks.delta import DeltaSink
+from headrace.sinks.table import TableSink
+from headrace.sources.delta import Delta
+from headrace.sources.table import Table
 from headrace.testing.conformance import SinkConformance, forget_commit
 from tests.run.projects import land, write_project
 
@@ -61,6 +65,14 @@ TOTALS = """
 def totals(events):
     return events.groupBy("name").agg(F.sum("amount").alias("total"))
 """
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(("mode", "codes"), [("append", []), ("complete", ["HR259"])])
+def test_only_queries_that_append_share_a_table(tmp_path: Path, mode: str, codes: list[str]) -> None:
+    body = APPEND.format(name="small", which="<=") + APPEND.format(name="large", which=">")
+    project = hr.load(write_project(tmp_path / "p", body.replace('"append"', f'"{mode}"')))
+    assert [each.code for each in structure(project) if each.severity == "error"] == codes
 
 
 def run(root: Path, spark: SparkSession) -> RunResult:
@@ -202,8 +214,60 @@ def test_a_new_generation_takes_the_table_once_its_rows_are_deleted(spark: Spark
     sink._ready["q", 2](rows, 0)
     snapshot = sink.snapshot(spark, life(2))
     assert (snapshot.rows.collect(), snapshot.batch) == ([("a",)], 0)
-    keyed, update = DeltaSink(path=str(tmp_path / "keyed"), key=["name"]), replace(life(1), mode="update")
-    keyed.prepare(frame(), update)
-    twice = spark.createDataFrame([("b",), ("b",)], "name STRING")
-    with pytest.raises(SinkFault, match="2 rows share the key name = 'b'"):
-        keyed._ready["q", 1](twice, 0)
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = spark.readStream.name("r").schema("name STRING").json(str(tmp_path))
+    noted: list[Finding] = []
+    life = SinkRun(query="q", generation=1, mode="update", checkpoint=tmp_path / "c", noted=noted.append)
+    name = f"result_{uuid4().hex}"
+    spark.sql(f"CREATE TABLE {name}_p USING parquet AS SELECT 1 AS a")
+    spark.sql(f"CREATE VIEW {name}_v AS SELECT 1 AS a")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").touch()
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"table": f"{name}_p"}, "HR419: .* is a table of format parquet and no Delta table"),
+        ({"table": f"{name}_v"}, "HR419: .* is a view and no Delta table"),
+        ({"table": f"nowhere.{name}"}, "HR419: the catalog has no database 'nowhere'"),
+        ({"path": str(tmp_path / "files")}, "HR407: .* holds files that are no Delta table"),
+        ({"table": name, "key": ["nam"]}, "HR404: key names 'nam', which the result of query 'q' does not have"),
+        ({"table": name, "partition_by": ["name"]}, "HR404: partition_by names every column"),
+    ]
+    for options, said in refused:
+        with pytest.raises(SinkFault, match=said):
+            DeltaSink(**options).prepare(frame, life)
+    for each in ("p", "v"):
+        with pytest.raises(SourceFault, match=r"HR342: .* and no Delta table"):
+            Delta(table=f"{name}_{each}").stream(spark, "events")
+    sink = DeltaSink(table=name, key=["name"])
+    sink.prepare(frame, life)
+    with pytest.raises(SinkFault, match=r"HR419: .* is no table of files"):
+        TableSink(table=name).prepare(frame, life)
+    with pytest.raises(SourceFault, match=r"HR321: .* which this source does not read"):
+        Table(table=name).stream(spark, "events")
+    batches, rows = sink._ready["q", 1], spark.createDataFrame([("a",), (None,)], "name STRING")
+    with pytest.raises(SinkFault, match=r"HR408: .*: 2 rows share the key name = None"):
+        batches(rows.union(rows.where("name IS NULL")), 0)
+
+    write, conflicts = batches._write, [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 2
+
+    def late(*given: Any) -> None:
+        if conflicts:
+            raise conflicts.pop()
+        write(*given)
+
+    monkeypatch.setattr(batches, "_write", late)
+    batches(rows, 0)
+    batches(rows, 1)
+    assert [each.code for each in noted] == ["HR411", "HR411"]
+    snapshot = sink.snapshot(spark, life)
+    assert (sorted(snapshot.rows.collect(), key=repr), snapshot.batch) == ([("a",), (None,)], 1)
+    conflicts += [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 5
+    with pytest.raises(SinkFault, match="HR441: batch 2 of query 'q' was not written: Transaction conflict detected"):
+        batches(rows, 2)
+    for kind, each in (("TABLE", name), ("TABLE", f"{name}_p"), ("VIEW", f"{name}_v")):
+        spark.sql(f"DROP {kind} {each}")

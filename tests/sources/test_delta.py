@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,9 @@ from uuid import uuid4
 import pytest
 
 import headrace as hr
+from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import SourceFault
+from headrace.run import connectors
 from headrace.run.faults import failure_of
 from headrace.run.result import RunResult
 from headrace.sources.delta import Delta
@@ -108,6 +111,69 @@ def test_the_latest_version_is_no_start_that_can_be_made_again() -> None:
     assert not Delta(path="p", starting_version="latest").facts.replayable
 
 
+def enter(place: Path, version: int, *actions: dict[str, Any]) -> Path:
+    """Write one version of a table's log."""
+    log = place / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    file = log / f"{version:020d}.json"
+    file.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    return file
+
+
+def added(name: str, at: int, *, moved: bool = False) -> dict[str, Any]:
+    return {"add": {"path": name, "size": 10, "modificationTime": at, "dataChange": not moved, "partitionValues": {}}}
+
+
+def removed(name: str, *, moved: bool = False) -> dict[str, Any]:
+    return {"remove": {"path": name, "dataChange": not moved}}
+
+
+def reached(version: int, index: int = -1, *, initial: bool = False) -> str:
+    offset = {"sourceVersion": 1, "reservoirId": "t", "reservoirVersion": version, "index": index}
+    return json.dumps({**offset, "isStartingVersion": initial})
+
+
+@pytest.mark.plain
+def test_what_is_left_and_what_is_gone_is_told_without_a_jvm(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    enter(table, 0, added("b", 2), added("a%20x", 1))
+    first = enter(table, 1, added("c", 3), added("d", 3))
+    enter(table, 2, removed("c"), added("e", 4))
+    enter(table, 3, removed("d", moved=True), removed("e", moved=True), added("f", 5, moved=True))
+    for name in ("a x", "b", "d", "e", "f"):
+        (table / name).touch()
+
+    def left(end: str | None, **options: Any) -> int | None:
+        found = Delta(path=str(table), **options).backlog(
+            SourcePrefix(batches=(SourceBatch(batch=0, start=None, end=end),))
+        )
+        return None if found is None else found.count
+
+    assert left(None) == 3
+    assert left(None, starting_version=1) == 3
+    assert left(None, starting_timestamp="2024-01-01") is None
+    assert left(reached(0, 0, initial=True)) == 4
+    assert left(reached(1, 0)) == 2
+    assert left(reached(1, 0), skip_change_commits=True) == 1
+    assert left(reached(2), exclude_regex="e$") == 0
+    assert left(reached(4)) == 0
+
+    def require(start: str | None, end: str) -> None:
+        Delta(path=str(table)).require(SourcePrefix(batches=(SourceBatch(batch=3, start=start, end=end),)))
+
+    require(None, reached(0, 1, initial=True))
+    require(reached(1, 0), reached(4))
+    with pytest.raises(SourceFault, match=r"1 of 2 files of the Delta table .* no longer there: '.*/c'"):
+        require(reached(1), reached(2))
+    (table / "a x").unlink()
+    require(reached(0, 0, initial=True), reached(1))
+    with pytest.raises(SourceFault, match=r"no longer there: '.*/a x'"):
+        require(None, reached(1))
+    first.unlink()
+    with pytest.raises(SourceFault, match=r"HR343: the log of .* no longer has version 1"):
+        require(reached(1, 0), reached(4))
+
+
 PROJECT = """
 name: lake
 sources:
@@ -136,6 +202,14 @@ def fault(result: RunResult) -> tuple[str, str]:
     [outcome] = result.outcomes
     assert outcome.finding is not None
     return outcome.finding.code, outcome.finding.what
+
+
+@pytest.mark.plain
+def test_a_project_with_a_delta_table_gets_deltas_jars_and_settings(tmp_path: Path) -> None:
+    [connector] = connectors.needed(hr.load(declare(tmp_path / "p")))
+    assert connector.name == "delta"
+    assert "spark.sql.extensions" in connectors.LISTS
+    assert set(connector.settings) >= {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"}
 
 
 @pytest.mark.services

@@ -100,13 +100,21 @@ class TableSink:
 
     def _described(self, spark: SparkSession) -> Mapping[str, Any] | None:
         """What the catalog says of the table; None if it has none. Raises SinkFault for a view."""
+        from pyspark.errors import AnalysisException
+
         if not spark.catalog.tableExists(self.table):
             return None
         kind = spark.catalog.getTable(self.table).tableType
         if kind not in ("MANAGED", "EXTERNAL"):
             what = f"'{self.table}' is a view, into which no stream can write"
             raise SinkFault(Finding(code="HR419", what=what, fix="give the table another name"))
-        found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
+        try:
+            found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
+        except AnalysisException as fault:
+            # Tables of another catalog's own kind, as of Delta Lake, are not described so.
+            what = f"'{self.table}' is no table of files in Spark's own catalog"
+            fix = "use the sink for its format, or give the table another name"
+            raise SinkFault(Finding(code="HR419", what=what, fix=fix)) from fault
         return found
 
     def _require_database(self, spark: SparkSession) -> None:

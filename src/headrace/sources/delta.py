@@ -107,11 +107,12 @@ class Delta:
                 if version not in commits and self.fail_on_data_loss:
                     what = f"the log of {self._name} no longer has version {version}, which was to be read"
                     raise SourceFault(Finding(code="HR343", what=what, fix=_KEEP))
-        states = {span.start.version: delta_log.replayed(place, span.start.version) for span in spans}
-        wanted = [span for span in spans if not span.start.initial or states[span.start.version] is not None]
+        begins = {span.start.version for span in spans if span.start.initial}
+        replayed = {version: delta_log.replayed(place, version) for version in begins}
+        states = {version: there for version, there in replayed.items() if there is not None}
+        wanted = [span for span in spans if not span.start.initial or span.start.version in states]
         wanted = [span for span in wanted if all(version in commits for version in span.commits)]
-        known = {version: files for version, files in states.items() if files is not None}
-        files = delta_prefix.added(wanted, commits, known, self._rules)
+        files = delta_prefix.added(wanted, commits, states, self._rules)
         self._require_files(str(place), [add for add, _ in files])
 
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:

@@ -80,6 +80,8 @@ class Table:
 
     def _described(self, spark: SparkSession) -> Mapping[str, Any]:
         """What the catalog says of the table. Raises SourceFault where it cannot be read as a stream."""
+        from pyspark.errors import AnalysisException
+
         if not spark.catalog.tableExists(self.table):
             what = f"the catalog has no table '{self.table}'"
             fix = (
@@ -92,7 +94,11 @@ class Table:
             what = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
             fix = "declare the tables below it as sources, and write its SELECT as a view of the project"
             raise SourceFault(Finding(code="HR321", what=what, fix=fix))
-        found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
+        try:
+            found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
+        except AnalysisException:
+            # Tables of another catalog's own kind, as of Delta Lake, are not described so.
+            found = {"provider": "another kind"}
         if found.get("provider") not in FORMATS:
             what = f"table '{self.table}' is of format {found.get('provider')}, which this source does not read"
             fix = f"use the source for that format; this one reads {', '.join(FORMATS)}"

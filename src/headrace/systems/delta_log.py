@@ -85,9 +85,18 @@ def newest(place: Path) -> int | None:
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
-@lru_cache(maxsize=8)
 def replayed(place: Path, version: int) -> tuple[Add, ...] | None:
     """The files of a table at `version`, in the order in which a stream reads them; None if its log was cut."""
+    try:
+        written = (place / LOG / file_name(version)).stat().st_mtime_ns
+    except OSError:
+        return None
+    return _replayed(place, version, written)
+
+
+@lru_cache(maxsize=8)
+def _replayed(place: Path, version: int, written: int) -> tuple[Add, ...] | None:
+    """`written` tells a table from one that was in its place before."""
     there: dict[str, Add] = {}
     last = -1
     for each in local_commits(place, 0, version):
