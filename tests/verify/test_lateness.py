@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,10 +22,11 @@ from headrace.errors import HeadraceError
 from headrace.run.start import start
 from tests.verify import late_project
 from tests.verify.kit import scene
-from tests.verify.test_late import windows
+from tests.verify.test_late import LATE_LAST, windows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.state import GroupState
 
 pytestmark = pytest.mark.spark
 
@@ -130,6 +133,41 @@ def test_a_query_that_can_drop_nothing_says_why(query: str, why: str, spark: Spa
     (finding,) = found.findings
     assert (finding.code, finding.severity, found.count, found.exit_code) == ("HR690", "note", 0, 0)
     assert finding.what.endswith(why)
+
+
+def seen_of(key: tuple[str], frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
+    import pandas as pd
+
+    yield pd.DataFrame({"who": [key[0]], "seen": [sum(map(len, frames))]})
+
+
+@pytest.mark.parametrize(("timeout", "rows"), [("EventTimeTimeout", 3), ("NoTimeout", 0)])
+def test_a_function_over_groups_drops_late_rows_only_with_a_timeout_by_event_time(
+    timeout: str, rows: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seen(events: DataFrame) -> DataFrame:
+        groups = events.groupBy("who")
+        return groups.applyInPandasWithState(seen_of, "who STRING, seen LONG", "seen LONG", "update", timeout)
+
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
+    made = scene(spark, tmp_path, LATE_LAST, seen, mode="update", key=("who",))
+    found = late(made.project, "q", spark=spark)
+    assert [row.time.strftime("%H:%M") for row in found.rows] == ["12:05", "12:45", "12:50"][:rows]
+    assert [finding.code for finding in found.findings] == ([] if rows else ["HR690"])
+
+
+def test_rows_that_cannot_be_traced_to_their_batch_are_not_counted_in_silence(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def through_python(events: DataFrame) -> DataFrame:
+        return events.mapInPandas(lambda frames: frames, events.schema).groupBy("time", "who").count()
+
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
+    made = scene(spark, tmp_path, LATE_LAST, through_python, mode="update", key=("time", "who"))
+    found = late(made.project, "q", spark=spark)
+    assert [(finding.code, finding.severity) for finding in found.findings] == [("HR706", "error")]
+    assert (found.count, found.exit_code) == (0, 1)
+    assert "pass through MapInPandas" in found.sentence
 
 
 def test_what_cannot_be_told_is_a_finding_with_a_way_out(spark: SparkSession, tmp_path: Path) -> None:
