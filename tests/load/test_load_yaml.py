@@ -74,6 +74,22 @@ def test_views_and_tables_are_selects_too(loaded):
     assert project.tables["names"].transform.sql == "SELECT 1 AS one"
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("10 minutes", 600), ("{every: 90 seconds}", 90)])
+def test_a_table_says_how_often_it_is_computed_anew(loaded, text, seconds):
+    project = loaded(BASE + f"tables: {{names: {{select: SELECT 1 AS one, refresh: {text}}}, more: SELECT 2 AS two}}\n")
+    assert project.tables["names"].refresh.seconds == seconds
+    assert project.tables["more"].refresh is None
+
+
+@pytest.mark.parametrize(
+    ("section", "text", "code"),
+    [("tables", "soon", "HR118"), ("tables", "{each: 5 s}", "HR103"), ("views", "5 minutes", "HR103")],
+)
+def test_a_refresh_that_cannot_be_read_is_told_with_its_line(faults, section, text, code):
+    found = faults(BASE + f"{section}:\n  names:\n    select: SELECT 1 AS one\n    refresh: {text}\n")
+    assert [(each.code, str(each.where)) for each in found] == [(code, "headrace.yml:11")]
+
+
 def test_merged_mappings_are_one_mapping(loaded):
     text = BASE.replace("{rows_per_second: 5}", "&r {rows_per_second: 5}").replace(
         "queries:", "  more:\n    rate:\n      <<: *r\n      num_partitions: 2\nqueries:"

@@ -71,7 +71,8 @@ def declarations(top: dict[str, Entry], reading: Reading, root: Path) -> Written
         for name, entry in reading.mapping(top.get(section), section).items():
             select = _select(kind, name, entry, reading, root, known)
             if select is not None:
-                written.selects[name] = replace(select, refresh=_refresh(f"{kind} '{name}'", entry, reading))
+                refresh = _refresh(f"table '{name}'", entry, reading) if kind == "table" else None
+                written.selects[name] = replace(select, refresh=refresh)
     for name, entry in reading.mapping(top.get("queries"), "queries").items():
         written.queries[name] = _query(name, entry, reading, root)
     return written

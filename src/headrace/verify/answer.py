@@ -123,22 +123,19 @@ def _over(
 ) -> tuple[DataFrame, Tree, tuple[Finding, ...]]:
     """The query applied to each stretch of the prefix with the tables of that time, and what is not certain of it."""
 
-    def part(stretch: Stretch) -> DataFrame:
-        share = prefix if len(over.all) == 1 else prefix.part(stretch.first, stretch.last)
-        return build(
+    def over_part(share: Prefix, stretch: Stretch) -> tuple[DataFrame, Tree]:
+        frame = build(
             project, query.transform, spark, lambda source: share.read(spark, source, dated=dated), stretch.tables
         )
+        return frame, plans.batch_tree(plans.inlined(spark, analysed_plan(frame)))
 
-    newest = part(over.last)
-    trees = [plans.batch_tree(plans.inlined(spark, analysed_plan(newest)))]
     if len(over.all) == 1:
-        return newest, trees[0], over.doubts
+        return *over_part(prefix, over.last), over.doubts
     try:
-        older = [part(stretch) for stretch in over.all[:-1]]
-        trees = [*(plans.batch_tree(plans.inlined(spark, analysed_plan(each))) for each in older), *trees]
-        plan, differs = united(spark, trees)
+        parts = [over_part(prefix.part(stretch.first, stretch.last), stretch) for stretch in over.all]
+        plan, differs = united(spark, [tree for _, tree in parts])
     except (CheckFailed, OtherShapeError):
-        return newest, trees[-1], (*over.doubts, other_shape(query))
+        return *over_part(prefix, over.last), (*over.doubts, other_shape(query))
     unsure = (above_state(query),) if differs and query.mode != "complete" else ()
     return plans.frame_of(spark, plan), plans.batch_tree(plan), (*over.doubts, *unsure)
 
