@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,8 @@ def test_directories_that_do_not_fit_stop_the_query_until_they_do(
     assert (finding.code, "\n" in finding.what, bool(finding.fix)) == ("HR310", False, True), finding
     assert said in finding.what
     wrong.unlink()
-    wrong.parent.rmdir()
+    with suppress(OSError):
+        wrong.parent.rmdir()
     land(root, f"{first}-mended", 1)
     assert ran(root, spark) is None
     assert rows(root / "out.db", "SELECT v FROM taken ORDER BY v") == [(0,), (1,)]

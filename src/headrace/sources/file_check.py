@@ -98,7 +98,13 @@ class _Check:
         if location.allFiles().size() != len(planned):
             there = location.allFiles().mkString("\n")
             yield from (_gone(file) for file in planned if f"path={file};" not in there)
-        yield from _stray(location.partitionSpec(), planned)
+        stray = _stray(location.partitionSpec(), planned)
+        if stray:
+            there = location.allFiles().mkString("\n")
+            columns = ", ".join(f"{name}=..." for name in location.partitionSpec().partitionColumns().names())
+            empty = {file for file in stray if f"path={file}; isDirectory=false; length=0;" in there}
+            yield from (_beside(file, columns) for file in stray if file not in empty)
+            planned = [file for file in planned if file not in empty]
         format_ = str(relation.fileFormat().toString()).lower()
         if format_ not in SHAPED:
             return
@@ -192,20 +198,19 @@ class _Columns:
         return f"parquet {message.toString()}", convert
 
 
-def _stray(spec: Any, planned: list[str]) -> Iterator[Problem]:
+def _stray(spec: Any, planned: list[str]) -> list[str]:
     """Files that lie in none of the key=value directories of their batch; Spark leaves them out."""
     if spec.partitionColumns().isEmpty():
-        return
+        return []
     parts = spec.partitions()
     places = {parts.apply(number).path().toString() for number in range(parts.size())}
-    for file in planned:
-        if file.rpartition("/")[0] not in places:
-            columns = ", ".join(f"{name}=..." for name in spec.partitionColumns().names())
-            yield Problem(
-                code="HR310",
-                what=f"the file {_plain(file)} lies in no directory {columns} as the others of its batch do",
-                fix="move it into one, or out of the source's path with a file without rows in its place",
-            )
+    return [file for file in planned if file.rpartition("/")[0] not in places]
+
+
+def _beside(file: str, columns: str) -> Problem:
+    what = f"the file {_plain(file)} lies in no directory {columns} as the others of its batch do"
+    fix = "copy it into one under another name, leave an empty file in its place, and start again"
+    return Problem(code="HR310", what=what, fix=fix)
 
 
 def _gone(file: str) -> Problem:
