@@ -52,3 +52,14 @@ def test_every_finding_tells_its_way_out() -> None:
     text = (reference.REFERENCE / "findings.md").read_text(encoding="utf-8")
     parts = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
     assert [part[:5] for part in parts if "Way out:" not in part] == []
+
+
+def test_the_table_of_faults_names_codes_that_exist() -> None:
+    page = (ROOT / "docs" / "how-to" / "handle-bad-rows.md").read_text(encoding="utf-8")
+    table = [line for line in page.partition("## Case by case")[2].splitlines() if line.startswith("| ")][1:]
+    told = HEADING.findall((reference.REFERENCE / "findings.md").read_text(encoding="utf-8"))
+    assert len(table) > 10
+    for line in table:
+        codes = CODE.findall(line)
+        assert codes, line
+        assert set(codes) <= set(told), line

@@ -51,6 +51,12 @@ QUERY = Query(
             "snapshot 7 deleted rows",
             id="one of ours",
         ),
+        pytest.param(
+            HEAD + "assertion failed: Invalid batch: v#1 != v#5,dt#6\n",
+            "HR310",
+            "have come that change its columns from v#1 to v#5,dt#6",
+            id="directories of another column",
+        ),
         pytest.param(HEAD + "java.io.IOException: No space left on device", "HR541", "no space", id="disk full"),
         pytest.param(
             HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR542", "another driver", id="two"

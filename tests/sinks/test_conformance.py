@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -21,6 +22,7 @@ from headrace.sinks.sql.postgres import Postgres
 from headrace.sinks.sql.sqlite import Sqlite
 from headrace.sinks.table import TableSink
 from headrace.testing.conformance import SinkConformance
+from headrace.testing.triggers import SinkTriggers, Word
 from tests.sources import iceberg_tables
 
 if TYPE_CHECKING:
@@ -39,6 +41,13 @@ def take_batch(frame: DataFrame, batch: int) -> None:
 class TestConsole(SinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Console()
+
+    # In real time rows can only come from a broker: test_triggers.
+    @pytest.mark.parametrize("word", ["continuous"])
+    def test_it_takes_rows_without_batches_just_where_that_is_claimed(
+        self, spark: SparkSession, home: Path, tmp_path: Path, word: Word
+    ) -> None:
+        super().test_it_takes_rows_without_batches_just_where_that_is_claimed(spark, home, tmp_path, word)
 
 
 @pytest.mark.spark
@@ -113,3 +122,34 @@ class TestMariaDb(SinkConformance):
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return MySql(url=self.url, table="the `result`", key=["name"])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("honest", "claim"),
+    [
+        (Memory(), {"continuous": False}),
+        (Memory(), {"real_time": True}),
+        (Foreach(function=take), {"continuous": False}),
+        (ForeachBatch(function=take_batch, idempotent=True), {"continuous": True}),
+        (Console(), {"async_progress": True}),
+    ],
+    ids=str,
+)
+def test_a_sink_that_claims_too_much_or_too_little_of_its_triggers_fails(
+    spark: SparkSession, tmp_path: Path, honest: Any, claim: dict[str, bool]
+) -> None:
+    [word] = claim
+    assert getattr(honest.facts, word) is not claim[word]
+    lying = type("Lying", (type(honest),), {"facts": replace(honest.facts, **claim)})
+
+    class Suite(SinkTriggers):
+        def make(self, home: Path, mode: OutputMode) -> Sink:
+            return lying(**{each.name: getattr(honest, each.name) for each in fields(honest) if each.init})
+
+    suite, arguments = Suite(), () if word == "async_progress" else (word,)
+    proof: Any = suite.test_it_takes_rows_without_batches_just_where_that_is_claimed
+    if word == "async_progress":
+        proof = suite.test_progress_is_written_beside_the_batches_just_where_that_is_claimed
+    with pytest.raises(AssertionError):
+        proof(spark, tmp_path, tmp_path, *arguments)

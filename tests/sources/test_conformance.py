@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 
+from headrace.contract import Source
 from headrace.sources.files import Files
 from headrace.sources.iceberg import Iceberg
 from headrace.sources.python import Python
@@ -151,3 +153,28 @@ class TestTickets(SourceConformance):
 class TestSimpleTickets(TestTickets):
     def make(self, home: Path) -> Python:
         return Python(source=SimpleTickets, options={"home": str(home)}, replayable=True)
+
+
+@pytest.mark.parametrize(
+    ("honest", "claim"),
+    [
+        (Rate(rows_per_second=7, num_partitions=2), {"continuous": False}),
+        (Rate(rows_per_second=7, num_partitions=2), {"real_time": True}),
+        (RateMicroBatch(rows_per_batch=7, num_partitions=2), {"continuous": True}),
+        (RateMicroBatch(rows_per_batch=7, num_partitions=2), {"real_time": True}),
+    ],
+    ids=str,
+)
+def test_a_source_that_claims_too_much_or_too_little_of_its_triggers_fails(
+    spark: SparkSession, tmp_path: Path, honest: Rate | RateMicroBatch, claim: dict[str, bool]
+) -> None:
+    [word] = claim
+    assert getattr(honest.facts, word) is not claim[word]
+    lying = type("Lying", (type(honest),), {"facts": replace(honest.facts, **claim)})
+
+    class Suite(SourceConformance):
+        def make(self, home: Path) -> Source:
+            return lying(**{each.name: getattr(honest, each.name) for each in fields(honest) if each.init})
+
+    with pytest.raises(AssertionError):
+        Suite().test_rows_come_without_batches_just_where_that_is_claimed(spark, tmp_path, tmp_path, word)

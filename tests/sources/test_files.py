@@ -269,7 +269,7 @@ def test_a_row_that_breaks_the_schema_stops_the_query_by_the_name_of_its_file(
 def test_a_damaged_file_stops_the_query_by_its_name(spark: SparkSession, tmp_path: Path, format_: Any) -> None:
     land(tmp_path / "input", f"first.{format_}", "half a file, or none at all")
     source = Files(path=str(tmp_path / "input"), format=format_, schema="a INT")
-    with pytest.raises(Exception, match=rf"FAILED_READ_FILE.*first\.{format_}"):
+    with pytest.raises(Exception, match=rf"HR304.*first\.{format_} cannot be read"):
         drain(source.stream(spark, NAME), tmp_path / "checkpoint")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass, replace
@@ -36,6 +37,43 @@ _OURS = re.compile(
 
 # The first that fits is taken; Spark's message holds every cause, the innermost last.
 KNOWN = (
+    Known(
+        "HR302",
+        r"\[USER_RAISED_EXCEPTION\] HEADRACE_MISSING_VALUE `(?P<column>[^`]+)` (?:file:)?(?P<place>\S+)",
+        "a row of {place} has no value of '{column}', which the schema says is NOT NULL",
+        "mend the file and start again: the batch is read again from its beginning; or leave out NOT NULL",
+    ),
+    Known(
+        "HR325",
+        r"\[USER_RAISED_EXCEPTION\] HEADRACE_ENCODING `(?P<column>[^`]+)` (?:file:)?(?P<place>\S+)",
+        "the column '{column}' of {place} holds bytes that are no UTF-8",
+        "write the file in UTF-8, or name its encoding in the source's options (csv), then start again",
+    ),
+    Known(
+        "HR324",
+        r"CSV header does not conform to the schema|Number of column in CSV header is not equal",
+        "the header of a csv file is not that of the schema{at}",
+        "correct the header, or the order and names of the schema, and start again: the batch is read again",
+    ),
+    Known(
+        "HR310",
+        r"CONFLICTING_PARTITION_COLUMN_NAMES|Conflicting partition column names",
+        "its key=value directories are not all of the same columns and depth{partitions}",
+        "let all directories below the source's path have the same columns in the same order, and start again",
+    ),
+    Known(
+        "HR310",
+        r"Failed to cast value '?`?(?P<value>[^'`]+)'?`? to (?:data type )?\"?(?P<type>\w+)\"? for partition column "
+        r"`(?P<column>[^`]+)`",
+        "a key=value directory gives the column '{column}' the value '{value}', and the schema says {type}",
+        "name the directory by a value of that type, or correct the schema, and start again",
+    ),
+    Known(
+        "HR310",
+        r"Invalid batch: (?P<before>.+?) != (?P<after>[^\n]+)",
+        "key=value directories have come that change its columns from {before} to {after}",
+        "start the query again; it reads the columns of its schema and leaves out the others",
+    ),
     Known(
         "HR335",
         r"HEADRACE_UNDECODABLE (?P<place>[^\s\"'.]\S*/\d+/\d+)",
@@ -181,9 +219,14 @@ def finding_of_message(query: Query, text: str) -> Finding:
         return Finding(
             code=told["code"], what=f"query '{query.name}': {told['what']}", fix=told["fix"], where=query.where
         )
+    if refused := re.search(r"HEADRACE_REFUSED (\{.*\})", text):
+        problem = json.loads(refused.group(1))
+        what = f"query '{query.name}': {problem['what']}"
+        return Finding(code=problem["code"], what=what, fix=problem["fix"], where=query.where)
     for known in KNOWN:
         if match := re.search(known.pattern, text):
-            what = known.what.format(at=_at(text), record=_record(text), **match.groupdict())
+            parts = match.groupdict()
+            what = known.what.format(at=_at(text), record=_record(text), partitions=_partitions(text), **parts)
             return Finding(code=known.code, what=f"query '{query.name}': {what}", fix=known.fix, where=query.where)
     python = python_error(text)
     return Finding(
@@ -199,6 +242,12 @@ def _at(text: str) -> str:
         r"File (?:does not exist:?|)\s*" + _FILE + r"(?:\s|$)", text
     )
     return " in " + re.sub(r"^file:/+", "/", match.group("file")) if match else ""
+
+
+def _partitions(text: str) -> str:
+    """The lists of columns that Spark found in the directories."""
+    found = re.findall(r"Partition column name list #\d+: (.+)", text)
+    return f": {' and '.join(sorted(set(found)))}" if found else ""
 
 
 def _record(text: str) -> str:

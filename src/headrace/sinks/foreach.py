@@ -35,7 +35,12 @@ class Foreach:
     @property
     def facts(self) -> SinkFacts:
         return SinkFacts(
-            modes=frozenset(OUTPUT_MODES), transactional=False, idempotent=self.idempotent, readable_back=False
+            modes=frozenset(OUTPUT_MODES),
+            transactional=False,
+            idempotent=self.idempotent,
+            readable_back=False,
+            continuous=True,
+            real_time=True,
         )
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix, bad_rows_metric
 from headrace.errors import Finding, SourceFault
-from headrace.sources import file_options, file_paths, file_prefix
+from headrace.sources import file_check, file_options, file_paths, file_prefix, file_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -67,8 +68,12 @@ class Files:
         reader = spark.readStream.name(name).format(self.format).options(**self._reader_options())
         reader = reader.options(**self._stream_options())
         schema = self._schema(spark)
-        frame = (reader if schema is None else reader.schema(schema)).load(self.path)
-        return self._set_aside(frame, bad_rows_metric(name)) if self.on_bad_row == "quarantine" else frame
+        file_check.look_at_batches(spark)
+        reader = reader.option(file_check.OPTION, json.dumps(self._required(schema)))
+        frame = self._declared((reader if schema is None else reader.schema(schema)).load(self.path), schema)
+        if self.on_bad_row == "quarantine":
+            return self._set_aside(frame, bad_rows_metric(name))
+        return file_rows.refuse(frame, self._faults(frame))
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         frame = self._read(spark, prefix, batch_column=batch_column)
@@ -83,9 +88,11 @@ class Files:
         if self.on_bad_row != "quarantine":
             return None
         frame = self._read(spark, prefix, batch_column="batch", file_column="file")
-        judged = frame.observe(_unheard(), *self._counts(frame, besides=("batch", "file")))
-        record = F.col(CORRUPT_RECORD)
-        return judged.where(record.isNotNull()).select("file", record.alias("record"), "batch")
+        besides = ("batch", "file")
+        judged = frame.observe(_unheard(), *self._counts(frame, besides))
+        columns = F.struct(*[F.col(f"`{name}`") for name in frame.columns if name not in (CORRUPT_RECORD, *besides)])
+        record = F.coalesce(F.col(CORRUPT_RECORD), F.to_json(columns))
+        return judged.where(self._is_bad(frame)).select("file", record.alias("record"), "batch")
 
     def require(self, prefix: SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
@@ -174,17 +181,36 @@ class Files:
         if not taken:
             # Only the stream's reader gives a schema, with its key=value columns, without any file.
             stream = spark.readStream.name("nothing").format(self.format).options(**self._reader_options())
-            shape = (stream if schema is None else stream.schema(schema)).load(self.path).schema
+            shape = self._declared((stream if schema is None else stream.schema(schema)).load(self.path), schema).schema
             return file_prefix.nothing(spark, shape, batch_column, file_column)
         places = file_prefix.places(taken, self.path, self.source_archive_dir)
-        return file_prefix.frame(spark, reader, places, batch_column, file_column)
+        besides = tuple(name for name in (batch_column, file_column) if name is not None)
+        return self._declared(file_prefix.frame(spark, reader, places, batch_column, file_column), schema, besides)
+
+    def _declared(self, frame: DataFrame, schema: StructType | None, besides: tuple[str, ...] = ()) -> DataFrame:
+        """The declared columns in their order: Spark puts those of key=value directories last, undeclared ones too."""
+        names = list(frame.columns) if schema is None else [*schema.names, *besides]
+        return frame if frame.columns == names else frame.select(*[f"`{name}`" for name in names])
+
+    def _required(self, schema: StructType | None) -> list[str]:
+        """The columns that are declared NOT NULL, which Spark's readers do not heed."""
+        return [] if schema is None else [field.name for field in schema.fields if not field.nullable]
+
+    def _faults(self, frame: DataFrame) -> dict[str, list[file_rows.Fault]]:
+        from pyspark.sql.types import StructType
+
+        required = [] if self.schema is None else self._required(cast(StructType, StructType.fromDDL(self.schema)))
+        return file_rows.faults(frame, self.format, required, self.options)
+
+    def _is_bad(self, frame: DataFrame) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.col(CORRUPT_RECORD).isNotNull() | file_rows.any_of(self._faults(frame.drop(CORRUPT_RECORD)))
 
     def _set_aside(self, frame: DataFrame, metric: str, besides: tuple[str | None, ...] = ()) -> DataFrame:
         """Count the rows that break the schema, and let the others pass."""
-        from pyspark.sql import functions as F
-
         counted = frame.observe(metric, *self._counts(frame, besides))
-        return counted.where(F.col(CORRUPT_RECORD).isNull()).drop(CORRUPT_RECORD)
+        return counted.where(~self._is_bad(frame)).drop(CORRUPT_RECORD)
 
     def _counts(self, frame: DataFrame, besides: tuple[str | None, ...] = ()) -> tuple[Column, Column]:
         """How many rows break the schema, and of how many no column could be read.
@@ -193,7 +219,7 @@ class Files:
         """
         from pyspark.sql import functions as F
 
-        bad = unreadable = F.col(CORRUPT_RECORD).isNotNull()
+        bad, unreadable = self._is_bad(frame), F.col(CORRUPT_RECORD).isNotNull()
         for name in frame.columns:
             if name not in (CORRUPT_RECORD, *besides):
                 unreadable = unreadable & F.col(f"`{name}`").isNull()

@@ -61,9 +61,9 @@ class Kafka:
             readable_as_batch=True,
             rate_limited=self.max_offsets_per_trigger != "unlimited",
             quarantines=self.on_bad_row == "quarantine",
-            # Bad rows are counted by an operator that batches alone have.
+            # Bad rows are counted by an operator that continuous processing has not.
             continuous=self.on_bad_row == "fail",
-            real_time=self.on_bad_row == "fail",
+            real_time=True,
         )
 
     @property

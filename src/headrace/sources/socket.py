@@ -27,7 +27,7 @@ class Socket:
     ever; Headrace says so.
     """
 
-    facts: ClassVar[SourceFacts] = SourceFacts(replayable=False, readable_as_batch=False, live=True)
+    facts: ClassVar[SourceFacts] = SourceFacts(replayable=False, readable_as_batch=False, continuous=True, live=True)
     host: str
     port: int
     include_timestamp: bool = False
@@ -50,6 +50,12 @@ class Socket:
         what = f"what {self.host}:{self.port} has sent cannot be read again"
         raise SourceFault(Finding(code="HR318", what=what, fix="read from a source that keeps its rows, such as files"))
 
+    def unlimited(self) -> Socket:
+        return self
+
+    def tasks(self, spark: SparkSession) -> int:
+        return int(spark.sparkContext.defaultParallelism)
+
     def require(self, prefix: SourcePrefix) -> None:
         """Nothing is kept that could go; a start over a checkpoint is refused for any live source."""
 
@@ -60,8 +66,8 @@ class Socket:
         """The thread that reads the connection ends when the server closes it, and Spark only logs that."""
         jvm = spark.sparkContext._jvm
         assert jvm is not None, "a session that runs a query has a JVM"
-        name = f"TextSocketSource({self.host}, {self.port})"
-        if any(thread.getName() == name for thread in jvm.java.lang.Thread.getAllStackTraces().keySet()):
+        names = [f"TextSocket{kind}({self.host}, {self.port})" for kind in ("Source", "ContinuousReader")]
+        if any(thread.getName() in names for thread in jvm.java.lang.Thread.getAllStackTraces().keySet()):
             return None
         return Problem(
             code="HR319",

@@ -33,14 +33,13 @@ from headrace.contract import (
     bad_rows_metric,
 )
 from headrace.errors import Fenced, HeadraceError, SinkFault, SourceFault
+from headrace.testing.triggers import NAME, PATIENCE, SinkTriggers, SourceTriggers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-NAME = "events"
 STEPS = 3
-PATIENCE = 60.0
 
 Rows = dict[int, list[tuple[Any, ...]]]
 
@@ -101,24 +100,11 @@ def forget_commit(checkpoint: Path) -> int:
     return last
 
 
-class SourceConformance:
+class SourceConformance(SourceTriggers):
     """What every source must hold."""
-
-    def make(self, home: Path) -> Source:
-        """The source, reading from below `home`; a rate limit of one step's rows if it can be limited."""
-        raise NotImplementedError
-
-    def feed(self, home: Path, step: int) -> None:
-        """Bring about the input of one step: some rows, the same number in each step."""
 
     def spoil(self, home: Path) -> None:
         """Bring about one row that does not fit, for a source that sets such rows aside."""
-
-    @pytest.fixture
-    def home(self, tmp_path: Path) -> Path:
-        place = tmp_path / "input"
-        place.mkdir()
-        return place
 
     def test_the_connector_keeps_the_protocol(self, home: Path) -> None:
         source = self.make(home)
@@ -200,18 +186,8 @@ class SourceConformance:
         assert counted == listed.count() == 1
 
 
-class SinkConformance:
+class SinkConformance(SinkTriggers):
     """What every sink must hold."""
-
-    def make(self, home: Path, mode: OutputMode) -> Sink:
-        """The sink, writing below `home` a result of (name STRING, total BIGINT), keyed by name."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def home(self, tmp_path: Path) -> Path:
-        place = tmp_path / "output"
-        place.mkdir()
-        return place
 
     def result(self, frame: DataFrame, mode: OutputMode) -> DataFrame:
         """The query: the rows as they are in append mode, or the total of each name."""

@@ -31,6 +31,7 @@ _WORKER_DIED = (
     "java.io.EOFException",
     "java.net.SocketException",
 )
+_BAD_FILE = "FAILED_READ_FILE"
 
 
 @dataclass(kw_only=True)
@@ -176,7 +177,8 @@ class BatchWriter:
             return True
         if isinstance(fault, self.dialect.errors):
             return self.dialect.passes(fault)
-        return any(sign in str(fault) for sign in _WORKER_DIED)
+        # A zipped file that is cut off ends in the same exception as a worker's connection.
+        return _BAD_FILE not in str(fault) and any(sign in str(fault) for sign in _WORKER_DIED)
 
     def _known(self, fault: Exception, batch: int) -> Exception:
         """A fault of the database in our words; a fault of Spark's or the user's as it is."""

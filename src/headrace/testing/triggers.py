@@ -1,0 +1,188 @@
+"""The suites that prove what sources and sinks say of the triggers that take them, and of progress beside batches."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
+
+import pytest
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.logs import numbered
+from headrace.contract import ContinuousSource, OutputMode, ShapingSink, Sink, SinkRun, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+NAME = "events"
+PATIENCE = 60.0
+
+Word = Literal["continuous", "real_time"]
+WORDS: tuple[Word, ...] = ("continuous", "real_time")
+# By what Spark's refusals of a trigger are told from other failures.
+_REFUSED = {"continuous": r"[Cc]ontinuous", "real_time": r"STREAMING_REAL_TIME_MODE"}
+_TRIGGERS: dict[Word, dict[str, str]] = {
+    "continuous": {"continuous": "500 milliseconds"},
+    "real_time": {"realTime": "5 seconds"},
+}
+
+
+def runs(
+    writer: DataStreamWriter, word: Word, *, feed: Callable[[], None], came: Callable[[StreamingQuery], bool]
+) -> bool:
+    """Whether Spark runs a query under the trigger until `came`; False where it refuses the trigger."""
+    query = None
+    try:
+        query = writer.trigger(**_TRIGGERS[word]).start()
+        feed()
+        ends = time.monotonic() + PATIENCE
+        while not came(query):
+            if (fault := query.exception()) is not None:
+                raise fault
+            assert time.monotonic() < ends, f"nothing came under the trigger {word}"
+            time.sleep(0.05)
+    except AssertionError:
+        raise
+    except Exception as fault:
+        if re.search(_REFUSED[word], str(fault)) is None:
+            raise
+        return False
+    finally:
+        if query is not None:
+            query.stop()
+    return True
+
+
+def _rows_told(query: StreamingQuery) -> bool:
+    return any(progress["numInputRows"] for progress in query.recentProgress)
+
+
+class SourceTriggers(ABC):
+    """What a source must hold that says of itself whether rows can come without batches."""
+
+    @abstractmethod
+    def make(self, home: Path) -> Source:
+        """The source, reading from below `home`; a rate limit of one step's rows if it can be limited."""
+
+    def feed(self, home: Path, step: int) -> None:  # noqa: B027 (a source that makes its own rows needs none)
+        """Bring about the input of one step: some rows, the same number in each step."""
+
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> Path:
+        place = tmp_path / "input"
+        place.mkdir()
+        return place
+
+    @pytest.mark.parametrize("word", WORDS)
+    def test_rows_come_without_batches_just_where_that_is_claimed(
+        self, spark: SparkSession, home: Path, tmp_path: Path, word: Word
+    ) -> None:
+        source, table = self.make(home), f"came_{uuid4().hex}"
+        claimed = source.facts.continuous if word == "continuous" else source.facts.real_time
+        if isinstance(source, ContinuousSource):
+            assert source.tasks(spark) <= spark.sparkContext.defaultParallelism
+            source = source.unlimited()
+        else:
+            assert not claimed, "a source without batches must be a ContinuousSource"
+        writer = source.stream(spark, NAME).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        came: Callable[[StreamingQuery], bool] = _rows_told
+        if word == "continuous":
+            writer = writer.format("memory").queryName(table)
+            # It needs no task, for which there may be no core left.
+            came = lambda query: bool(spark.table(table).collect())  # noqa: E731
+        else:
+            writer = writer.format("console").outputMode("update")
+        feed = self._feed_once_connected if source.facts.live else self.feed
+        assert runs(writer, word, feed=lambda: feed(home, 0), came=came) is claimed
+
+    def _feed_once_connected(self, home: Path, step: int) -> None:
+        """Feed at the side: a query that is refused connects to nobody."""
+
+        def wait_and_feed() -> None:
+            with suppress(AssertionError, OSError):
+                self.feed(home, step)
+
+        threading.Thread(target=wait_and_feed, daemon=True).start()
+
+
+class SinkTriggers(ABC):
+    """What a sink must hold that says of itself whether it takes rows without batches, or progress beside them."""
+
+    @abstractmethod
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        """The sink, writing below `home` a result of (name STRING, total BIGINT), keyed by name."""
+
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> Path:
+        place = tmp_path / "output"
+        place.mkdir()
+        return place
+
+    def unending(self, spark: SparkSession, word: Word) -> DataFrame | None:
+        """Rows of (name STRING, total BIGINT) that come all the time, under the trigger.
+
+        None: no source is at hand that the trigger takes, as none of Spark's own is in real time.
+        """
+        if word == "real_time":
+            return None
+        reader = spark.readStream.name(NAME).format("rate").option("rowsPerSecond", 50).option("numPartitions", 1)
+        return reader.load().selectExpr("CAST(value AS STRING) AS name", "value AS total")
+
+    @pytest.mark.parametrize("word", WORDS)
+    def test_it_takes_rows_without_batches_just_where_that_is_claimed(
+        self, spark: SparkSession, home: Path, tmp_path: Path, word: Word
+    ) -> None:
+        mode: OutputMode = "append" if word == "continuous" else "update"
+        sink = self.make(home, mode)
+        claimed = sink.facts.continuous if word == "continuous" else sink.facts.real_time
+        if mode not in sink.facts.modes:
+            assert not claimed, f"the trigger {word} wants the mode {mode}"
+            return
+        frame = self.unending(spark, word)
+        if frame is None:
+            assert not claimed, f"give `unending` a source that the trigger {word} takes"
+            return
+        writer, life = self.prepared(sink, frame, tmp_path, mode)
+
+        def came(query: StreamingQuery) -> bool:
+            return Checkpoint(life.checkpoint).last_committed is not None
+
+        assert runs(writer, word, feed=lambda: None, came=came) is claimed
+
+    def test_progress_is_written_beside_the_batches_just_where_that_is_claimed(
+        self, spark: SparkSession, home: Path, tmp_path: Path
+    ) -> None:
+        sink = self.make(home, "append")
+        frame = self.unending(spark, "continuous")
+        assert frame is not None
+        writer, life = self.prepared(sink, frame, tmp_path, "append")
+        query = writer.trigger(processingTime="100 milliseconds").start()
+        try:
+            ends = time.monotonic() + PATIENCE
+            while (made := (query.lastProgress or {"batchId": 0})["batchId"] + 1) < 6:
+                assert query.exception() is None
+                assert time.monotonic() < ends, "the stream made no batches"
+                time.sleep(0.05)
+        finally:
+            query.stop()
+        assert (len(numbered(life.checkpoint / "offsets")) < made) is sink.facts.async_progress
+
+    def prepared(
+        self, sink: Sink, frame: DataFrame, tmp_path: Path, mode: OutputMode
+    ) -> tuple[DataStreamWriter, SinkRun]:
+        """A writer of `frame` into the sink, of a query that has not run before."""
+        life = SinkRun(query=f"q_{uuid4().hex}", generation=1, mode=mode, checkpoint=tmp_path / "checkpoint")
+        sink.prepare(frame, life)
+        if isinstance(sink, ShapingSink):
+            frame = sink.shape(frame)
+        writer: Any = frame.writeStream.outputMode(mode).option("checkpointLocation", str(life.checkpoint))
+        return sink.write(writer, life), life
