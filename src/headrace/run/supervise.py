@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.check.structure import structure
@@ -15,9 +14,8 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.contract import Backlog
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
-from headrace.history import History
 from headrace.model import Once, Project, Query, Trigger
-from headrace.model.layout import QueryLayout, history_file, latest_generation
+from headrace.model.layout import QueryLayout, latest_generation
 from headrace.progress import BatchRecord
 from headrace.progress.health import health
 from headrace.run.ailments import Ailments
@@ -25,12 +23,14 @@ from headrace.run.backlog import backlog
 from headrace.run.faults import failure_of, finding_of_message
 from headrace.run.halt import Halt
 from headrace.run.listen import Event, Listener
+from headrace.run.notes import Notes
 from headrace.run.quarantine import Quarantine
 from headrace.run.refresh import Refresher
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult, Silent
 from headrace.run.start import Reached, Running, start
 from headrace.run.stop import StopRequest, stop_on_signals
 from headrace.run.tables import Tables
+from headrace.run.watched import Watched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
 BACKLOG_SECONDS = 1.0
-HEALTH_BATCHES = 20
 
 Versions: TypeAlias = Mapping[str, int] | None
 Begun: TypeAlias = tuple[Running | Finding, bool]
@@ -93,42 +92,6 @@ def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
     return chosen
 
 
-@dataclass(kw_only=True)
-class _Watched:
-    """A running query with what the supervisor keeps of it.
-
-    finishing: it makes one batch again, with the tables that the batch was begun with, before it goes on with others.
-    halt: it is being halted, to go on with others.
-    """
-
-    running: Running
-    trigger: Trigger
-    history_run: int | None
-    archive: Archive | None
-    quarantine: Quarantine | None
-    ailments: Ailments
-    batches: int = 0
-    rows: int = 0
-    last_batch: int | None = None
-    batch_when_asked: int | None = None
-    asked: bool = False
-    backlog: Backlog | None = None
-    backlog_at: float = field(default=0.0)
-    finishing: bool = False
-    halt: Halt | None = None
-    refresher: Refresher | None = None
-    recent: deque[BatchRecord] = field(default_factory=lambda: deque(maxlen=HEALTH_BATCHES))
-    ills: frozenset[str] = frozenset()
-
-    @property
-    def query(self) -> Query:
-        return self.running.query
-
-    @property
-    def ends(self) -> bool:
-        return self.trigger.ends
-
-
 class _Supervisor:
     def __init__(
         self, project: Project, spark: SparkSession, reporter: Reporter, request: StopRequest, reached: Reached | None
@@ -139,9 +102,9 @@ class _Supervisor:
         self.request = request
         self.reached = reached
         self.outcomes: dict[str, Outcome] = {}
-        self.watched: dict[str, _Watched] = {}
-        self.former: dict[str, _Watched] = {}
-        self.history = self._history()
+        self.watched: dict[str, Watched] = {}
+        self.former: dict[str, Watched] = {}
+        self.notes = Notes(project, reporter)
         self.heartbeat_at = 0.0
 
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
@@ -158,15 +121,14 @@ class _Supervisor:
                 watched.running.handle.stop()
                 self._end(watched, "stopped", None)
             listener.close()
-            if self.history is not None:
-                self.history.close()
+            self.notes.close()
         order = [query.name for query in queries if query.name in self.outcomes]
         return RunResult(outcomes=tuple(self.outcomes[name] for name in order))
 
     # ------------------------------------------------------------------------------------------ start and end
 
     def _start(self, query: Query, trigger: Trigger | None) -> None:
-        run_id = self._record(
+        run_id = self.notes.record(
             lambda history: history.begin_run(
                 query.name,
                 pid=os.getpid(),
@@ -183,7 +145,7 @@ class _Supervisor:
             self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=running))
             return
         lasting = running.scratch is None
-        watched = _Watched(
+        watched = Watched(
             running=running,
             finishing=finishing,
             trigger=wanted,
@@ -195,13 +157,13 @@ class _Supervisor:
             ailments=Ailments(self.project.sources_of(query), self.spark),
         )
         self.watched[str(running.handle.runId)] = watched
-        self._record(lambda history: history.state(run_id, "running") if run_id is not None else None)
+        self.notes.record(lambda history: history.state(run_id, "running") if run_id is not None else None)
         self.reporter.started(replace(query, trigger=wanted), running.layout)
         for note in running.notes:
-            self._note(note)
+            self.notes.tell(note)
         self._keep_fresh(watched)
         if watched.quarantine is not None:
-            self._guarded(watched, lambda: list(map(self._note, watched.quarantine.catch_up())))  # type: ignore[union-attr]
+            self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, watched.quarantine.catch_up())))  # type: ignore[union-attr]
 
     def _started(self, query: Query, tables: Tables, trigger: Trigger, versions: Versions = None) -> Begun:
         """Start `query`; a batch that was begun with other versions of its tables is made first, and then it ends."""
@@ -218,13 +180,13 @@ class _Supervisor:
             )
         except HeadraceError as fault:
             for finding in fault.findings[1:]:
-                self._note(finding)
+                self.notes.tell(finding)
             return fault.findings[0], False
         except Exception as fault:
             return finding_of_message(query, str(fault)), False
         return running, finishing
 
-    def _end(self, watched: _Watched, state: OutcomeState, finding: Finding | None) -> None:
+    def _end(self, watched: Watched, state: OutcomeState, finding: Finding | None) -> None:
         self._archive(watched)
         self._tell_news(watched)
         watched.running.discard_scratch()
@@ -246,7 +208,7 @@ class _Supervisor:
         if outcome.finding is not None:
             outcome = replace(outcome, finding=self.project.redacted_finding(outcome.finding))
         self.outcomes[query.name] = outcome
-        self._record(
+        self.notes.record(
             lambda history: history.end_run(run_id, outcome.state, outcome.finding) if run_id is not None else None
         )
         self.reporter.ended(outcome)
@@ -271,18 +233,18 @@ class _Supervisor:
             self._refresh(watched)
             if watched.batches:
                 for ailment in watched.ailments.new():
-                    self._note(ailment)
+                    self.notes.tell(ailment)
         self._beat()
 
     # ----------------------------------------------------------------------------------- tables computed anew
 
-    def _keep_fresh(self, watched: _Watched) -> None:
+    def _keep_fresh(self, watched: Watched) -> None:
         running = watched.running
         if running.tables.declared and not watched.ends and not watched.finishing:
             watched.refresher = Refresher(running.tables, running.versions, self.spark, watched.query.name)
             self._record_ills(watched, [note for note in running.notes if note.code == "HR561"])
 
-    def _refresh(self, watched: _Watched) -> None:
+    def _refresh(self, watched: Watched) -> None:
         """Have tables computed that are due, and begin to halt the query when one of them has changed."""
         refresher = watched.refresher
         if refresher is None or watched.asked or watched.halt is not None or watched.finishing:
@@ -292,15 +254,15 @@ class _Supervisor:
             return
         for name, fault in refresher.faults.items():
             if before.get(name) != fault:
-                self._note(fault)
+                self.notes.tell(fault)
         self._record_ills(watched, list(refresher.faults.values()))
         if refresher.versions != watched.running.versions:
             watched.halt = Halt(watched.running.handle, self.spark)
 
-    def _go_on(self, watched: _Watched) -> None:
+    def _go_on(self, watched: Watched) -> None:
         """Start a halted query over the newest versions of its tables: for all others it has never stopped."""
         before = watched.running
-        newest = self._record(lambda history: history.newest_run(watched.query.name))
+        newest = self.notes.record(lambda history: history.newest_run(watched.query.name))
         if watched.history_run is not None and newest is not None and newest > watched.history_run:
             self._end(watched, "failed", _superseded(watched.query))
             return
@@ -318,12 +280,12 @@ class _Supervisor:
             return
         for note in running.notes:
             if note not in before.notes:
-                self._note(note)
+                self.notes.tell(note)
         if watched.refresher is None:
             self._keep_fresh(watched)
         for name, number in running.versions.items():
             if before.versions.get(name) != number:
-                self._note(
+                self.notes.tell(
                     Finding(
                         code="HR560",
                         what=f"table '{name}' of query '{watched.query.name}' has changed: from batch "
@@ -333,14 +295,14 @@ class _Supervisor:
                     )
                 )
 
-    def _forget_former(self, watched: _Watched) -> None:
+    def _forget_former(self, watched: Watched) -> None:
         self.former = {run_id: other for run_id, other in self.former.items() if other is not watched}
 
-    def _record_ills(self, watched: _Watched, found: Sequence[Finding]) -> None:
+    def _record_ills(self, watched: Watched, found: Sequence[Finding]) -> None:
         run_id = watched.history_run
         ill = self.project.redacted_finding(found[0]) if found else None
         if run_id is not None:
-            self._record(lambda history: history.ail(run_id, ill))
+            self.notes.record(lambda history: history.ail(run_id, ill))
 
     def _take_events(self, listener: Listener, *, seconds: float) -> None:
         """Wait up to `seconds` for one event, then take all that are there."""
@@ -367,19 +329,19 @@ class _Supervisor:
         self._archive(watched)
         record = replace(record, query=watched.query.name, backlog=self._backlog(watched))
         if watched.history_run is not None:
-            self._record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
+            self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
         self.reporter.progressed(record)
         self._tell_health(watched, record)
         if watched.quarantine is not None:
             quarantine = watched.quarantine
-            self._guarded(watched, lambda: list(map(self._note, quarantine.batch_done(record))))
+            self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
 
-    def _tell_news(self, watched: _Watched) -> None:
+    def _tell_news(self, watched: Watched) -> None:
         """Tell what the sink had to say: an attempt that failed, rows set aside."""
         while not watched.running.news.empty():
-            self._note(watched.running.news.get())
+            self.notes.tell(watched.running.news.get())
 
-    def _tell_health(self, watched: _Watched, record: BatchRecord) -> None:
+    def _tell_health(self, watched: Watched, record: BatchRecord) -> None:
         """Tell what ails a query that is to run on, when it begins to."""
         watched.recent.append(record)
         if watched.ends:
@@ -387,15 +349,15 @@ class _Supervisor:
         judged = health(watched.recent, watermarked=watched.running.watermarked)
         found = {finding.code: finding for finding in judged}
         for code in sorted(found.keys() - watched.ills):
-            self._note(found[code])
+            self.notes.tell(found[code])
         watched.ills = frozenset(found)
 
-    def _archive(self, watched: _Watched) -> None:
+    def _archive(self, watched: Watched) -> None:
         archive = watched.archive
         if archive is not None:
-            self._guarded(watched, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
+            self.notes.guarded(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
 
-    def _backlog(self, watched: _Watched) -> Backlog | None:
+    def _backlog(self, watched: Watched) -> Backlog | None:
         """What the query's sources still hold, looked at no more than once a second."""
         now = time.monotonic()
         if watched.archive is None or (watched.backlog_at and now - watched.backlog_at < BACKLOG_SECONDS):
@@ -410,57 +372,13 @@ class _Supervisor:
             handle = watched.running.handle
             if not watched.asked:
                 watched.asked, watched.batch_when_asked = True, watched.last_batch
-                self._record(
+                self.notes.record(
                     lambda history, run_id=watched.history_run: (  # type: ignore[misc]
                         history.state(run_id, "stopping") if run_id is not None else None
                     )
                 )
             if self.request.now or watched.last_batch != watched.batch_when_asked or not _busy(handle.status):
                 handle.stop()
-
-    # -------------------------------------------------------------------------------------- history and notes
-
-    def _history(self) -> History | None:
-        try:
-            return History.open(history_file(self.project.storage))
-        except HeadraceError as fault:
-            for finding in fault.findings:
-                self._note(replace(finding, severity="warning"))
-            return None
-
-    def _record(self, write: Callable[[History], int | None]) -> int | None:
-        """Write to the history; when that fails the streams go on without it, after one warning."""
-        if self.history is None:
-            return None
-        try:
-            return write(self.history)
-        except HeadraceError as fault:
-            self.history = None
-            for finding in fault.findings:
-                self._note(replace(finding, severity="warning"))
-            return None
-
-    def _note(self, finding: Finding) -> None:
-        self.reporter.note(self.project.redacted_finding(finding))
-
-    def _guarded(self, watched: _Watched, work: Callable[[], object]) -> None:
-        """Do what accompanies a stream; its failure is told, and the stream goes on."""
-        try:
-            work()
-        except HeadraceError as fault:
-            for finding in fault.findings:
-                self._note(replace(finding, severity="warning"))
-        except OSError as fault:
-            self._note(
-                Finding(
-                    code="HR544",
-                    what=f"query '{watched.query.name}': {fault.filename or 'the storage'} cannot be written: "
-                    f"{fault.strerror or fault}",
-                    fix="make room or give the right to write; what is missing is written with the next batch",
-                    where=watched.query.where,
-                    severity="warning",
-                )
-            )
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -470,7 +388,7 @@ class _Supervisor:
         for watched in self.watched.values():
             run_id = watched.history_run
             if run_id is not None:
-                self._record(lambda history, run_id=run_id: history.heartbeat(run_id))  # type: ignore[misc]
+                self.notes.record(lambda history, run_id=run_id: history.heartbeat(run_id))  # type: ignore[misc]
 
 
 def _superseded(query: Query) -> Finding:
