@@ -1,0 +1,67 @@
+"""What a run has to tell: to the history, and to whoever watches it; neither ever ends a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from headrace.errors import Finding, HeadraceError
+from headrace.history import History
+from headrace.model import Project, Query
+from headrace.model.layout import history_file
+from headrace.run.result import Reporter
+
+
+class Notes:
+    """The history of a project, open for one run, and the run's reporter."""
+
+    def __init__(self, project: Project, reporter: Reporter) -> None:
+        self._project = project
+        self._reporter = reporter
+        self._history: History | None = None
+        try:
+            self._history = History.open(history_file(project.storage))
+        except HeadraceError as fault:
+            self._warn(fault)
+
+    def record(self, write: Callable[[History], int | None]) -> int | None:
+        """Write to the history; when that fails the streams go on without it, after one warning."""
+        if self._history is None:
+            return None
+        try:
+            return write(self._history)
+        except HeadraceError as fault:
+            self._history = None
+            self._warn(fault)
+            return None
+
+    def tell(self, finding: Finding) -> None:
+        """Tell a finding, without its secrets."""
+        self._reporter.note(self._project.redacted_finding(finding))
+
+    def guarded(self, query: Query, work: Callable[[], object]) -> None:
+        """Do what accompanies the stream of `query`; its failure is told, and the stream goes on."""
+        try:
+            work()
+        except HeadraceError as fault:
+            self._warn(fault)
+        except OSError as fault:
+            self.tell(
+                Finding(
+                    code="HR544",
+                    what=f"query '{query.name}': {fault.filename or 'the storage'} cannot be written: "
+                    f"{fault.strerror or fault}",
+                    fix="make room or give the right to write; what is missing is written with the next batch",
+                    where=query.where,
+                    severity="warning",
+                )
+            )
+
+    def close(self) -> None:
+        """Close the history."""
+        if self._history is not None:
+            self._history.close()
+
+    def _warn(self, fault: HeadraceError) -> None:
+        for finding in fault.findings:
+            self.tell(replace(finding, severity="warning"))
