@@ -31,6 +31,11 @@ ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 EXAMPLES = ROOT / "examples"
 RESULTS = ROOT / "benchmarks" / "results"
+# The figures that the README shows; the page of the benchmarks has them all.
+IN_SHORT = (
+    r"--help|headline job: ours against \w+$|^a batch, against|^a session that runs streams, to the end|of 2,000,000|"
+    r"^Kafka to Kafka|receipt|windowed count"
+)
 VALUES = (
     *(CheckResult, Guarantee, Link, RunResult, Outcome, Verdict, Difference),
     *(Lateness, LateBatch, LateRow, Replayed, QueryStatus, Repartitioned),
@@ -59,7 +64,8 @@ def page(file: Path) -> str:
 
 def parts() -> dict[Path, dict[str, Callable[[], str]]]:
     found: dict[Path, dict[str, Callable[[], str]]] = {
-        ROOT / "README.md": {"benchmarks": benchmark_table},
+        ROOT / "README.md": {"benchmarks": lambda: benchmark_table(IN_SHORT)},
+        ROOT / "benchmarks" / "README.md": {"results": benchmark_table},
         REFERENCE / "commands.md": {"commands": command_list},
         REFERENCE / "settings.md": {"settings": setting_list},
         REFERENCE / "state-store.md": {"options": state_store_list},
@@ -293,8 +299,8 @@ def error_tree() -> str:
 # ----------------------------------------------------------------------------------------------------- benchmarks
 
 
-def benchmark_table() -> str:
-    """Every figure of benchmarks/results; results of a quick trial do not count."""
+def benchmark_table(only: str = "") -> str:
+    """The figures of benchmarks/results whose name the pattern `only` fits; results of a quick trial do not count."""
     results = [
         json.loads(file.read_text(encoding="utf-8"))
         for file in sorted(RESULTS.glob("*.json"))
@@ -304,7 +310,7 @@ def benchmark_table() -> str:
         return "Nothing has been measured yet."
     lines = ["| what | Headrace | the other side | ratio | target | against |", "|---|---|---|---|---|---|"]
     for result in results:
-        lines += [_figure(figure) for figure in result["figures"]]
+        lines += [_figure(figure) for figure in result["figures"] if re.search(only, figure["name"])]
     measured = {f"{each['cores']} cores, Spark {each['versions']['pyspark']}" for each in results}
     return "\n".join([*lines, "", f"Medians, measured on {' and '.join(sorted(measured))}."])
 
