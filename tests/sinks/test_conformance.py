@@ -37,17 +37,20 @@ def take_batch(frame: DataFrame, batch: int) -> None:
     """Let a batch go."""
 
 
-@pytest.mark.spark
-class TestConsole(SinkConformance):
-    def make(self, home: Path, mode: OutputMode) -> Sink:
-        return Console()
+class WithoutBroker(SinkConformance):
+    """The suite without real time, in which rows can only come from a broker: test_triggers."""
 
-    # In real time rows can only come from a broker: test_triggers.
     @pytest.mark.parametrize("word", ["continuous"])
     def test_it_takes_rows_without_batches_just_where_that_is_claimed(
         self, spark: SparkSession, home: Path, tmp_path: Path, word: Word
     ) -> None:
         super().test_it_takes_rows_without_batches_just_where_that_is_claimed(spark, home, tmp_path, word)
+
+
+@pytest.mark.spark
+class TestConsole(WithoutBroker):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return Console()
 
 
 @pytest.mark.spark
@@ -63,7 +66,7 @@ class TestFileSink(SinkConformance):
 
 
 @pytest.mark.spark
-class TestForeach(SinkConformance):
+class TestForeach(WithoutBroker):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Foreach(function=take)
 

@@ -11,11 +11,13 @@ import headrace as hr
 from headrace.contract import OutputMode, Sink
 from headrace.sinks.kafka import KafkaSink
 from headrace.testing.conformance import SinkConformance
+from headrace.testing.triggers import Word
 from tests.run.projects import land, write_project
 from tests.servers import Topics
+from tests.sinks.test_triggers import Suite
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 real = [pytest.mark.services, pytest.mark.connectors]
 
@@ -44,6 +46,9 @@ class TestKafkaSink(SinkConformance):
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return KafkaSink(bootstrap_servers=self.kafka.url, topic=self.name, key=("name",))
+
+    def unending(self, spark: SparkSession, word: Word) -> DataFrame | None:
+        return Suite(self.make(Path(), "append"), self.kafka).unending(spark, word)
 
 
 QUERY = """

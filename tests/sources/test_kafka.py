@@ -280,6 +280,9 @@ def test_a_topic_that_is_not_there_and_a_broker_that_is_down_are_told_before_sta
     assert refused(write(tmp_path / "a", kafka.url, f"{known}x"), spark) == (
         f"HR332: there is no topic '{known}x' at {kafka.url}"
     )
+    kafka.send(kafka.server.create_topic(f"{known}x"), sale("a", 1))
+    assert ran(tmp_path / "a", spark).exit_code == 0
+    assert rows(tmp_path / "a" / "out.db", "SELECT total FROM totals") == [(1,)]
     nobody = f"127.0.0.1:{free_port()}"
     said = refused(write(tmp_path / "b", nobody, known), spark)
     assert said.startswith(f"HR331: the broker at {nobody} does not answer")
@@ -318,13 +321,16 @@ def own_broker() -> Iterator[KafkaServer]:
 
 @pytest.mark.services
 @pytest.mark.connectors
-def test_a_broker_that_restarts_in_mid_run_costs_nothing(
+def test_a_broker_that_is_down_at_the_start_or_restarts_in_mid_run_costs_nothing(
     own_broker: KafkaServer, spark: SparkSession, tmp_path: Path
 ) -> None:
     kafka = Topics(own_broker)
     topic = kafka.make()
     kafka.send(topic, *[sale("a", 1)] * 6)
     root = write(tmp_path / "p", kafka.url, topic)
+    own_broker.stop()
+    assert refused(root, spark).startswith(f"HR331: the broker at {kafka.url} does not answer")
+    own_broker.start()
     restarted: list[int] = []
 
     def restart(boundary: str, batch: int) -> None:
