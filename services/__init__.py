@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from services.kafka import KafkaServer
 from services.mariadb import MariaDbServer
 from services.postgres import PostgresServer
+from services.server import Server
 
-Server: TypeAlias = PostgresServer | MariaDbServer | KafkaServer
 KINDS: dict[str, type[PostgresServer] | type[MariaDbServer] | type[KafkaServer]] = {
     "postgres": PostgresServer,
     "mariadb": MariaDbServer,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
-import signal
 import uuid
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.run.connectors import cache
 from headrace.run.maven import FetchFault, fetch
 from services import process
+from services.server import Server
 
 VERSION = "4.1.1"
 COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
@@ -27,13 +26,11 @@ def jars() -> Path:
     return cache().parent / "services" / f"kafka-{VERSION}"
 
 
-class KafkaServer:
-    """One data directory below `home`, on a port that stays the same over restarts."""
+class KafkaServer(Server):
+    """One data directory."""
 
     def __init__(self, home: Path) -> None:
-        self.home = home
-        self.user = process.own_user()
-        self.log_file = home / "log"
+        super().__init__(home, process.own_user())
 
     @staticmethod
     def missing() -> str | None:
@@ -49,29 +46,11 @@ class KafkaServer:
         except (FetchFault, OSError) as fault:
             raise process.ServerFault(f"{MISSING} ({fault})") from fault
 
-    @property
-    def installed(self) -> bool:
-        """Whether `install` came to its end."""
-        return (self.home / "installed").exists()
-
-    @property
-    def port(self) -> int:
-        return int((self.home / "port").read_text())
-
-    @property
-    def pid(self) -> int:
-        return int((self.home / "pid").read_text())
-
-    @property
-    def log(self) -> str:
-        return self.log_file.read_text(errors="replace")
-
     def url(self) -> str:
         """What clients call `bootstrap.servers`."""
         return f"127.0.0.1:{self.port}"
 
     def install(self) -> None:
-        """Make an empty data directory."""
         port, controller = process.free_port(), process.free_port()
         (self.home / "port").write_text(str(port))
         settings = {
@@ -108,13 +87,8 @@ class KafkaServer:
         quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms256m", "-Xmx512m")
         return [java, *quick, "-cp", f"{jars()}/*"]
 
-    def start(self) -> None:
-        """Start, and wait until it answers."""
-        if pid := process.running(self.home):
-            raise process.ServerFault(f"the broker of {self.home} runs already, as process {pid}")
-        command = [*self._java(), "kafka.Kafka", str(self.home / "server.properties")]
-        pid = process.launch(command, self.user, self.home, self.log_file)
-        process.await_answer(self.answers, pid, self.log_file)
+    def command(self) -> list[str]:
+        return [*self._java(), "kafka.Kafka", str(self.home / "server.properties")]
 
     def answers(self) -> bool:
         """Whether the broker tells its topics."""
@@ -137,23 +111,3 @@ class KafkaServer:
     def delete_topic(self, name: str) -> None:
         admin = self.admin()
         admin.delete_topics([name])[name].result(ANSWER_SECONDS)
-
-    def stop(self) -> None:
-        """Stop as a restart of the service would."""
-        if pid := process.running(self.home):
-            process.stop(pid, signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        if pid := process.running(self.home):
-            process.kill(pid)
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def remove(self) -> None:
-        """Stop, and remove everything; a directory that holds no broker of ours stays."""
-        self.stop()
-        if (self.home / "port").exists():
-            shutil.rmtree(self.home, ignore_errors=True)

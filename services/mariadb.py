@@ -4,56 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
-import signal
 from pathlib import Path
 
 import pymysql
 
 from services import process, tls
+from services.server import DatabaseServer
 
 MISSING = "MariaDB is not installed: `sudo apt-get install mariadb-server` (version 10.11 or newer)"
 ADMIN = "headrace_admin"
 
 
-class MariaDbServer:
-    """One data directory below `home`, on a port that stays the same over restarts; every user needs a password."""
+class MariaDbServer(DatabaseServer):
+    """One data directory."""
 
     def __init__(self, home: Path) -> None:
-        self.home = home
-        self.user = process.ordinary_user("mysql")
-        self.log_file = home / "log"
+        super().__init__(home, process.ordinary_user("mysql"))
 
     @staticmethod
     def missing() -> str | None:
         """What to do to get it; None when it is there."""
         there = all(process.program(name) for name in ("mariadbd", "mariadb-install-db"))
         return None if there else MISSING
-
-    @property
-    def installed(self) -> bool:
-        """Whether `install` came to its end."""
-        return (self.home / "installed").exists()
-
-    @property
-    def port(self) -> int:
-        return int((self.home / "port").read_text())
-
-    @property
-    def password(self) -> str:
-        return (self.home / "password").read_text()
-
-    @property
-    def pid(self) -> int:
-        return int((self.home / "pid").read_text())
-
-    @property
-    def log(self) -> str:
-        return self.log_file.read_text(errors="replace")
-
-    @property
-    def root_certificate(self) -> Path:
-        return self.home / "root.crt"
 
     def url(self, *, database: str = "", user: str = ADMIN, password: str | None = None) -> str:
         return f"mysql://{user}:{password or self.password}@127.0.0.1:{self.port}/{database}"
@@ -78,18 +50,12 @@ class MariaDbServer:
             self.user,
             self.home,
         )
-        self._launch(f"--init-file={initial}")
+        self.launch(f"--init-file={initial}")
         self.stop()
         initial.unlink()
         (self.home / "installed").touch()
 
-    def start(self) -> None:
-        """Start, and wait until it answers. What is committed outlives a crash: nothing of that is switched off."""
-        self._launch()
-
-    def _launch(self, *more: str) -> None:
-        if pid := process.running(self.home):
-            raise process.ServerFault(f"the server of {self.home} runs already, as process {pid}")
+    def command(self) -> list[str]:
         settings = {
             "datadir": self.home / "data",
             "port": self.port,
@@ -106,41 +72,16 @@ class MariaDbServer:
             "ssl-key": self.home / "server.key",
         }
         command = [self._program("mariadbd"), "--no-defaults", "--skip-name-resolve"]
-        command += [f"--{name}={value}" for name, value in settings.items()]
-        pid = process.launch([*command, *more], self.user, self.home, self.log_file)
-        process.await_answer(self.answers, pid, self.log_file)
+        return [*command, *(f"--{name}={value}" for name, value in settings.items())]
 
     def answers(self) -> bool:
-        """Whether a query is answered."""
         try:
             self.execute("SELECT 1")
         except (pymysql.MySQLError, OSError):
             return False
         return True
 
-    def stop(self) -> None:
-        """Stop as a restart of the service would: running transactions are rolled back."""
-        if pid := process.running(self.home):
-            process.stop(pid, signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        if pid := process.running(self.home):
-            process.kill(pid)
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def remove(self) -> None:
-        """Stop, and remove everything; a directory that holds no server of ours stays."""
-        self.stop()
-        if not (self.home / "port").exists():
-            return
-        shutil.rmtree(self.home, ignore_errors=True)
-
     def execute(self, statement: str, *, database: str = "") -> None:
-        """Run one statement as the administrator."""
         connection = pymysql.connect(
             host="127.0.0.1",
             port=self.port,
@@ -154,7 +95,6 @@ class MariaDbServer:
             cursor.execute(statement)
 
     def create_database(self, name: str) -> str:
-        """A new empty database; returns its URL."""
         self.execute(f"CREATE DATABASE `{name}`")
         return self.url(database=name)
 
