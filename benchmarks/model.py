@@ -65,7 +65,7 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
     stand_ins.install()
     with broker() as kafka:
         figures = [_throughput(kafka, runs, 200_000 if quick else 4_000_000)]
-        seconds = 4.0 if quick else 10.0
+        seconds = 4.0 if quick else 6.0
         figures += [
             _latency(kafka, runs, seconds, trigger, target)
             for trigger, target in (("default", 250.0), ("continuous", 20.0), ("real-time", 20.0))
