@@ -121,6 +121,7 @@ def _latencies(
         came += 1
         if int(number) >= warm:
             found.append(time.perf_counter() - float(at))
+    producer.flush()
     consumer.close()
     return found
 
