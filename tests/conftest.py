@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 CONNECTORS = ("kafka", "avro", "delta")
 TIERS = ("plain", "spark", "services", "crash", "browser")
+# The JVMs of tests live too short for what the second compiler gains: without it they take a third less time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
