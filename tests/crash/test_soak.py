@@ -13,7 +13,7 @@ from .soak import soaking
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
-ROUNDS = 6
+ROUNDS = 5
 
 
 @pytest.mark.capability("SINK-SQL-01")
