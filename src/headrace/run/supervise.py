@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.check.structure import structure
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.contract import Backlog
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.model import Once, Project, Query, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.progress import BatchRecord
-from headrace.progress.health import health
 from headrace.run.ailments import Ailments
-from headrace.run.backlog import backlog
 from headrace.run.faults import failure_of, finding_of_message
 from headrace.run.halt import Halt
 from headrace.run.listen import Event, Listener
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
-BACKLOG_SECONDS = 1.0
 
 Versions: TypeAlias = Mapping[str, int] | None
 Begun: TypeAlias = tuple[Running | Finding, bool]
@@ -327,11 +323,12 @@ class _Supervisor:
         watched.rows += record.rows
         watched.last_batch = record.batch
         self._archive(watched)
-        record = replace(record, query=watched.query.name, backlog=self._backlog(watched))
+        record = replace(record, query=watched.query.name, backlog=watched.known_backlog(self.project))
         if watched.history_run is not None:
             self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
         self.reporter.progressed(record)
-        self._tell_health(watched, record)
+        for ill in watched.new_ills(record):
+            self.notes.tell(ill)
         if watched.quarantine is not None:
             quarantine = watched.quarantine
             self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
@@ -341,30 +338,10 @@ class _Supervisor:
         while not watched.running.news.empty():
             self.notes.tell(watched.running.news.get())
 
-    def _tell_health(self, watched: Watched, record: BatchRecord) -> None:
-        """Tell what ails a query that is to run on, when it begins to."""
-        watched.recent.append(record)
-        if watched.ends:
-            return
-        judged = health(watched.recent, watermarked=watched.running.watermarked)
-        found = {finding.code: finding for finding in judged}
-        for code in sorted(found.keys() - watched.ills):
-            self.notes.tell(found[code])
-        watched.ills = frozenset(found)
-
     def _archive(self, watched: Watched) -> None:
         archive = watched.archive
         if archive is not None:
             self.notes.guarded(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
-
-    def _backlog(self, watched: Watched) -> Backlog | None:
-        """What the query's sources still hold, looked at no more than once a second."""
-        now = time.monotonic()
-        if watched.archive is None or (watched.backlog_at and now - watched.backlog_at < BACKLOG_SECONDS):
-            return watched.backlog
-        watched.backlog_at = now
-        watched.backlog = backlog(self.project, watched.query, watched.running.layout)
-        return watched.backlog
 
     def _stop_what_may_stop(self) -> None:
         """Stop each query between two batches, or all of them at once when asked twice."""

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from headrace.checkpoint.archive import Archive
 from headrace.contract import Backlog
-from headrace.model import Query, Trigger
+from headrace.errors import Finding
+from headrace.model import Project, Query, Trigger
 from headrace.progress import BatchRecord
+from headrace.progress.health import health
 from headrace.run.ailments import Ailments
+from headrace.run.backlog import backlog
 from headrace.run.halt import Halt
 from headrace.run.quarantine import Quarantine
 from headrace.run.refresh import Refresher
 from headrace.run.start import Running
 
+BACKLOG_SECONDS = 1.0
 HEALTH_BATCHES = 20
 
 
@@ -52,3 +58,22 @@ class Watched:
     @property
     def ends(self) -> bool:
         return self.trigger.ends
+
+    def known_backlog(self, project: Project) -> Backlog | None:
+        """What the query's sources still hold, looked at no more than once a second."""
+        now = time.monotonic()
+        if self.archive is None or (self.backlog_at and now - self.backlog_at < BACKLOG_SECONDS):
+            return self.backlog
+        self.backlog_at = now
+        self.backlog = backlog(project, self.query, self.running.layout)
+        return self.backlog
+
+    def new_ills(self, record: BatchRecord) -> Iterator[Finding]:
+        """What ails a query that is to run on, when it begins to."""
+        self.recent.append(record)
+        if self.ends:
+            return
+        judged = health(self.recent, watermarked=self.running.watermarked)
+        found = {finding.code: finding for finding in judged}
+        yield from (found[code] for code in sorted(found.keys() - self.ills))
+        self.ills = frozenset(found)
