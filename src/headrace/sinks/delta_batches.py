@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import SinkRun
 from headrace.errors import Fenced, Finding, HeadraceError, SinkFault
 from headrace.sinks import delta_ledger as ledger
-from headrace.sinks.checkpoint_match import checkpoint_id
+from headrace.sinks.checkpoint_match import checkpoint_id, is_stateful
 from headrace.sinks.delta_form import merge
 from headrace.sinks.delta_ledger import Standing
 from headrace.systems.delta import DeltaTable, at_path, first_sentence
@@ -53,7 +53,7 @@ class DeltaBatches:
         table = self._table(frame.sparkSession)
         last = self._standing(table, batch)
         if last.batch is not None and last.batch >= batch:
-            if (self.run.checkpoint / "state").is_dir():
+            if is_stateful(self.run.checkpoint):
                 # Spark commits the state of a batch only if every partition of it is computed.
                 frame.write.format("noop").mode("overwrite").save()
             return

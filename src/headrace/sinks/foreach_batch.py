@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import NOWHERE, Finding, HeadraceError, SinkFault, Where
+from headrace.sinks.checkpoint_match import is_stateful
 from headrace.sinks.given import name_of, not_found, takes
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class _Caller:
         try:
             self.run.reached("before-transaction", batch)
             self._call(frame, batch, told)
-            if (self.run.checkpoint / "state").is_dir():
+            if is_stateful(self.run.checkpoint):
                 # Spark commits the state of a batch only if every partition of it is computed.
                 frame.write.format("noop").mode("overwrite").save()
             self.run.reached("after-transaction", batch)
