@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ class Known:
 _PACKAGE = str(Path(__file__).parent.parent)
 _FILE = r"(?P<file>[^\s'\"`]+?)"
 
-# A fault of ours that was raised in one of Spark's Python processes, as Spark's message shows it.
+# A fault of ours that was raised below Spark, in a Python process of it or while it planned, as its message shows it.
 _OURS = re.compile(
     r"^headrace\.errors\.\w+: headrace (?P<code>HR\d{3}): (?P<what>.+)\n\s*fix: (?P<fix>.+)$", re.MULTILINE
 )
@@ -219,10 +218,6 @@ def finding_of_message(query: Query, text: str) -> Finding:
         return Finding(
             code=told["code"], what=f"query '{query.name}': {told['what']}", fix=told["fix"], where=query.where
         )
-    if refused := re.search(r"HEADRACE_REFUSED (\{.*\})", text):
-        problem = json.loads(refused.group(1))
-        what = f"query '{query.name}': {problem['what']}"
-        return Finding(code=problem["code"], what=what, fix=problem["fix"], where=query.where)
     for known in KNOWN:
         if match := re.search(known.pattern, text):
             parts = match.groupdict()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import random
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 # What a worker collects before it writes; pyiceberg cuts it into files by the table's own setting.
 CHUNK = 256 * 1024 * 1024
 ATTEMPTS = 8
-_OURS = re.compile(r"SinkFault: headrace (?P<code>HR\d{3}): (?P<what>.+)\n\s*fix: (?P<fix>.+)")
 
 
 @dataclass(frozen=True)
@@ -123,16 +121,8 @@ class BatchWriter:
         self.run.reached("after-transaction", batch)
 
     def _files(self, frame: DataFrame, table: Table) -> list[DataFile]:
-        from pyspark.errors import PySparkException
-
         writing = Writing(form_of(table), table.io, str(self.place))
-        try:
-            made = frame.mapInArrow(writing, "file BINARY").collect()
-        except PySparkException as fault:
-            told = _OURS.search(str(fault))
-            if told is None:
-                raise
-            raise SinkFault(Finding(code=told["code"], what=told["what"], fix=told["fix"])) from None
+        made = frame.mapInArrow(writing, "file BINARY").collect()
         return [pickle.loads(row[0]) for row in made]
 
     def _commit(self, table: Table, files: Sequence[DataFile], batch: int) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.contract import Problem
+from headrace.errors import Finding, SourceFault
 from headrace.sources.file_types import misfits
 
 if TYPE_CHECKING:
@@ -23,18 +24,9 @@ if TYPE_CHECKING:
 
 # An option of no meaning to Spark, by which a relation of ours is known; it holds the names that are NOT NULL.
 OPTION = "headraceRequired"
-# What run/faults.py knows the message of a refused batch by; what follows is a problem as JSON.
-MARK = "HEADRACE_REFUSED"
 SHAPED = ("parquet", "orc")
 _READERS = 8
 _SCHEMAS_KEPT = 1000
-
-
-class BatchRefused(Exception):
-    """A batch that Spark is not to run; the message passes through the JVM as text."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(f"{MARK} {json.dumps({'code': problem.code, 'what': problem.what, 'fix': problem.fix})}")
 
 
 def look_at_batches(spark: SparkSession) -> None:
@@ -70,7 +62,7 @@ class _ForSession:
 
 
 class _Check:
-    """Spark's `LogicalPlan => Unit`; it raises for a batch that is not to run."""
+    """Spark's `LogicalPlan => Unit`; it raises for a batch that is not to run, and Spark's message shows the fault."""
 
     def __init__(self, jvm: Any) -> None:
         self.columns = _Columns(jvm)
@@ -86,7 +78,7 @@ class _Check:
             required = leaf.relation().options().get(OPTION)
             if required.isDefined():
                 for problem in self.problems(leaf.relation(), frozenset(json.loads(required.get()))):
-                    raise BatchRefused(problem)
+                    raise SourceFault(Finding(code=problem.code, what=problem.what, fix=problem.fix))
 
     class Java:
         implements: ClassVar = ["scala.Function1"]

@@ -1,0 +1,55 @@
+"""Drivers that die before and after the transaction of a Delta and an Iceberg table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.api import load, run, verify
+from headrace.testing.crash import Driver, KillAt
+from tests.run.projects import land, write_project
+from tests.sources import iceberg_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The session and the drivers need Delta's jar, which the tier of services has.
+pytestmark = [pytest.mark.services, pytest.mark.connectors, pytest.mark.timeout(300)]
+
+PROJECT = """
+@hr.query(sink=hr.sink.{sink}, mode="append", trigger=hr.available_now)
+def kept(events):
+    return events.select("name", "amount")
+"""
+FRUIT = [{"name": name, "amount": amount} for amount, name in enumerate(("apple", "pear", "fig", "plum"))]
+
+
+def content(home: Path, kind: str, spark: SparkSession) -> list[tuple[str, int]]:
+    """The rows of the table, as readers of it see them."""
+    if kind == "iceberg":
+        return sorted((row["name"], row["amount"]) for row in iceberg_tables.content(home, "db.kept"))
+    return sorted((row["name"], row["amount"]) for row in spark.read.format("delta").load(str(home / "kept")).collect())
+
+
+@pytest.mark.capability("SINK-LAKE-01")
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_kill_on_either_side_of_the_transaction_loses_and_repeats_nothing(
+    kind: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    sinks = {
+        "delta": f"delta({str(tmp_path / 'kept')!r})",
+        "iceberg": f"iceberg('db.kept', catalog={iceberg_tables.properties(tmp_path)!r})",
+    }
+    root = write_project(tmp_path / "p", PROJECT.format(sink=sinks[kind]), batches=[[row] for row in FRUIT[:3]])
+    expected = [(row["name"], row["amount"]) for row in FRUIT]
+
+    assert Driver(root, kill=KillAt("after-transaction", 0)).wait() == -9
+    assert content(tmp_path, kind, spark) == sorted(expected[:1])
+    assert Driver(root, kill=KillAt("before-transaction", 2)).wait() == -9
+    assert content(tmp_path, kind, spark) == sorted(expected[:2])
+    land(root, 3, FRUIT[3:])
+    assert run(load(root), spark=spark).exit_code == 0
+    assert content(tmp_path, kind, spark) == sorted(expected)
+    assert verify(load(root), "kept", spark=spark).state == "equal"
