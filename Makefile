@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 DIR ?= demo
 
-.PHONY: demo test setup lint types servers services services-stop soak capabilities bench docs lock clean
+.PHONY: demo test tiers setup lint types servers services services-stop soak capabilities bench docs lock clean
 
 setup: $(DONE)
 
@@ -19,8 +19,14 @@ $(DONE): pyproject.toml constraints.txt
 demo: setup
 	@$(BIN)/headrace demo $(DIR)
 
-test: setup lint types servers
-	$(BIN)/pytest
+# Two processes share the tests, file by file, the fast tiers first.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test: setup lint types servers tiers
+
+tiers: setup
+	$(PYTEST) -m "plain or spark"
+	$(PYTEST) -m "services or crash or browser"
 
 # PostgreSQL and MariaDB, by Debian's packages where that is possible; tests start servers of their own.
 servers: setup

@@ -1,7 +1,8 @@
 """Which rows of tests/capabilities.csv the tests claim, and how those tests went.
 
 A test claims a row by `@pytest.mark.capability("OP-WIN-01")`. What was seen is kept in .cache/capabilities.json by the
-test's id: a run of the whole suite replaces the record, a run of a part replaces what it ran.
+test's id: a run of the whole suite replaces the record, a run of a part replaces what it ran. Of several processes the
+one that hands out the tests keeps it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ RECORD = ROOT / ".cache" / "capabilities.json"
 
 Claims = dict[str, tuple[str, ...]]
 CLAIMS = pytest.StashKey[Claims]()
-OUTCOMES = pytest.StashKey[dict[str, str]]()
 DESELECTED = pytest.StashKey[bool]()
 
 
@@ -69,33 +69,51 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
         items[0].config.stash[DESELECTED] = True
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the record, unless another process does."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Recorder(config))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note how a test that claims rows went; its setup and teardown count too."""
+    """Let the report tell which rows its test claims."""
     report = yield
-    if item.nodeid in item.config.stash.get(CLAIMS, {}):
-        outcomes = item.config.stash.setdefault(OUTCOMES, {})
-        if outcomes.get(item.nodeid) in (None, "passed"):
-            outcomes[item.nodeid] = report.outcome
+    if claimed := item.config.stash.get(CLAIMS, {}).get(item.nodeid):
+        report.capabilities = list(claimed)
     return report
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Keep what was seen."""
-    config = session.config
-    outcomes = config.stash.get(OUTCOMES, {})
-    if not outcomes or config.option.collectonly:
-        return
-    seen = {test: {"rows": list(config.stash[CLAIMS][test]), "outcome": outcome} for test, outcome in outcomes.items()}
-    whole = covers_everything(config) and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-    kept = {} if whole else {test: old for test, old in read_record().items() if test not in seen}
-    RECORD.parent.mkdir(exist_ok=True)
-    RECORD.write_text(json.dumps({**kept, **seen}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+class _Recorder:
+    """Writes down how the tests that claim rows went; a test's setup and teardown count too."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.seen: dict[str, dict[str, object]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        claimed = getattr(report, "capabilities", None)
+        if claimed and self.seen.get(report.nodeid, {}).get("outcome") in (None, "passed"):
+            self.seen[report.nodeid] = {"rows": claimed, "outcome": report.outcome}
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if not self.seen or self.config.option.collectonly:
+            return
+        whole = runs_everything(self.config) and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        kept = {} if whole else {test: old for test, old in read_record().items() if test not in self.seen}
+        RECORD.parent.mkdir(exist_ok=True)
+        RECORD.write_text(json.dumps({**kept, **self.seen}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def covers_everything(config: pytest.Config) -> bool:
-    """Whether pytest was called for the whole suite and left nothing of it out."""
-    return config.args_source == pytest.Config.ArgsSource.TESTPATHS and not config.stash.get(DESELECTED, False)
+def collects_everything(config: pytest.Config) -> bool:
+    """Whether pytest was called for the whole suite, of which it may run a part."""
+    return [(config.invocation_params.dir / path).resolve() for path in config.args] == [ROOT / "tests"]
+
+
+def runs_everything(config: pytest.Config) -> bool:
+    """Whether pytest was called for the whole suite and leaves nothing of it out."""
+    chosen = config.option.markexpr or config.option.keyword or config.stash.get(DESELECTED, False)
+    return collects_everything(config) and not chosen
 
 
 def read_record() -> dict[str, dict[str, object]]:

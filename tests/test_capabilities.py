@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.capabilities import PAGE, page, state_of
-from tests.capability_plugin import CLAIMS, ROOT, covers_everything, rows
+from tests.capability_plugin import CLAIMS, ROOT, collects_everything, rows
 
 pytestmark = pytest.mark.plain
 
@@ -50,7 +50,7 @@ def test_every_test_named_in_the_page_exists() -> None:
 
 def test_the_page_names_the_tests_that_carry_the_markers(request: pytest.FixtureRequest) -> None:
     claims = request.config.stash[CLAIMS]
-    if covers_everything(request.config):
+    if collects_everything(request.config):
         assert PAGE.read_text(encoding="utf-8") == page(claims), "stale; run: make docs"
     collected = {item.nodeid.partition("::")[0] for item in request.session.items}
     claimed = {(test.partition("[")[0], row) for test, wanted in claims.items() for row in wanted}
