@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CONNECTORS = ("kafka", "avro", "delta")
 TIERS = ("plain", "spark", "services", "crash", "browser")
-# The JVMs of tests live too short for what the second compiler gains. Alone, the first has a fifth of the usual room for
-# code, and would clear it again and again.
+# The JVMs of tests live too short for what the second compiler gains. Alone, the first has a fifth of the usual room,
+# and would clear it again and again.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
 
