@@ -137,7 +137,7 @@ class TestMariaDb(SinkConformance):
         (ForeachBatch(function=take_batch, idempotent=True), {"continuous": True}),
         (Console(), {"async_progress": True}),
     ],
-    ids=str,
+    ids=lambda value: ", ".join(value) if isinstance(value, dict) else type(value).__name__,
 )
 def test_a_sink_that_claims_too_much_or_too_little_of_its_triggers_fails(
     spark: SparkSession, tmp_path: Path, honest: Any, claim: dict[str, bool]
