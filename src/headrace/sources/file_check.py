@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.contract import Problem
@@ -70,6 +71,9 @@ class _Check:
         self.readers = ThreadPoolExecutor(_READERS)
 
     def apply(self, plan: Any) -> None:
+        # The files of a batch alone may have been planned before the batch that holds them; each look takes time.
+        if plan.nodeName() == "LogicalRelation" or not plan.isStreaming():
+            return
         leaves = plan.collectLeaves()
         for number in range(leaves.size()):
             leaf = leaves.apply(number)
@@ -129,11 +133,29 @@ class _Columns:
     jvm: Any
     known: dict[str, StructType] = field(default_factory=dict)
 
+    # Found once, since each part of a class's name is a question to the JVM.
+
+    @cached_property
+    def _path(self) -> Any:
+        return self.jvm.org.apache.hadoop.fs.Path
+
+    @cached_property
+    def _input(self) -> Any:
+        return self.jvm.org.apache.parquet.hadoop.util.HadoopInputFile
+
+    @cached_property
+    def _footer(self) -> Any:
+        return self.jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFooterReader
+
+    @cached_property
+    def _without_rows(self) -> Any:
+        return self.jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
+
     def of(self, file: str, format_: str, declared: StructType, conf: Any, sql_conf: Any) -> StructType | Problem:
         """The columns of a file, or why they cannot be told."""
         from py4j.protocol import Py4JJavaError
 
-        path = self.jvm.org.apache.hadoop.fs.Path(file)
+        path = self._path(file)
         try:
             text, convert = (self._orc if format_ == "orc" else self._parquet)(path, conf, sql_conf)
         except Py4JJavaError as fault:
@@ -173,18 +195,15 @@ class _Columns:
         return f"orc {schema.toJson()}", convert
 
     def _parquet(self, path: Any, conf: Any, sql_conf: Any) -> tuple[str, Callable[[set[str] | None], StructType]]:
-        parquet = self.jvm.org.apache.parquet
-        reader = parquet.hadoop.ParquetFileReader.open(parquet.hadoop.util.HadoopInputFile.fromPath(path, conf))
-        try:
-            message = reader.getFileMetaData().getSchema()
-        finally:
-            reader.close()
+        message = (
+            self._footer.readFooter(self._input.fromPath(path, conf), self._without_rows).getFileMetaData().getSchema()
+        )
 
         def convert(wanted: set[str] | None) -> StructType:
             shape = message
             if wanted is not None:
                 fields = [each for each in message.getFields() if each.getName().lower() in wanted]
-                shape = parquet.schema.MessageType(message.getName(), fields)
+                shape = self.jvm.org.apache.parquet.schema.MessageType(message.getName(), fields)
             converter = self.jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter
             return _struct(converter(sql_conf).convert(shape))
 
