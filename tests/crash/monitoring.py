@@ -10,6 +10,8 @@ from collections.abc import Collection
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from tests.run import projects
+
 START = datetime(2026, 3, 1, tzinfo=timezone.utc)
 ACTIONS = ("open", "close", "click", "buy", "share")
 
@@ -80,16 +82,8 @@ def stored(root: Path) -> Counter[tuple[str, str]]:
 
 
 def ledger(root: Path) -> list[int]:
-    """The batches in the ledger, in order."""
-    connection = sqlite3.connect(f"file:{root / 'result.db'}?mode=ro", uri=True)
-    try:
-        return [batch for (batch,) in connection.execute("SELECT batch FROM _headrace_ledger ORDER BY batch")]
-    except sqlite3.OperationalError as fault:
-        if "no such table" in str(fault):
-            return []
-        raise
-    finally:
-        connection.close()
+    """The batches that the sink has written, in order."""
+    return projects.ledger(root / "result.db")
 
 
 def committed_files(root: Path, through: int, query: str = "action_counts") -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from headrace.api import load, run, verify
 from headrace.model import AvailableNow
 from headrace.testing.crash import Driver, KillAt
-from tests.run.projects import land, rows, write_project
+from tests.run.projects import land, ledger, rows, write_project
 from tests.run.test_refresh import BILLS, PRICES, sale, set_prices, until, uses
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def test_a_kill_inside_the_first_batch_over_a_new_version_changes_nothing(tmp_pa
     set_prices(root, apple=10)
     driver = Driver(root, kill=KillAt("inside-transaction", 1))
     try:
-        until("batch 0", lambda: (root / "out.db").exists() and rows(root / "out.db", "SELECT 1 FROM bills") != [])
+        until("batch 0", lambda: ledger(root / "out.db") == [0])
         set_prices(root, apple=20)
         until("a new version", lambda: uses(root) == [(0, 1), (1, 2)])
         land(root, 1, sale(2))

@@ -51,3 +51,19 @@ def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
     finally:
         connection.close()
+
+
+def ledger(database: Path) -> list[int]:
+    """The batches that a SQLite sink has written, in order; none while the file or its tables do not exist yet.
+
+    The driver makes the file first and its tables after it: who looks while a driver starts may see one without the
+    other.
+    """
+    if not database.exists():
+        return []
+    try:
+        return [batch for (batch,) in rows(database, "SELECT batch FROM _headrace_ledger ORDER BY batch")]
+    except sqlite3.OperationalError as fault:
+        if "no such table" in str(fault):
+            return []
+        raise
