@@ -163,6 +163,16 @@ class RemoteSource(Source, Protocol):
 
 
 @runtime_checkable
+class CataloguedSource(Source, Protocol):
+    """A source that reads a table of Spark's own catalog."""
+
+    @property
+    def catalog_table(self) -> str:
+        """The table as `database.table`, in lower case."""
+        ...
+
+
+@runtime_checkable
 class ContinuousSource(Source, Protocol):
     """A source whose facts say `continuous` or `real_time`."""
 
@@ -313,6 +323,24 @@ class Sink(Protocol):
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
         """The sink's content as whole batches, read in one transaction where there are transactions."""
+        ...
+
+
+@runtime_checkable
+class CataloguedSink(Sink, Protocol):
+    """A sink that writes a table of Spark's own catalog, which other queries may read as a stream."""
+
+    @property
+    def catalog_table(self) -> str:
+        """The table as `database.table`, in lower case."""
+        ...
+
+    def make_known(self, frame: DataFrame, *, stand_in: str | None = None) -> bool:
+        """Enter the table, which the catalog of the session does not know, as made for the result `frame`.
+
+        Its rows are those that the sink has written. If it has written none: over the empty directory `stand_in`, and
+        without one not at all, which False tells.
+        """
         ...
 
 

@@ -189,7 +189,7 @@ def test_a_second_maker_waits_for_the_first_and_takes_its_archive(java: Java) ->
         with pytest.raises(subprocess.TimeoutExpired):
             second.wait(timeout=1)
         archive = given_archive(java)
-    assert second.communicate(timeout=20)[0].strip() == str(archive)
+    assert second.communicate(timeout=60)[0].strip() == str(archive)
 
 
 @pytest.mark.spark
@@ -225,7 +225,7 @@ def test_a_real_jvm_maps_the_archive_that_the_installation_made() -> None:
 
 
 def _appears(path: Path) -> Path:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not path.exists() and time.monotonic() < end:
         time.sleep(0.02)
     return path

@@ -82,13 +82,13 @@ def test_by_default_a_batch_follows_as_soon_as_the_last_is_done(tmp_path: Path, 
     result = run(load(root), spark=spark, stop=stop, reached=reached, reporter=told)
     assert [(end.state, end.batches) for end in result.outcomes] == [("stopped", 2)]
     first, second = told.all(BatchRecord)
-    assert second.at - first.at < timedelta(milliseconds=first.duration_ms + 1500)
+    assert second.at - first.at < timedelta(milliseconds=first.duration_ms + 5000)
 
 
 @pytest.mark.capability("TRIG-02")
 def test_at_an_interval_batches_keep_the_three_rules_of_the_guide(tmp_path: Path, spark: SparkSession) -> None:
     """Wait for the interval's end; after a batch that took longer, follow at once; without data, make none."""
-    root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "hr.every('3 seconds')"), batches=FRUIT[:1])
+    root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "hr.every('6 seconds')"), batches=FRUIT[:1])
     stop, told, made = StopRequest(), Told(), []
 
     def reached(boundary: str, batch: int) -> None:
@@ -99,22 +99,22 @@ def test_at_an_interval_batches_keep_the_three_rules_of_the_guide(tmp_path: Path
             land(root, 1, FRUIT[1])
         if batch == 1:
             land(root, 2, FRUIT[1])
-            time.sleep(4)
+            time.sleep(7)
 
     class Watching(Told):
         def progressed(self, record: BatchRecord) -> None:
             super().progressed(record)
             if record.batch == 2:
-                time.sleep(7)
+                time.sleep(13)
                 stop.ask()
 
     told = Watching()
     run(load(root), spark=spark, stop=stop, reached=reached, reporter=told)
     first, slow, after = told.all(BatchRecord)
-    if first.duration_ms < 2500:
-        assert slow.at.timestamp() % 3 < 0.7
-    assert slow.duration_ms > 4000
-    assert after.at - slow.at < timedelta(milliseconds=slow.duration_ms + 700)
+    if first.duration_ms < 5000:
+        assert slow.at.timestamp() % 6 < 2
+    assert slow.duration_ms > 7000
+    assert after.at - slow.at < timedelta(milliseconds=slow.duration_ms + 2000)
     assert made == [0, 1, 2]
 
 

@@ -11,14 +11,18 @@ from uuid import uuid4
 
 import pytest
 
-from headrace.api import check, load, run, verify
+from headrace.api import check, late, load, run, verify
 from headrace.contract import OUTPUT_MODES
 from headrace.errors import Finding
+from headrace.model import Duration, Every
 from headrace.model.layout import QueryLayout
+from headrace.progress import BatchRecord
+from headrace.run.stop import StopRequest
 from headrace.sinks.table import TableSink
 from headrace.sources.table import Table
 from headrace.testing.conformance import NAME, forget_commit
 from tests.run.projects import land, rows, write_project
+from tests.run.test_run import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,14 +115,123 @@ def test_a_table_that_the_catalog_has_forgotten_is_found_again_with_its_rows(
     spark.sql(f"DROP TABLE {table}")
     home.with_name("aside").rename(home)
     assert verify(loaded, "keep", spark=spark).state == "equal"
-    (end,) = run(loaded, ["sums"], spark=spark).outcomes
-    assert end.finding is not None
-    assert (end.finding.code, end.finding.what) == ("HR321", f"the catalog has no table '{table}'")
+    assert not spark.catalog.tableExists(table)
+    assert [end.finding for end in run(loaded, ["sums"], spark=spark).outcomes] == [None]
+    assert rows(root / "out.db", "SELECT * FROM sums ORDER BY name") == [("apple", 4), ("big pear", 2)]
     land(root, 2, [{"name": "fig", "amount": 5}])
     for query in ("keep", "sums"):
         assert [end.finding for end in run(loaded, [query], spark=spark).outcomes] == [None]
     assert len(content(spark, table)) == 4
     assert rows(root / "out.db", "SELECT * FROM sums ORDER BY name") == [("apple", 4), ("big pear", 2), ("fig", 5)]
+
+
+@pytest.mark.capability("SRC-TABLE-01")
+@pytest.mark.capability("SINK-TABLE-01")
+@pytest.mark.parametrize("partition_by", [[], ["kind"]], ids=["whole", "by kind"])
+def test_check_and_verify_know_a_table_by_the_query_that_writes_it(
+    tmp_path: Path, spark: SparkSession, table: str, partition_by: list[str]
+) -> None:
+    """Before there is one, and after the catalog has forgotten it; neither leaves anything behind."""
+    loaded = load(project(tmp_path / "p", table, f"partition_by={partition_by}"))
+    before = check(loaded, ["sums"], spark=spark)
+    assert [str(finding) for finding in before.errors] == []
+    assert before.guarantees["sums"].proven
+    assert not spark.catalog.tableExists(table)
+    assert not directory(spark, table).exists()
+    assert run(loaded, spark=spark).exit_code == 0
+    home = directory(spark, table)
+    home.rename(home.with_name("aside"))
+    spark.sql(f"DROP TABLE {table}")
+    home.with_name("aside").rename(home)
+    assert check(loaded, ["sums"], spark=spark).errors == ()
+    assert verify(loaded, "sums", spark=spark).state == "equal"
+    assert late(loaded, "sums", spark=spark).rows == ()
+    assert not spark.catalog.tableExists(table)
+    assert len(list(home.rglob("part-*"))) == 2
+
+
+@pytest.mark.capability("SRC-TABLE-01")
+def test_a_fault_of_the_query_that_writes_is_told_as_its_own(tmp_path: Path, spark: SparkSession, table: str) -> None:
+    root = project(tmp_path / "p", table)
+    text = (root / "pipeline.py").read_text()
+    (root / "pipeline.py").write_text(text.replace('select("name"', 'select("nam"'))
+    found = {finding.code: str(finding) for finding in check(load(root), spark=spark).errors}
+    assert set(found) == {"HR214", "HR321"}
+    assert "nam" in found["HR214"]
+
+
+@pytest.mark.capability("SRC-TABLE-01")
+@pytest.mark.parametrize("reader_first", [True, False])
+def test_one_run_takes_rows_through_two_queries_in_whatever_order_they_stand(
+    tmp_path: Path, spark: SparkSession, table: str, reader_first: bool
+) -> None:
+    root = project(tmp_path / "p", table)
+    loaded, told = load(root), Told()
+    names = ["sums", "keep"] if reader_first else ["keep", "sums"]
+    result = run(loaded, names, spark=spark, reporter=told)
+    assert [(end.query, end.state, end.rows) for end in result.outcomes] == [(name, "finished", 3) for name in names]
+    assert [record.query for record in told.all(BatchRecord)] == ["keep", "keep", "sums", "sums"]
+    assert rows(root / "out.db", "SELECT * FROM sums ORDER BY name") == [("apple", 4), ("big pear", 2)]
+
+
+@pytest.mark.capability("SRC-TABLE-01")
+def test_of_streams_without_an_end_the_reader_does_not_wait(tmp_path: Path, spark: SparkSession, table: str) -> None:
+    root = project(tmp_path / "p", table)
+    stop = StopRequest()
+
+    def reached(boundary: str, batch: int) -> None:
+        if (boundary, batch) == ("after-transaction", 1):
+            stop.ask()
+
+    result = run(
+        load(root), ["sums", "keep"], spark=spark, trigger=Every(Duration.parse("1 second")), stop=stop, reached=reached
+    )
+    assert [(end.query, end.state) for end in result.outcomes] == [("sums", "stopped"), ("keep", "stopped")]
+    assert rows(root / "out.db", "SELECT * FROM sums ORDER BY name") == [("apple", 4), ("big pear", 2)]
+
+
+@pytest.mark.capability("SRC-TABLE-01")
+def test_a_reader_goes_on_with_what_is_there_when_the_writer_fails(
+    tmp_path: Path, spark: SparkSession, table: str
+) -> None:
+    root = project(tmp_path / "p", table)
+    assert run(load(root), ["keep"], spark=spark).exit_code == 0
+    (root / "pipeline.py").write_text((root / "pipeline.py").read_text().replace('select("name"', 'select("nam"'))
+    keep, sums = run(load(root), ["keep", "sums"], spark=spark).outcomes
+    assert (keep.state, sums.state, sums.rows) == ("failed", "finished", 3)
+
+
+@pytest.mark.plain
+def test_a_query_that_reads_what_it_writes_is_refused(tmp_path: Path) -> None:
+    text = """
+events = hr.source.table("{first}")
+others = hr.source.table("b")
+
+
+@hr.query(sink=hr.sink.table("A"))
+def one(events):
+    return events
+
+
+@hr.query(sink=hr.sink.table("spark_catalog.default.b"))
+def two(events):
+    return events
+
+
+@hr.query(sink=hr.sink.table("c"))
+def three(others):
+    return others
+"""
+    round_trip = load(write_project(tmp_path / "p", text.format(first="default.a"), batches=[]))
+    found = [(each.code, each.what) for each in check(round_trip, spark=False).errors]
+    assert found == [("HR267", "query 'one' reads what it writes")]
+    longer = load(write_project(tmp_path / "q", text.format(first="c"), batches=[]))
+    found = [(each.code, each.what) for each in check(longer, spark=False).errors]
+    assert found == [
+        ("HR267", "query 'two' reads what it writes, by way of three"),
+        ("HR267", "query 'three' reads what it writes, by way of two"),
+    ]
+    assert check(load(write_project(tmp_path / "r", text.format(first="z"), batches=[])), spark=False).errors == ()
 
 
 @pytest.mark.capability("SINK-TABLE-01")

@@ -29,6 +29,7 @@ def structure(project: Project) -> Iterator[Finding]:
     yield from _watermarks(project)
     yield from declared_policy(project)
     yield from _same_places(project)
+    yield from _fed_back(project)
     yield from _unused(project)
 
 
@@ -222,6 +223,26 @@ def _same_places(project: Project) -> Iterator[Finding]:
                     where=query.where,
                 )
                 break
+
+
+def _fed_back(project: Project) -> Iterator[Finding]:
+    """Queries that read, through tables of the catalog, what they write themselves."""
+    for name, query in project.queries.items():
+        above: dict[str, Query] = {}
+        queue = [query]
+        while queue:
+            for writer in project.writers_for(queue.pop()):
+                if writer.name not in above:
+                    above[writer.name] = writer
+                    queue.append(writer)
+        if name in above:
+            ways = [other for other in above if other != name]
+            yield Finding(
+                code="HR267",
+                what=f"query '{name}' reads what it writes" + (f", by way of {', '.join(ways)}" if ways else ""),
+                fix="read from another table than the queries below it write",
+                where=query.where,
+            )
 
 
 def _unused(project: Project) -> Iterator[Finding]:

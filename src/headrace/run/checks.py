@@ -12,6 +12,7 @@ from headrace.check.result import CheckResult
 from headrace.check.structure import structure
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
+from headrace.run.catalog import all_known
 from headrace.run.frames import build
 from headrace.run.state_store import applied
 
@@ -55,12 +56,13 @@ def _analyse(
 
 def _analysed(project: Project, query: Query, spark: SparkSession, facts: dict[str, PlanFacts]) -> Iterator[Finding]:
     try:
-        frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
+        with all_known(project, query, spark):
+            frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
+            plan = plan_facts(frame)
+            findings = list(analysed(query, frame, plan))
     except HeadraceError as fault:
         yield from fault.findings
         return
-    plan = plan_facts(frame)
-    findings = list(analysed(query, frame, plan))
     if not any(finding.severity == "error" for finding in findings):
         facts[query.name] = plan
     yield from findings

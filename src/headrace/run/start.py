@@ -26,6 +26,7 @@ from headrace.contract import Boundary, ContinuousSource, RemoteSource, ShapingS
 from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.catalog import know_written
 from headrace.run.frames import Reader, build
 from headrace.run.manifest import enter
 from headrace.run.moving import move, settle
@@ -123,6 +124,7 @@ def _started(
                 source.connector.reach(spark)
         if findings := list(cores(project, judged, spark)):
             raise CheckFailed(findings)
+        know_written(project, query, spark)
         tables = Tables(project, query, layout, spark)
         told: tuple[Finding, ...] = ()
         if versions is None:

@@ -17,6 +17,7 @@ from headrace.model import Once, Project, Query, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.progress import BatchRecord
 from headrace.run.ailments import Ailments
+from headrace.run.catalog import in_turn
 from headrace.run.faults import failure_of, finding_of_message
 from headrace.run.halt import Halt
 from headrace.run.listen import Event, Listener
@@ -106,11 +107,11 @@ class _Supervisor:
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
         listener = Listener(self.spark)
         try:
-            for query in queries:
-                if not self.request:
-                    self._start(query, trigger)
-            while self.watched:
-                self._step(listener)
+            waiting = in_turn(self.project, queries)
+            while waiting or self.watched:
+                waiting = self._start_due(waiting, trigger)
+                if self.watched:
+                    self._step(listener)
             self._take_events(listener, seconds=0.0)
         finally:
             for watched in list(self.watched.values()):
@@ -122,6 +123,21 @@ class _Supervisor:
         return RunResult(outcomes=tuple(self.outcomes[name] for name in order))
 
     # ------------------------------------------------------------------------------------------ start and end
+
+    def _start_due(self, waiting: Sequence[Query], trigger: Trigger | None) -> tuple[Query, ...]:
+        """Start what need not wait; what is left waits for others to end whose tables it reads to their ends."""
+        left: list[Query] = []
+        for query in waiting:
+            if self.request:
+                return ()
+            awaited = {writer.name for writer in self.project.writers_for(query)}
+            if (trigger or query.trigger).ends and not awaited.isdisjoint(
+                [other.name for other in left] + [each.query.name for each in self.watched.values() if each.ends]
+            ):
+                left.append(query)
+            else:
+                self._start(query, trigger)
+        return tuple(left)
 
     def _start(self, query: Query, trigger: Trigger | None) -> None:
         run_id = self.notes.record(

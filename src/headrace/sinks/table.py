@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault, nearest
 from headrace.sinks.committed_files import CommittedFiles, nullable
+from headrace.systems.spark_catalog import canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,8 +71,22 @@ class TableSink:
             fix = "write to another table: readers would no longer see those rows"
             raise SinkFault(Finding(code="HR407", what=what, fix=fix))
         if found is None:
-            self._create(spark, frame, files, run)
+            self._create(spark, frame.schema, files.path if files.is_local and os.path.isdir(files.path) else None)
         files.prepare(frame, run)
+
+    @property
+    def catalog_table(self) -> str:
+        return canonical(self.table)
+
+    def make_known(self, frame: DataFrame, *, stand_in: str | None = None) -> bool:
+        spark = frame.sparkSession
+        self._require_database(spark)
+        files = self._files(spark, None)
+        if files.is_local and files.is_prepared:
+            self._create(spark, frame.schema, files.path)
+        elif stand_in is not None:
+            self._create(spark, frame.schema, stand_in)
+        return stand_in is not None or files.is_prepared
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
         # What toTable does for such a table once it is there, but for the start, which is the caller's.
@@ -159,24 +174,24 @@ class TableSink:
         inside = [name for name in schema.names if name not in self.partition_by]
         return [(name, kinds[name]) for name in [*inside, *self.partition_by]]
 
-    def _create(self, spark: SparkSession, frame: DataFrame, files: CommittedFiles, run: SinkRun) -> None:
+    def _create(self, spark: SparkSession, schema: StructType, directory: str | None) -> None:
         """Make the table; over a directory that this sink has filled before, with its rows."""
         from pyspark.errors import PySparkException
 
         quoted = ", ".join(f"`{name.replace('`', '``')}`" for name in self.partition_by)
         parts = f" PARTITIONED BY ({quoted})" if quoted else ""
-        table = f"CREATE TABLE {self.table} ({nullable(frame.schema).toDDL()}) USING {self.format}{parts}"
+        table = f"CREATE TABLE {self.table} ({nullable(schema).toDDL()}) USING {self.format}{parts}"
         try:
-            if not (files.is_local and os.path.isdir(files.path)):
+            if directory is None:
                 spark.sql(table)
                 return
             # Over a directory with a stream's log Spark would make the table without its columns.
             with TemporaryDirectory(prefix="headrace-") as empty:
                 spark.sql(f"{table} LOCATION '{_escaped(empty)}'")
-                spark.sql(f"ALTER TABLE {self.table} SET LOCATION '{_escaped(files.path)}'")
+                spark.sql(f"ALTER TABLE {self.table} SET LOCATION '{_escaped(directory)}'")
         except PySparkException as fault:
             said = re.sub(r"^\[[A-Z0-9_.]+\]\s*| SQLSTATE.*$", "", str(fault).strip().splitlines()[0])
-            what = f"no table '{self.table}' can be made for the result of query '{run.query}': {said}"
+            what = f"no table '{self.table}' can be made for the result of its query: {said}"
             fix = "change the query's last select, or the sink's format"
             raise SinkFault(Finding(code="HR404", what=what, fix=fix)) from fault
 

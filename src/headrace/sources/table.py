@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceFault
 from headrace.sources import file_prefix
+from headrace.systems.spark_catalog import canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +38,10 @@ class Table:
     table: str
     max_files_per_trigger: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def catalog_table(self) -> str:
+        return canonical(self.table)
 
     def problems(self) -> Iterator[Problem]:
         if _NAME.fullmatch(self.table) is None:
@@ -85,8 +90,8 @@ class Table:
         if not spark.catalog.tableExists(self.table):
             what = f"the catalog has no table '{self.table}'"
             fix = (
-                "make it, or let the query that writes it start first in the same run; a catalog in memory forgets its "
-                "tables with the session, one with spark.sql.catalogImplementation: hive does not"
+                "make it, or run the query that writes it, in the same run or before; a catalog in memory forgets the "
+                "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not"
             )
             raise SourceFault(Finding(code="HR321", what=what, fix=fix))
         kind = spark.catalog.getTable(self.table).tableType

@@ -11,6 +11,7 @@ from headrace.contract import ReplayingSink, SinkRun
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
+from headrace.run.catalog import all_known
 from headrace.run.session import session
 from headrace.verify import export
 from headrace.verify.answer import Answer, answer
@@ -53,23 +54,24 @@ def late(
         return Lateness(query=query, batch=committed, since=since, findings=unreadable)
     directory = None if to is None else export.directory(project, declared, to)
     spark = spark or session(project, purpose="short")
-    done = bring_back(project, declared, layout, spark) if replay else None
-    prefix = since_batch(prefix_of(project, declared, layout, committed), since)
-    over = stretches(project, declared, layout, committed, spark)
-    asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
-    replayed, unknown = _replayed(declared, layout)
-    files = () if directory is None else tuple(export.written(asked.late, directory, query, layout.generation))
-    return Lateness(
-        query=query,
-        batch=committed,
-        since=since,
-        batches=tuple(each for dropped in asked.late for each in counts(dropped)),
-        rows=tuple(_first(asked, limit)),
-        replayed=replayed,
-        replay=done,
-        exported=files,
-        findings=(*_findings(declared, asked), *unknown),
-    )
+    with all_known(project, declared, spark):
+        done = bring_back(project, declared, layout, spark) if replay else None
+        prefix = since_batch(prefix_of(project, declared, layout, committed), since)
+        over = stretches(project, declared, layout, committed, spark)
+        asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
+        replayed, unknown = _replayed(declared, layout)
+        files = () if directory is None else tuple(export.written(asked.late, directory, query, layout.generation))
+        return Lateness(
+            query=query,
+            batch=committed,
+            since=since,
+            batches=tuple(each for dropped in asked.late for each in counts(dropped)),
+            rows=tuple(_first(asked, limit)),
+            replayed=replayed,
+            replay=done,
+            exported=files,
+            findings=(*_findings(declared, asked), *unknown),
+        )
 
 
 def _first(asked: Answer, limit: int) -> Iterator[LateRow]:

@@ -13,6 +13,7 @@ from headrace.contract import SinkRun, Snapshot
 from headrace.errors import CheckFailed, Finding, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.catalog import all_known
 from headrace.run.session import session
 from headrace.verify import doubts
 from headrace.verify.answer import (
@@ -51,7 +52,8 @@ def verify(project: Project, query: str, *, spark: SparkSession | None = None) -
     if unreadable:
         return Verdict(query=query, batch=committed, state="undecided", findings=unreadable)
     spark = spark or session(project, purpose="short")
-    verdict = _proved(project, declared, layout, committed, spark)
+    with all_known(project, declared, spark):
+        verdict = _proved(project, declared, layout, committed, spark)
     return replace(verdict, seconds=time.monotonic() - begun)
 
 
