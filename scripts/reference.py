@@ -24,7 +24,7 @@ from headrace.history import QueryStatus
 from headrace.model.state_store import OPTIONS, PREFIX
 from headrace.run.repartition import Repartitioned
 from headrace.run.result import Outcome, RunResult
-from headrace.run.settings import settings
+from headrace.run.settings import BLOCK_CACHE, LEAST_CACHE_MB, STATE_CACHE_MB, settings
 from headrace.verify import Difference, LateBatch, Lateness, LateRow, Replayed, Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -128,16 +128,20 @@ def _command(name: str, command: click.Command, level: str = "##") -> str:
 # ------------------------------------------------------------------------------------------------------- settings
 
 
+OF_THE_MACHINE = {
+    "spark.sql.shuffle.partitions": "the number of cores",
+    BLOCK_CACHE: f"{STATE_CACHE_MB} by the number of cores, at least {LEAST_CACHE_MB}",
+}
+
+
 def setting_list() -> str:
     """Spark's settings, those of a local session too, with their reasons."""
     short = {setting.key: setting.value for setting in settings(master="local[*]", purpose="short")}
     everywhere = {setting.key for setting in settings(master="spark://example:7077", purpose="stream")}
     lines = ["| setting | value | reason |", "|---|---|---|"]
     for setting in settings(master="local[*]", purpose="stream"):
-        value = f"`{setting.value}`"
-        if setting.key == "spark.sql.shuffle.partitions":
-            value = "the number of cores"
-        elif short[setting.key] != setting.value:
+        value = OF_THE_MACHINE.get(setting.key, f"`{setting.value}`")
+        if short[setting.key] != setting.value:
             value += f"; `{short[setting.key]}` for `check` and `verify`"
         if setting.key not in everywhere:
             value += ", on a local master"

@@ -20,6 +20,7 @@ from headrace.errors import Finding, ProjectError
 from headrace.model.layout import QueryLayout
 from headrace.model.state_store import OPTIONS, PREFIX
 from headrace.progress import BatchRecord
+from headrace.run.settings import settings
 from headrace.run.start import start
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
@@ -56,6 +57,18 @@ def seen(events):
     return events.dropDuplicates(["name"]).where("amount < 5").select("amount")
 """
 SELECT = "SELECT name, amount FROM totals ORDER BY 1"
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(("cores", "each"), [(1, "128"), (2, "64"), (8, "16"), (64, "8")])
+def test_the_partitions_of_a_local_state_share_a_cache(monkeypatch: pytest.MonkeyPatch, cores: int, each: str) -> None:
+    monkeypatch.setitem(settings.__globals__, "default_partitions", lambda: cores)
+    key = OPTIONS["block_cache_size_mb"].spark_key
+    local, cluster = (
+        {setting.key: setting.value for setting in settings(master=master, purpose="stream")}
+        for master in ("local[*]", "spark://host:7077")
+    )
+    assert (local[key], cluster.get(key)) == (each, None)
 
 
 def project(

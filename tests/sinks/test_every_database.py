@@ -132,6 +132,29 @@ def test_many_rows_of_many_partitions_are_all_there_and_replaced(life: Life, sta
 def test_a_large_batch_goes_by_the_executors_and_a_small_one_by_the_driver(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ways = ways_taken(monkeypatch)
+    writer = life.begin()
+    for batch, rows in enumerate([100, 100, 60_000, 60_000, 100, 100]):
+        writer(life.spark.range(0, rows, 1, 2).selectExpr("concat('n', id) name", f"id + {batch} total"), batch)
+    assert ways == ["large 0", "small 0", "small None", "large 2", "large 2", "large 0", "small 0"]
+    assert [rows for _, rows, _ in life.database.batches()] == [100, 100, 60_000, 60_000, 100, 100]
+    assert life.database.query("SELECT count(*), sum(total) FROM result") == [
+        (60_000, sum(range(60_000)) + 60_000 * 3 + 200)
+    ]
+
+
+def test_a_few_wide_rows_go_by_the_executors_too(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = ways_taken(monkeypatch)
+    life.schema = "name STRING, body STRING"
+    writer = life.begin()
+    for batch, width in enumerate([10, 100_000, 100_000, 10, 10]):
+        writer(life.spark.range(0, 200, 1, 2).selectExpr("concat('n', id) name", f"repeat('x', {width}) body"), batch)
+    assert ways == ["large 0", "small 0", "large 2", "large 0", "small 0"]
+    assert life.database.query("SELECT count(*), sum(length(body)) FROM result") == [(200, 200 * 10)]
+
+
+def ways_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Notes how each batch is computed, and in how many staging tables."""
     from headrace.sinks.sql.staging import Stage
 
     ways: list[str] = []
@@ -147,14 +170,7 @@ def test_a_large_batch_goes_by_the_executors_and_a_small_one_by_the_driver(
 
     monkeypatch.setattr(Stage, "small", note("small", small))
     monkeypatch.setattr(Stage, "large", note("large", large))
-    writer = life.begin()
-    for batch, rows in enumerate([100, 100, 40_000, 40_000, 100, 100]):
-        writer(life.spark.range(0, rows, 1, 2).selectExpr("concat('n', id) name", f"id + {batch} total"), batch)
-    assert ways == ["large 0", "small 0", "small None", "large 2", "large 2", "large 0", "small 0"]
-    assert [rows for _, rows, _ in life.database.batches()] == [100, 100, 40_000, 40_000, 100, 100]
-    assert life.database.query("SELECT count(*), sum(total) FROM result") == [
-        (40_000, sum(range(40_000)) + 40_000 * 3 + 200)
-    ]
+    return ways
 
 
 ROW_FAULTS = {

@@ -72,6 +72,19 @@ def appending(spark: SparkSession, tmp_path: Path) -> Life:
     return Life(spark, tmp_path, "name STRING, total BIGINT", ("name",), "append")
 
 
+def test_pages_that_every_batch_changes_wait_in_the_log(life: Life) -> None:
+    """Each batch brings more than the 4 MB after which SQLite itself would bring the log into the file."""
+    writer, file = life.begin(), Path(life.sink.path)
+    log = file.with_name(f"{file.name}-wal")
+    for batch in range(3):
+        writer(life.spark.range(30_000).selectExpr("repeat(id, 40) name", f"id + {batch} total"), batch)
+    assert log.stat().st_size > 3 * (4 << 20)
+    assert file.stat().st_size < 4 << 20
+    writer._disconnect()
+    assert not log.exists()
+    assert (len(life.rows()), file.stat().st_size > 4 << 20) == (30_000, True)
+
+
 EVERY_TYPE: dict[str, list[Any]] = {
     "BOOLEAN": [True, False],
     "TINYINT": [-128, 127],

@@ -115,7 +115,13 @@ def _options() -> Iterator[StateStoreOption]:
     )
     yield _rocksdb("compact_on_commit", "compactOnCommit", SWITCH, "false", "compact the store with every batch")
     yield _rocksdb("block_size_kb", "blockSizeKB", Number(1), "4", "the size of a block of a data file")
-    yield _rocksdb("block_cache_size_mb", "blockCacheSizeMB", Number(0), "8", "the cache of blocks of one store")
+    yield _rocksdb(
+        "block_cache_size_mb",
+        "blockCacheSizeMB",
+        Number(0),
+        "8",
+        ("the cache of blocks of one store; in a local Spark, 128 by the number of partitions, and at least 8"),
+    )
     yield _rocksdb(
         "lock_acquire_timeout_ms",
         "lockAcquireTimeoutMs",

@@ -17,7 +17,7 @@ from headrace.sinks.sql.quarantine import Quarantine
 from headrace.sinks.sql.result_table import ResultTable
 from headrace.sinks.sql.retry import Retry
 from headrace.sinks.sql.shared_key import shared_key, take_out_existing
-from headrace.sinks.sql.staging import Content, RowFault, Stage, StageFault
+from headrace.sinks.sql.staging import DRIVER_BYTES, Content, RowFault, Stage, StageFault
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,7 +92,7 @@ class BatchWriter:
         if content is None:
             computed.staged = True
             content = self.stage.large(frame)
-        self._last_was_small = not content.parts
+        self._last_was_small = not content.parts and content.table.nbytes <= DRIVER_BYTES
         return content
 
     def _transact(self, connection: Connection, ledger: Ledger, batch: int, content: Content) -> None:

@@ -101,6 +101,7 @@ class Dialect(Protocol):
     transactional_ddl: whether CREATE and ALTER are part of a transaction.
     tells_shared_keys: whether `write` and `merge` themselves refuse two rows of one key within a batch.
     wants_sorted: whether a staging table must be sorted by the key to be merged fast; else `merge` sorts.
+    driver_rows: up to this many rows a partition are faster through the driver than staged by a task.
     needs_shared_disk: whether tasks can stage rows only on the driver's own machine.
     replaces_by_any_unique: whether an update also replaces a row that shares another unique index than the key's.
     forms: how values are written as text.
@@ -114,6 +115,7 @@ class Dialect(Protocol):
     transactional_ddl: ClassVar[bool]
     tells_shared_keys: ClassVar[bool]
     wants_sorted: ClassVar[bool]
+    driver_rows: ClassVar[int]
     needs_shared_disk: ClassVar[bool]
     replaces_by_any_unique: ClassVar[bool]
     forms: ClassVar[Forms]

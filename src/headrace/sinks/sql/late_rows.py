@@ -72,6 +72,7 @@ def _stage(connection: Connection, dialect: Dialect, table: ResultTable, life: S
         limits=table.limits(there, dialect) if there is not None else {},
         clustered=True,
         quarantines=quarantines,
+        driver_rows=dialect.driver_rows,
     )
 
 

@@ -105,6 +105,7 @@ class MySqlDialect:
     transactional_ddl: ClassVar[bool] = False
     tells_shared_keys: ClassVar[bool] = False
     wants_sorted: ClassVar[bool] = True
+    driver_rows: ClassVar[int] = 5_000
     needs_shared_disk: ClassVar[bool] = False
     replaces_by_any_unique: ClassVar[bool] = True
     most_parts: ClassVar[int | None] = None

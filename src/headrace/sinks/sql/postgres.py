@@ -119,6 +119,7 @@ class PostgresDialect:
     transactional_ddl: ClassVar[bool] = True
     tells_shared_keys: ClassVar[bool] = True
     wants_sorted: ClassVar[bool] = False
+    driver_rows: ClassVar[int] = 5_000
     needs_shared_disk: ClassVar[bool] = False
     replaces_by_any_unique: ClassVar[bool] = False
     most_parts: ClassVar[int | None] = None

@@ -85,6 +85,7 @@ class DatabaseSink(ABC):
             clustered=bool(ready.table.key)
             and (quarantines or (run.mode == "update" and not dialect.tells_shared_keys)),
             quarantines=quarantines,
+            driver_rows=dialect.driver_rows,
         )
         return BatchWriter(
             dialect=dialect,

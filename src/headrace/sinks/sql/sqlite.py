@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 BUSY_SECONDS = 10.0
 # As many digits of a decimal as SQLite's own number keeps exactly, so that SQL can compare and add them.
 EXACT_DIGITS = 15
+# How long the log grows before its pages are brought into the file, 64 MB. With SQLite's own 4 MB that is after each
+# batch, so that every page is written, and waited for, twice: 45 ms a batch in place of 12, where 20 MB change.
+LOG_PAGES = 16_000
 # SQLite attaches ten files to a connection; one is left for rows set aside by each task.
 MOST_ATTACHED = 5
 
@@ -91,6 +94,7 @@ class SqliteDialect:
     transactional_ddl: ClassVar[bool] = True
     tells_shared_keys: ClassVar[bool] = False
     wants_sorted: ClassVar[bool] = True
+    driver_rows: ClassVar[int] = 20_000
     needs_shared_disk: ClassVar[bool] = True
     replaces_by_any_unique: ClassVar[bool] = False
     forms: ClassVar[Forms] = ISO
@@ -108,6 +112,7 @@ class SqliteDialect:
         # Readers go on while a batch is written, and a committed batch outlives a power cut.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         return connection
 
     def connect_to_read(self) -> Connection:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-# Up to this many rows a partition come through the driver; from there on, staging them is faster (benchmarks/sinks).
-DRIVER_ROWS = 5_000
+# Wide rows come through the driver up to this many bytes a partition.
+DRIVER_BYTES = 8 << 20
 # What a task holds at once.
 CHUNK_ROWS = 100_000
 CHUNK_BYTES = 32 << 20
@@ -70,7 +70,8 @@ class Stage:
     """What a task needs to know to write its rows; it travels to the executors.
 
     clustered: rows of one key must come to one task, to be seen to share it. quarantines: rows that the table does
-    not take are set aside; else the first one ends the batch.
+    not take are set aside; else the first one ends the batch. driver_rows: up to so many rows a partition come through
+    the driver.
     """
 
     dialect: Dialect
@@ -80,7 +81,7 @@ class Stage:
     limits: Mapping[str, Limit]
     clustered: bool
     quarantines: bool
-    driver_rows: int = DRIVER_ROWS
+    driver_rows: int
 
     def small(self, frame: DataFrame) -> Content | None:
         """The batch through the driver; None when a partition has too many rows. Nothing of it is written.
@@ -226,17 +227,18 @@ class _Writing:
     def __init__(self, stage: Stage, name: str) -> None:
         self.stage = stage
         self.name = name
-        self.rows = self.bad_rows = 0
+        self.rows = self.bytes = self.bad_rows = 0
         self.held: list[pa.Table] = []
         self.held_bad: list[BadRow] = []
         self.open: dict[str, Stager] = {}
 
     def add(self, good: pa.Table, bad: Sequence[BadRow]) -> None:
         self.rows += good.num_rows
+        self.bytes += good.nbytes
         self.bad_rows += len(bad)
         self.held.append(good)
         self.held_bad += bad
-        if self.rows > self.stage.driver_rows:
+        if self.rows > self.stage.driver_rows or self.bytes > DRIVER_BYTES:
             for table in self.held:
                 self._stager(self.name, self.stage.columns).add(table)
             self.held = []
