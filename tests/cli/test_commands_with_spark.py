@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,49 @@ def test_both_forms_run_to_the_same_result_and_it_is_proved(tmp_path: Path, caps
     assert main(["status", "-C", str(tmp_path / "python"), "--json"]) == 0
     (status,) = json.loads(capsys.readouterr().out)["queries"]
     assert (status["state"], status["rows_total"], status["verdict"]["state"]) == ("finished", ROWS, "equal")
+
+
+SLOW = """
+import time
+
+import headrace as hr
+from pyspark.sql import functions as F
+
+numbers = hr.source.rate_micro_batch(rows_per_batch=40, num_partitions=2)
+
+
+@hr.query(sink=SINK)
+def slow(numbers):
+    return numbers.select(F.udf(lambda value: time.sleep(1) or value, "LONG")("value").alias("value"))
+"""
+
+
+@pytest.mark.parametrize(
+    "sink",
+    ['hr.sink.sqlite("result.db", table="slow")', "hr.sink.foreach_batch(lambda f, b: f.count())"],
+    ids=["sqlite", "foreach_batch"],
+)
+def test_a_run_that_is_asked_twice_breaks_its_batch_off_and_says_nothing_of_it(tmp_path: Path, sink: str) -> None:
+    (tmp_path / "headrace.yml").write_text("name: slow\n")
+    (tmp_path / "pipeline.py").write_text(SLOW.replace("SINK", sink))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headrace", "run", "-C", str(tmp_path), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    planned = tmp_path / ".headrace/queries/slow/g1/checkpoint/offsets/0"
+    while not planned.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    (outcome,) = json.loads(out.splitlines()[-1])["outcomes"]
+    assert (process.returncode, outcome["state"], outcome["finding"], outcome["batches"]) == (0, "stopped", None, 0)
+    assert [line for line in err.splitlines() if "HR003" not in line and not line.startswith("  ")] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])

@@ -16,6 +16,7 @@ from headrace.sinks.delta_batches import ATTEMPTS, DeltaBatches
 from headrace.sinks.delta_form import Form
 from headrace.sinks.delta_ledger import Standing
 from headrace.sinks.delta_lineage import own_files
+from headrace.sinks.each_batch import for_each_batch
 from headrace.systems.delta import NAME, DeltaTable, State, at_path, named, require_delta
 from headrace.systems.delta_log import local
 
@@ -93,7 +94,7 @@ class DeltaSink:
         )
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
-        return writer.foreachBatch(self._ready[run.query, run.generation])
+        return for_each_batch(writer, self._ready[run.query, run.generation])
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
         """The rows and the last batch of one version, without the rows of other queries that append to the table."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import NOWHERE, Finding, HeadraceError, SinkFault, Where
 from headrace.sinks.checkpoint_match import is_stateful
+from headrace.sinks.each_batch import for_each_batch
 from headrace.sinks.given import name_of, not_found, takes
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class ForeachBatch:
         """Nothing has to be ready: the function stays in the driver."""
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
-        return writer.foreachBatch(_Caller(self, run))
+        return for_each_batch(writer, _Caller(self, run))
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
         what = "what a foreach_batch sink was given cannot be read back"

@@ -12,6 +12,7 @@ from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault, nearest
 from headrace.sinks import iceberg_columns
 from headrace.sinks.checkpoint_match import require_match
+from headrace.sinks.each_batch import for_each_batch
 from headrace.sinks.iceberg_batches import ATTEMPTS, BatchWriter, committing
 from headrace.sinks.iceberg_columns import Part
 from headrace.sinks.iceberg_ledger import Ledger, require_ours
@@ -80,7 +81,7 @@ class IcebergSink:
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
         epoch = self._epochs[run.query, run.generation]
-        return writer.foreachBatch(BatchWriter(place=self._place, run=run, epoch=epoch))
+        return for_each_batch(writer, BatchWriter(place=self._place, run=run, epoch=epoch))
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
         from pyspark.sql.types import StructType

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.contract import OUTPUT_MODES, Correction, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.sinks.each_batch import for_each_batch
 from headrace.sinks.sql import exactly_once, late_rows
 from headrace.sinks.sql.batches import BatchWriter
 from headrace.sinks.sql.dialect import Dialect
@@ -97,7 +98,7 @@ class DatabaseSink(ABC):
         )
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
-        return writer.foreachBatch(self.writer(run))
+        return for_each_batch(writer, self.writer(run))
 
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
         return exactly_once.snapshot(self.dialect(), self.table, self.key, spark, run)
