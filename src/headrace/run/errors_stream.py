@@ -1,4 +1,4 @@
-"""Standard error of a child process, passed on without one line that tells nobody anything."""
+"""Standard error of a child process, passed on without lines that tell nobody anything."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def dropping_line(start: bytes) -> Iterator[None]:
-    """Let processes that are started in this block write to standard error, but for lines that begin with `start`.
+def dropping_lines(*starts: bytes) -> Iterator[None]:
+    """Let processes that are started in this block write to standard error, but for lines that begin so.
 
     What they write later, after the block, goes the same way until they end.
     """
@@ -22,7 +22,7 @@ def dropping_line(start: bytes) -> Iterator[None]:
     def pass_on() -> None:
         with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
             for line in lines:
-                if not line.startswith(start):
+                if not line.startswith(starts):
                     out.write(line)
 
     threading.Thread(target=pass_on, name="standard error", daemon=True).start()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model import Project
 from headrace.run import connectors
-from headrace.run.errors_stream import dropping_line
+from headrace.run.errors_stream import dropping_lines
 from headrace.run.settings import Purpose, default_master, is_local, settings
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ LOG_LEVEL_VARIABLE = "HEADRACE_SPARK_LOG"
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
 # Every JVM that Spark starts prints it, for a module that Spark itself switches on.
 INCUBATOR_WARNING = b"WARNING: Using incubator modules"
+# What a thread of Spark's prints past its log when it reports to a session that is ending, and the lines of any trace.
+TRACES = (b"java.util.concurrent.RejectedExecutionException: Task Future(<not completed>)", b"\tat ")
 # PySpark's own, which log every exception of the analysis.
 QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -101,5 +103,5 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with dropping_line(INCUBATOR_WARNING):
+    with dropping_lines(INCUBATOR_WARNING, *TRACES):
         return builder.getOrCreate()
