@@ -335,11 +335,11 @@ class CataloguedSink(Sink, Protocol):
         """The table as `database.table`, in lower case."""
         ...
 
-    def make_known(self, frame: DataFrame, *, stand_in: str | None = None) -> bool:
+    def make_known(self, frame: DataFrame, *, stand_in: str | None = None) -> None:
         """Enter the table, which the catalog of the session does not know, as made for the result `frame`.
 
         Its rows are those that the sink has written. If it has written none: over the empty directory `stand_in`, and
-        without one not at all, which False tells.
+        without one not at all.
         """
         ...
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
-
-pytestmark = pytest.mark.plain
 
 CHILD = """
 import sys, time
@@ -26,6 +25,31 @@ time.sleep(0.3)
 """
 
 
+@pytest.mark.plain
 def test_lines_are_dropped_and_what_comes_after_the_block_still_arrives() -> None:
     ended = subprocess.run([sys.executable, "-c", PARENT], capture_output=True, text=True, check=True)
     assert sorted(ended.stderr.split("\n")) == ["", "WARNING: noise of our own", "heard", "late"]
+
+
+TRACED = """
+import time
+from headrace.run.session import start
+spark = start(name="traced", master="local[1]", purpose="short")
+spark._jvm.java.lang.IllegalStateException("seen").printStackTrace()
+time.sleep(0.3)
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("level", ["", "error"])
+def test_of_a_raw_trace_of_the_jvm_the_first_line_arrives_and_all_of_it_when_the_log_is_asked_for(level: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", TRACED],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "HEADRACE_SPARK_LOG": level},
+    ).stderr
+    assert "java.lang.IllegalStateException: seen" in told
+    assert ("\tat " in told) == bool(level)

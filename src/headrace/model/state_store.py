@@ -120,7 +120,7 @@ def _options() -> Iterator[StateStoreOption]:
         "blockCacheSizeMB",
         Number(0),
         "8",
-        ("the cache of blocks of one store; in a local Spark, 128 by the number of partitions, and at least 8"),
+        "the cache of blocks of one store; in a local Spark, 128 by the number of cores, and at least 8",
     )
     yield _rocksdb(
         "lock_acquire_timeout_ms",

@@ -103,5 +103,5 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with dropping_lines(INCUBATOR_WARNING, *TRACES):
+    with dropping_lines(INCUBATOR_WARNING, *(() if os.environ.get(LOG_LEVEL_VARIABLE) else TRACES)):
         return builder.getOrCreate()

@@ -6,7 +6,6 @@ import os
 import queue
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
-# Spark gives a task's Python worker two seconds to end before it kills it.
-TASKS_SECONDS = 5.0
 
 Versions: TypeAlias = Mapping[str, int] | None
 Begun: TypeAlias = tuple[Running | Finding, bool]
@@ -73,7 +70,6 @@ def run(
             return supervisor.run(chosen, trigger)
     finally:
         if own:
-            _let_tasks_end(spark)
             spark.stop()
 
 
@@ -91,15 +87,6 @@ def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
             Finding(code="HR605", what=f"project '{project.name}' declares no query", fix="declare one with @hr.query")
         )
     return chosen
-
-
-def _let_tasks_end(spark: SparkSession) -> None:
-    """Wait a little for tasks that were broken off: one that reports to a session which has ended prints its trace."""
-    ends = time.monotonic() + TASKS_SECONDS
-    with suppress(Exception):  # The JVM may be gone; there is nothing to wait for then.
-        executors = spark.sparkContext._jsc.sc().statusTracker()
-        while time.monotonic() < ends and any(each.numRunningTasks() for each in executors.getExecutorInfos()):
-            time.sleep(0.05)
 
 
 class _Supervisor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,20 +10,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-# How a call into the JVM ends when Spark breaks the batch off, because the query is being stopped.
-_BROKEN_OFF = (
-    "java.lang.InterruptedException",
-    "java.io.InterruptedIOException",
-    "java.nio.channels.ClosedByInterruptException",
-    "was stopped",  # "Job 4 cancelled Query counts [id = ..., runId = ...] was stopped"
+# How a call into the JVM ends when Spark breaks the batch off, because the query is being stopped: its job is
+# cancelled, or the thread is interrupted. A client of another system can be interrupted by a timeout too.
+_CANCELLED = re.compile(r"\[SPARK_JOB_CANCELLED\] Job \d+ cancelled Query .* was stopped")
+_INTERRUPTED = re.compile(
+    r"java\.(?:lang\.InterruptedException|io\.InterruptedIOException|nio\.channels\.ClosedByInterruptException).*"
 )
+_LONGEST = 300
 
 
 class BrokenOff(Exception):
-    """The query is being stopped in the middle of a batch. Spark knows it by this text, which names no more."""
+    """A batch did not come to its end; Spark knows by this text whether that is the query's stop."""
 
-    def __init__(self) -> None:
-        super().__init__("py4j.protocol.Py4JJavaError: An error occurred while calling: java.lang.InterruptedException")
+    def __init__(self, why: str) -> None:
+        super().__init__(f"py4j.protocol.Py4JJavaError: An error occurred while calling: {why[:_LONGEST]}")
 
 
 def for_each_batch(writer: DataStreamWriter, take: Callable[[DataFrame, int], None]) -> DataStreamWriter:
@@ -38,13 +39,20 @@ def for_each_batch(writer: DataStreamWriter, take: Callable[[DataFrame, int], No
         try:
             take(frame, batch)
         except Exception as fault:
-            if type(fault).__module__.split(".")[0] in {"pyspark", "py4j"} and _is_broken_off(fault):
-                raise BrokenOff from None
-            raise
+            why = _interruption(fault)
+            if why is None:
+                raise
+            raise BrokenOff(why) from None
 
     return writer.foreachBatch(called)
 
 
-def _is_broken_off(fault: Exception) -> bool:
+def _interruption(fault: Exception) -> str | None:
+    """What interrupted the call that ended with `fault`, in the words that Spark looks for; None: nothing."""
+    if type(fault).__module__.split(".")[0] not in {"pyspark", "py4j"}:
+        return None
     said = str(fault)
-    return any(sign in said for sign in _BROKEN_OFF)
+    if _CANCELLED.search(said):
+        return "java.lang.InterruptedException"
+    found = _INTERRUPTED.search(said)
+    return found.group() if found else None

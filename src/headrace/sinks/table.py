@@ -78,15 +78,13 @@ class TableSink:
     def catalog_table(self) -> str:
         return canonical(self.table)
 
-    def make_known(self, frame: DataFrame, *, stand_in: str | None = None) -> bool:
+    def make_known(self, frame: DataFrame, *, stand_in: str | None = None) -> None:
         spark = frame.sparkSession
         self._require_database(spark)
         files = self._files(spark, None)
-        if files.is_local and files.is_prepared:
-            self._create(spark, frame.schema, files.path)
-        elif stand_in is not None:
-            self._create(spark, frame.schema, stand_in)
-        return stand_in is not None or files.is_prepared
+        directory = files.path if files.is_local and files.is_prepared else stand_in
+        if directory is not None:
+            self._create(spark, frame.schema, directory)
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
         # What toTable does for such a table once it is there, but for the start, which is the caller's.
