@@ -3,6 +3,7 @@
 from headrace.checkpoint.archive import Archive, ArchivedBatch
 from headrace.checkpoint.directory import Checkpoint, StateOperator
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry
+from headrace.checkpoint.identity import PlannedBatch, chained, planned_batch
 from headrace.checkpoint.prefix import BatchWatermarks, committed_prefix, planned, watermarks
 
 __all__ = [
@@ -12,8 +13,11 @@ __all__ = [
     "Checkpoint",
     "CommitEntry",
     "OffsetEntry",
+    "PlannedBatch",
     "StateOperator",
+    "chained",
     "committed_prefix",
     "planned",
+    "planned_batch",
     "watermarks",
 ]

@@ -57,6 +57,14 @@ class Checkpoint:
         """The newest batch that Spark has marked as done."""
         return max(numbered(self.root / "commits"), default=None)
 
+    def offset_numbers(self) -> tuple[int, ...]:
+        """The batches whose plans Spark still keeps, in order."""
+        return tuple(numbered(self.root / "offsets"))
+
+    def commit_numbers(self) -> tuple[int, ...]:
+        """The batches whose marks that they are done Spark still keeps, in order."""
+        return tuple(numbered(self.root / "commits"))
+
     def offset(self, batch: int) -> OffsetEntry | None:
         """What was planned for one batch, or None."""
         file = self.root / "offsets" / str(batch)

@@ -1,0 +1,178 @@
+"""The identity of a batch by its content, and all that is needed to plan the same batch again."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from headrace.checkpoint.directory import Checkpoint
+from headrace.checkpoint.entries import OffsetEntry
+from headrace.checkpoint.logs import broken, text_of
+from headrace.checkpoint.source_log import LogEntry, first_entry, log_entries
+
+_FILES = "logOffset"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedBatch:
+    """What a checkpoint plans for one batch: the text of its offsets, and the entries of source logs that it takes.
+
+    A file source's offset is but a number of its own log. Two copies of a checkpoint can give one number to different
+    files, so the batch holds the entries: those behind the batch before and up to its own number. Of a source that
+    writes where it began, a first batch holds that.
+    """
+
+    batch: int
+    offsets: str
+    logs: Mapping[str, Mapping[int, LogEntry]]
+
+    @property
+    def entry(self) -> OffsetEntry:
+        """The offsets as values."""
+        return OffsetEntry.parse(self.batch, self.offsets, Path("offsets") / str(self.batch))
+
+    def digest(self, roots: Sequence[Path] = ()) -> str:
+        """Sixty-four hexadecimal digits: the same for the same rows, different for others.
+
+        A file below one of `roots` counts by its path from there, so that a moved project keeps its identity.
+        """
+        entry = self.entry
+        facts = [entry.watermark_ms, dict(self.content(roots))]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def content(self, roots: Sequence[Path] = ()) -> Iterator[tuple[str, Any]]:
+        """What each source gives, by its name: the files, or the offset where the batch ends."""
+        places = _places(roots)
+        for name, offset in sorted(self.entry.offsets.items()):
+            entries = self.logs.get(name, {})
+            lines = [line for number in sorted(entries) for line in entries[number].lines]
+            if _log_offset(offset) is not None:
+                yield name, sorted(_file(json.loads(line), places) for line in lines)
+            else:
+                yield name, [_canonical(offset), lines]
+
+    def dumps(self) -> str:
+        """The batch as a short text, which `loads` reads."""
+        logs = {
+            name: {str(number): asdict(entry) for number, entry in entries.items()}
+            for name, entries in self.logs.items()
+        }
+        text = json.dumps({"batch": self.batch, "offsets": self.offsets, "logs": logs}, separators=(",", ":"))
+        return base64.b64encode(zlib.compress(text.encode())).decode("ascii")
+
+    @classmethod
+    def loads(cls, text: str) -> PlannedBatch:
+        """Read what `dumps` wrote; raises ValueError."""
+        try:
+            facts = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
+            logs = {
+                name: {
+                    int(number): LogEntry(**{**entry, "lines": tuple(entry["lines"])}) for number, entry in log.items()
+                }
+                for name, log in facts["logs"].items()
+            }
+            return cls(batch=facts["batch"], offsets=facts["offsets"], logs=logs)
+        except (zlib.error, KeyError, TypeError, AttributeError) as fault:
+            raise ValueError(f"this is no planned batch: {fault}") from fault
+
+
+def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
+    """What the checkpoint plans for `batch`; None when it does not, or has no batch before it to tell where it begins.
+
+    Reads only the files that tell of this batch. Raises CheckpointFault when one of them is damaged.
+    """
+    file = checkpoint.root / "offsets" / str(batch)
+    text = text_of(file)
+    before = checkpoint.offset(batch - 1) if batch else OffsetEntry(batch=-1)
+    if text is None or before is None:
+        return None
+    logs: dict[str, dict[int, LogEntry]] = {}
+    for name, offset in OffsetEntry.parse(batch, text, file).offsets.items():
+        folder, start, end = checkpoint.root / "sources" / name, before.offsets.get(name), _log_offset(offset)
+        if end is not None:
+            begin = _log_offset(start)
+            found = log_entries(folder, -1 if begin is None else begin, end)
+            _require_files(found, folder)
+            logs[name] = found
+        elif start is None and (first := first_entry(folder)) is not None:
+            logs[name] = {0: first}
+    return PlannedBatch(batch=batch, offsets=text, logs=logs)
+
+
+def chained(previous: str | None, digest: str) -> str:
+    """The digest of all batches up to this one, from that of the batches before; None: there is none before."""
+    return hashlib.sha256(f"{previous or ''}\n{digest}".encode()).hexdigest()
+
+
+def differences(ours: PlannedBatch, theirs: PlannedBatch, roots: Sequence[Path] = ()) -> list[str]:
+    """Where two plans of one batch differ, in words: the files or offsets of each source."""
+    here, there = dict(ours.content(roots)), dict(theirs.content(roots))
+    found = []
+    for name in sorted({*here, *there}):
+        if here.get(name) == there.get(name):
+            continue
+        found.append(f"source '{name}': {_told(here.get(name))} against {_told(there.get(name))}")
+    if not found and ours.entry.watermark_ms != theirs.entry.watermark_ms:
+        found.append(f"watermark {ours.entry.watermark_ms} against {theirs.entry.watermark_ms}")
+    return found
+
+
+def _told(content: Any) -> str:
+    if content is None:
+        return "nothing"
+    if content and isinstance(content[0], str):
+        return content[0] if len(content[0]) <= 80 else f"{content[0][:77]}..."
+    names = [path.rpartition("/")[2] for path, _ in content]
+    return f"{len(names)} files ({', '.join(names[:3])}{', ...' if names[3:] else ''})"
+
+
+def _require_files(entries: Mapping[int, LogEntry], folder: Path) -> None:
+    for number, entry in entries.items():
+        for line in entry.lines:
+            try:
+                facts = json.loads(line)
+                str(facts["path"]), int(facts["timestamp"])
+            except (ValueError, KeyError, TypeError) as fault:
+                raise broken(folder / str(number), f"a line names no file: {line[:40]!r}") from fault
+
+
+def _log_offset(offset: str | None) -> int | None:
+    """The number of the log's entry where the offset is that of a file source."""
+    value = None if offset is None else _parsed(offset)
+    found = value.get(_FILES) if isinstance(value, dict) and len(value) == 1 else None
+    return found if isinstance(found, int) else None
+
+
+def _canonical(offset: str | None) -> str:
+    """One text for all ways to write the same JSON."""
+    return json.dumps(None if offset is None else _parsed(offset), sort_keys=True, separators=(",", ":"))
+
+
+def _parsed(offset: str) -> Any:
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return offset
+
+
+def _places(roots: Sequence[Path]) -> tuple[str, ...]:
+    return tuple(
+        dict.fromkeys(f"{str(place).rstrip('/')}/" for root in roots for place in (root.absolute(), root.resolve()))
+    )
+
+
+def _file(facts: Mapping[str, Any], places: Sequence[str]) -> tuple[str, int]:
+    """A file's path, relative to the first place that it lies below, and its timestamp."""
+    uri = urlsplit(facts["path"])
+    path = unquote(uri.path) if uri.scheme in ("", "file") else facts["path"]
+    for place in places:
+        if path.startswith(place):
+            return path.removeprefix(place), int(facts["timestamp"])
+    return path, int(facts["timestamp"])

@@ -1,0 +1,33 @@
+"""What every exactly-once sink shares: whether its ledger and the checkpoint tell of the same batches."""
+
+from headrace.sinks.exactly_once.judgement import (
+    Ahead,
+    Behind,
+    BrokenChain,
+    CheckpointView,
+    Judgement,
+    Line,
+    NotRestorable,
+    OtherBatch,
+    OtherCheckpoint,
+    Same,
+    is_same_batch,
+    judge,
+    view,
+)
+
+__all__ = [
+    "Ahead",
+    "Behind",
+    "BrokenChain",
+    "CheckpointView",
+    "Judgement",
+    "Line",
+    "NotRestorable",
+    "OtherBatch",
+    "OtherCheckpoint",
+    "Same",
+    "is_same_batch",
+    "judge",
+    "view",
+]
