@@ -4,7 +4,7 @@ from headrace.checkpoint.archive import Archive, ArchivedBatch
 from headrace.checkpoint.directory import Checkpoint, StateOperator
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry
 from headrace.checkpoint.identity import PlannedBatch, chained, planned_batch
-from headrace.checkpoint.prefix import BatchWatermarks, committed_prefix, planned, watermarks
+from headrace.checkpoint.prefix import BatchWatermarks, committed_prefix, planned, planned_prefix, watermarks
 
 __all__ = [
     "Archive",
@@ -19,5 +19,6 @@ __all__ = [
     "committed_prefix",
     "planned",
     "planned_batch",
+    "planned_prefix",
     "watermarks",
 ]

@@ -116,8 +116,8 @@ class Archive:
                     code="HR522",
                     where=Where(file=str(self.path)),
                     what=f"batches {first} to {reached - 1} were purged by Spark before they were archived",
-                    fix="raise spark.sql.streaming.minBatchesToRetain; verify and rewind reach back to "
-                    f"batch {reached} only",
+                    fix="raise spark.sql.streaming.minBatchesToRetain; what was read before batch "
+                    f"{reached} can no longer be verified",
                     severity="warning",
                 )
             )
@@ -172,7 +172,8 @@ class Archive:
                 code="HR523",
                 where=Where(file=str(self.path), line=line or None),
                 what=f"the archive of batches cannot be read: {fault}",
-                fix="restore it from a backup, or move it away: the next run archives what Spark still keeps",
+                fix="restore it from a backup; or move it away: the query runs on and archives what Spark still keeps, "
+                "and what it read before can no longer be verified",
             )
         )
 

@@ -24,10 +24,10 @@ class BatchWatermarks:
     evict_ms: int
 
 
-def planned(checkpoint: Checkpoint, archive: Archive, through: int) -> dict[int, OffsetEntry]:
-    """The offsets of the batches 0 to `through`, from the checkpoint and, what Spark has purged, from the archive.
+def planned(checkpoint: Checkpoint, archive: Archive, through: int, *, since: int = 0) -> dict[int, OffsetEntry]:
+    """The offsets of the batches `since` to `through`, from the checkpoint and, if purged there, from the archive.
 
-    Raises CheckpointFault when one of them is in neither.
+    Raises CheckpointFault when one of them is in neither. The archive is read only where the checkpoint has not all.
     """
     kept = checkpoint.offsets()
     if through >= 0 and through not in kept and through > max(kept, default=-1):
@@ -39,32 +39,57 @@ def planned(checkpoint: Checkpoint, archive: Archive, through: int) -> dict[int,
                 fix="if the checkpoint was replaced by a copy, restore the sink's copy of the same time",
             )
         )
-    entries = {batch: entry for batch, entry in {**archive.entries(), **kept}.items() if batch <= through}
-    missing = [batch for batch in range(through + 1) if batch not in entries]
+    wanted = range(since, through + 1)
+    known = kept if all(batch in kept for batch in wanted) else {**archive.entries(), **kept}
+    missing = [batch for batch in wanted if batch not in known]
     if missing:
         raise CheckpointFault(
             Finding(
                 code="HR511",
                 where=Where(file=str(checkpoint.root)),
-                what=f"the batches from 0 to {through} are known without a gap only from batch {missing[-1] + 1} on",
-                fix=f"restore {archive.path.name} from a backup, or begin the query anew",
+                what=f"the batches from {since} to {through} are known without a gap only from batch "
+                f"{missing[-1] + 1} on",
+                fix=f"restore {archive.path.name} from a backup; without it the query runs on, and what it read before "
+                "can no longer be verified",
             )
         )
-    return dict(sorted(entries.items()))
+    return {batch: known[batch] for batch in wanted}
 
 
 def committed_prefix(
-    checkpoint: Checkpoint, archive: Archive, source_names: Sequence[str], through: int
+    checkpoint: Checkpoint, archive: Archive, source_names: Sequence[str], through: int, *, since: int = 0
 ) -> dict[str, SourcePrefix]:
-    """What each named source gave in the batches 0 to `through`, with the source's own log.
+    """What each named source gave in the batches `since` to `through`, with the source's own log.
 
     A source that was added later has neither start nor end in the batches before.
     """
-    entries = planned(checkpoint, archive, through)
-    keys = _keys(checkpoint, entries, source_names)
+    entries = planned(checkpoint, archive, through, since=max(since - 1, 0))
+    before = entries.pop(since - 1, None)
+    return _prefixes(checkpoint, before, entries, source_names)
+
+
+def planned_prefix(checkpoint: Checkpoint, source_names: Sequence[str]) -> dict[str, SourcePrefix] | None:
+    """What each named source is to give again in the batches that are planned and not committed; None without one.
+
+    The checkpoint alone tells, as Spark itself needs no more of it.
+    """
+    entries, committed = checkpoint.offsets(), checkpoint.last_committed
+    done = -1 if committed is None else committed
+    again = {batch: entry for batch, entry in entries.items() if batch > done}
+    if not again:
+        return None
+    # Async progress leaves out offsets, so the batch before need not be the number before.
+    before = max((batch for batch in entries if batch <= done), default=None)
+    return _prefixes(checkpoint, None if before is None else entries[before], again, source_names)
+
+
+def _prefixes(
+    checkpoint: Checkpoint, before: OffsetEntry | None, entries: dict[int, OffsetEntry], names: Sequence[str]
+) -> dict[str, SourcePrefix]:
+    keys = _keys(checkpoint, entries, names)
     prefixes = {}
     for name, key in keys.items():
-        batches, start = [], None
+        batches, start = [], before.offsets.get(key) if before is not None else None
         for batch, entry in entries.items():
             end = entry.offsets.get(key)
             batches.append(SourceBatch(batch=batch, start=start, end=end))

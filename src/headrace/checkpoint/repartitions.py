@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.logs import broken
+from headrace.checkpoint.rewrite import replace_file
 from headrace.errors import CheckpointFault, EnvironmentFault, Finding, Where
 
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -80,13 +80,8 @@ class Repartitions:
             self._write(begun)
 
     def _write(self, changes: Sequence[Change]) -> None:
-        unfinished = self.path.with_name(f"{self.path.name}.new")
         try:
-            with unfinished.open("w", encoding="utf-8") as file:
-                file.write("".join(json.dumps(asdict(change)) + "\n" for change in changes))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, self.path)
+            replace_file(self.path, "".join(json.dumps(asdict(change)) + "\n" for change in changes))
         except OSError as fault:
             raise _unwritable(self.path.parent, fault) from fault
 
@@ -115,14 +110,8 @@ def note_partitions(checkpoint: Checkpoint, batch: int, partitions: int) -> None
         known["conf"][PARTITIONS] = str(partitions)
     except (OSError, ValueError, KeyError, TypeError) as fault:
         raise broken(file, f"it does not plan a batch: {fault}") from fault
-    unfinished = file.with_name(f".{batch}.headrace")
     try:
-        unfinished.write_text(
-            "\n".join([version, json.dumps(known, separators=(",", ":")), *offsets]), encoding="utf-8"
-        )
-        # The checksum first: without one Spark reads the file as it is, old or new.
-        file.with_name(f".{batch}.crc").unlink(missing_ok=True)
-        os.replace(unfinished, file)
+        replace_file(file, "\n".join([version, json.dumps(known, separators=(",", ":")), *offsets]))
     except OSError as fault:
         raise _unwritable(file.parent, fault) from fault
 

@@ -10,35 +10,62 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
-from headrace.errors import EnvironmentFault, Finding
+from headrace.contract import Sink
+from headrace.errors import CheckpointFault, EnvironmentFault, Finding, Where
 from headrace.model import Query
 from headrace.model.layout import QueryLayout
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """One form of a query: its fingerprint, the first batch that it made, when that began, and with which versions."""
+    """One form of a query: its fingerprint, the first batch that it made, when that began, and with which versions.
+
+    async_progress: whether it wrote its progress beside its batches; None: written by Headrace 0.1.0, which kept no
+    record of it.
+    """
 
     fingerprint: str
     from_batch: int
     at: str
     headrace: str
     spark: str
+    async_progress: bool | None = None
 
 
 def forms(path: Path) -> list[Form]:
-    """The forms so far, oldest first; a line that a crash cut off is left out."""
+    """The forms so far, oldest first; a line that a crash cut off is left out.
+
+    Raises CheckpointFault for a file that no crash leaves behind.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return []
+    except (OSError, UnicodeDecodeError) as fault:
+        raise CheckpointFault(
+            Finding(
+                code="HR515",
+                where=Where(file=str(path)),
+                what=f"the record of what the query was cannot be read: {fault}",
+                fix="restore it from a backup; or move it away, if the query is what it was: a new one is begun",
+            )
+        ) from fault
     return list(_parsed(lines))
+
+
+def written_async(path: Path, sink: Sink) -> bool | None:
+    """Whether the last run wrote its progress beside its batches; None where nothing tells."""
+    if sink.facts.transactional or sink.facts.idempotent:
+        return False
+    known = forms(path)
+    return known[-1].async_progress if known else None
 
 
 def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: int, spark: str) -> Iterator[Finding]:
     """Enter the form that is to run if it is not the last one, and say so where batches were made by another."""
-    known = forms(layout.manifest)
-    if known and known[-1].fingerprint == fingerprint:
+    known, beside = forms(layout.manifest), query.sink.facts.async_progress
+    same = bool(known) and known[-1].fingerprint == fingerprint
+    if same and known[-1].async_progress is beside:
         return
     form = Form(
         fingerprint=fingerprint,
@@ -46,9 +73,10 @@ def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: in
         at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         headrace=version("headrace"),
         spark=spark,
+        async_progress=beside,
     )
     append(layout.manifest, json.dumps(asdict(form)))
-    if known and next_batch > 0:
+    if known and not same and next_batch > 0:
         yield Finding(
             code="HR545",
             what=f"query '{query.name}' is not what it was up to batch {next_batch - 1}: the result may mix meanings",

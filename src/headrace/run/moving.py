@@ -6,14 +6,16 @@ other's offsets; and the guide's "Asynchronous Progress Tracking", whose gaps ba
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.checkpoint import Checkpoint
+from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
+from headrace.checkpoint.gap import Gap, gap_before_newest
 from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.rewrite import remove_file, replace_file
+from headrace.errors import CheckpointFault, Finding
 
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
@@ -22,33 +24,33 @@ def move(checkpoint: Checkpoint, names: Sequence[str], *, continuous: bool) -> N
     """Bring the offsets of the last two batches into the form that the next execution reads; `names`: of the sources.
 
     What is planned and not committed is taken back, as continuous processing does itself: it comes again. A checkpoint
-    that is in the right form, or new, stays as it is.
+    that is in the right form, or new, stays as it is. The newest committed batch is written last, as it tells whether
+    all this is done: after a crash in between, the next start does the rest.
     """
     last = checkpoint.last_committed
     files = numbered(checkpoint.root / "offsets")
     if last is None or last not in files or _is_continuous(files[last]) is continuous:
         return
-    for number, file in files.items():
-        if number > last:
-            _remove(file)
-        elif number >= last - 1 and (entry := checkpoint.offset(number)) is not None:
-            _write(file, _as_continuous(entry, names) if continuous else _as_batch(entry, names))
+    for number in sorted((number for number in files if number > last), reverse=True):
+        remove_file(files[number])
+    for number in (last - 1, last):
+        entry = checkpoint.offset(number) if number in files else None
+        if entry is not None and _is_continuous(files[number]) is not continuous:
+            replace_file(files[number], _as_continuous(entry, names) if continuous else _as_batch(entry, names))
 
 
-def settle(checkpoint: Checkpoint) -> None:
-    """Close the gap that async progress tracking leaves before the newest batch, for a start without it.
+def fill_gap(checkpoint: Checkpoint, archive: Archive | None, *, written_async: bool | None) -> Iterator[Finding]:
+    """Write the offsets before the newest ones where they are missing, for a start that needs the last two batches.
 
-    The batch before the newest one then ends where the last batch ended that is known to be done; so what came after
-    that comes again. It is what the guide's procedure leads to, without two more batches.
+    See `headrace.checkpoint.gap` for what they may be. Raises CheckpointFault where that is not known.
     """
-    files = numbered(checkpoint.root / "offsets")
-    newest, committed = max(files, default=None), checkpoint.last_committed
-    if not newest or committed is None or newest - 1 in files:
-        return
-    done = [number for number in files if number <= committed and (number < newest or newest == committed)]
-    if done:
-        text = files[max(done)].read_text(encoding="utf-8")
-        _write(files[newest].with_name(str(newest - 1)), text)
+    gap = gap_before_newest(checkpoint, archive, written_async=written_async)
+    if isinstance(gap, Finding):
+        raise CheckpointFault(gap)
+    if isinstance(gap, Gap):
+        replace_file(gap.file, gap.text)
+        if gap.note is not None:
+            yield gap.note
 
 
 def _is_continuous(file: Path) -> bool:
@@ -64,20 +66,3 @@ def _as_continuous(entry: OffsetEntry, names: Sequence[str]) -> str:
 def _as_batch(entry: OffsetEntry, names: Sequence[str]) -> str:
     offsets = dict(zip(names, entry.offsets.values(), strict=True))
     return replace(entry, offsets=offsets, conf={EVOLUTION: "true"}).format()
-
-
-def _write(file: Path, text: str) -> None:
-    """Replace `file` at once; its checksum, which would be that of the old text, goes first."""
-    draft = file.with_name(f".{file.name}.headrace")
-    draft.write_text(text, encoding="utf-8")
-    _checksum(file).unlink(missing_ok=True)
-    os.replace(draft, file)
-
-
-def _remove(file: Path) -> None:
-    _checksum(file).unlink(missing_ok=True)
-    file.unlink()
-
-
-def _checksum(file: Path) -> Path:
-    return file.with_name(f".{file.name}.crc")

@@ -59,7 +59,7 @@ class Quarantine:
     def _write(self, batches: range) -> Iterator[Finding]:
         names = [source.name for source in self.sources]
         checkpoint, archive = Checkpoint(self.layout.checkpoint), Archive(self.layout.archive)
-        prefixes = committed_prefix(checkpoint, archive, names, batches[-1])
+        prefixes = committed_prefix(checkpoint, archive, names, batches[-1], since=batches[0])
         for source in self.quarantining():
             if not isinstance(source.connector, QuarantiningSource):
                 continue

@@ -20,7 +20,7 @@ from headrace.check.refresh import refreshed
 from headrace.check.triggers import cores
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.prefix import committed_prefix
+from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.contract import Boundary, ContinuousSource, RemoteSource, ShapingSink, SinkRun
 from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
@@ -28,8 +28,8 @@ from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.catalog import know_written
 from headrace.run.frames import Reader, build
-from headrace.run.manifest import enter
-from headrace.run.moving import move, settle
+from headrace.run.manifest import enter, written_async
+from headrace.run.moving import fill_gap, move
 from headrace.run.settings import default_partitions
 from headrace.run.state_store import applied, compared, rows_tracked
 from headrace.run.tables import Tables
@@ -152,8 +152,9 @@ def _started(
         query.sink.prepare(frame, sink_run)
         continuous = isinstance(judged.trigger, Continuous)
         move(checkpoint, facts.sources, continuous=continuous)
-        if not continuous and not query.sink.facts.async_progress:
-            settle(checkpoint)
+        if scratch is None and not continuous and not query.sink.facts.async_progress:
+            beside = written_async(layout.manifest, query.sink)
+            notes += tuple(fill_gap(checkpoint, Archive(layout.archive), written_async=beside))
         _set_partitions(spark, changes.partitions(checkpoint), project)
         if scratch is None:
             last = checkpoint.last_batch
@@ -265,17 +266,10 @@ def _make_home(layout: QueryLayout) -> None:
 
 def _require_planned(project: Project, query: Query, layout: QueryLayout) -> None:
     """Raise SourceFault if a batch that was planned and not committed can no longer be made as it was planned."""
-    checkpoint = Checkpoint(layout.checkpoint)
-    planned, committed = checkpoint.last_batch, checkpoint.last_committed
-    if planned is None or planned == committed:
-        return
     sources = project.sources_of(query)
-    names = [source.name for source in sources]
-    prefixes = committed_prefix(checkpoint, Archive(layout.archive), names, planned)
-    for source in sources:
-        prefix = prefixes[source.name]
-        again = tuple(batch for batch in prefix.batches if committed is None or batch.batch > committed)
-        source.connector.require(replace(prefix, batches=again))
+    prefixes = planned_prefix(Checkpoint(layout.checkpoint), [source.name for source in sources])
+    for source in sources if prefixes is not None else ():
+        source.connector.require(prefixes[source.name])  # type: ignore[index]
 
 
 def _readable(checkpoint: Checkpoint, query: Query) -> None:

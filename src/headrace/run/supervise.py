@@ -140,6 +140,7 @@ class _Supervisor:
         return tuple(left)
 
     def _start(self, query: Query, trigger: Trigger | None) -> None:
+        layout = QueryLayout(self.project.storage, query.name, latest_generation(self.project.storage, query.name))
         run_id = self.notes.record(
             lambda history: history.begin_run(
                 query.name,
@@ -147,11 +148,10 @@ class _Supervisor:
                 mode=query.mode,
                 trigger=str(trigger or query.trigger),
                 sink=query.sink_kind,
-                generation=1,
+                generation=layout.generation,
             )
         )
         wanted = trigger or query.trigger
-        layout = QueryLayout(self.project.storage, query.name, latest_generation(self.project.storage, query.name))
         running, finishing = self._started(query, Tables(self.project, query, layout, self.spark), wanted)
         if isinstance(running, Finding):
             self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=running))

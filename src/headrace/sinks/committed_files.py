@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.checkpoint.rewrite import replace_file, sync_file
 from headrace.contract import SinkRun, Snapshot
 from headrace.errors import CheckpointFault, Finding, SinkFault
 
@@ -99,9 +99,7 @@ class CommittedFiles:
         home = Path(self.path)
         try:
             home.mkdir(parents=True, exist_ok=True)
-            unfinished = home / f"{SCHEMA_FILE}.new"
-            unfinished.write_text(schema)
-            os.replace(unfinished, home / SCHEMA_FILE)
+            replace_file(home / SCHEMA_FILE, schema)
         except OSError as fault:
             what = f"'{self.path}' cannot be written: {fault.strerror}"
             raise SinkFault(Finding(code="HR405", what=what, fix="make the directory writable")) from fault
@@ -126,3 +124,5 @@ def _enter_empty(frame: DataFrame, log: str, batches: Sequence[int]) -> None:
         last = written.getLatestBatchId()
         if last.isDefined() and last.get() < batch:
             written.add(batch, gateway.new_array(sinks.SinkFileStatus, 0))
+            for file in Path(log).glob(f"{batch}*"):
+                sync_file(file)
