@@ -7,6 +7,9 @@ named/kept.json    what each batch of `named` put out; shows against which water
 named/every_batch.json   the offsets and commits of all batches, also of those that Spark has purged since
 numbered/    a file source and a rate source without names, in the first format of offsets
 grown/       two named sources, of which the second was added at a restart
+rocksdb_few.zip, rocksdb_many.zip, hdfs_few.zip, hdfs_many.zip
+             checkpoints as they are, with checksums and state: a count over 3 batches, or over 14 with snapshots and
+             purged files
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ def main() -> None:
         .config("spark.sql.streaming.minBatchesToRetain", "5")
         .config("spark.sql.streaming.fileSource.log.cleanupDelay", "0")
         .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .config("spark.sql.streaming.stateStore.maintenanceInterval", "300ms")
         .config(
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -66,6 +70,7 @@ def main() -> None:
         spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")
         named(spark, work)
         grown(spark, work)
+        stateful(spark, work)
     finally:
         spark.stop()
         shutil.rmtree(work, ignore_errors=True)
@@ -166,6 +171,34 @@ def grown(spark: SparkSession, work: Path) -> None:
         )
         query.awaitTermination()
     keep(checkpoint, "grown", work)
+
+
+def stateful(spark: SparkSession, work: Path) -> None:
+    spark.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", "3")
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "3")
+    spark.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "4")
+    package = "org.apache.spark.sql.execution.streaming.state"
+    providers = {"rocksdb": "RocksDBStateStoreProvider", "hdfs": "HDFSBackedStateStoreProvider"}
+    for store, provider in providers.items():
+        spark.conf.set("spark.sql.streaming.stateStore.providerClass", f"{package}.{provider}")
+        for size, batches in (("few", 3), ("many", 14)):
+            source, checkpoint = work / f"in_{store}_{size}", work / f"{store}_{size}"
+            source.mkdir()
+            for hour in range(batches):
+                drop(source, hour, [(hour, kind) for kind in "abcdefg"])
+            events = spark.readStream.name("events").schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(source))
+            query = (
+                events.groupBy("kind")
+                .count()
+                .writeStream.format("noop")
+                .outputMode("update")
+                .option("checkpointLocation", str(checkpoint))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            time.sleep(1)
+            shutil.make_archive(str(FIXTURES / checkpoint.name), "zip", checkpoint)
 
 
 def drop(folder: Path, number: int, rows: list[tuple[int, str]]) -> None:

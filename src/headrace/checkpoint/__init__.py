@@ -1,10 +1,11 @@
 """Spark's checkpoint directory as Python values, without a JVM."""
 
 from headrace.checkpoint.archive import Archive, ArchivedBatch
-from headrace.checkpoint.directory import Checkpoint, StateOperator
+from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry
 from headrace.checkpoint.identity import PlannedBatch, chained, planned_batch
 from headrace.checkpoint.prefix import BatchWatermarks, committed_prefix, planned, planned_prefix, watermarks
+from headrace.checkpoint.state_operators import StateOperator
 
 __all__ = [
     "Archive",

@@ -10,20 +10,11 @@ from pathlib import Path
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry
 from headrace.checkpoint.inspection import inspect
 from headrace.checkpoint.logs import COMPACT, body, broken, numbered, text_of
+from headrace.checkpoint.state_operators import StateOperator, state_operator
 from headrace.errors import CheckpointFault, Finding
 
 _LOG_VERSIONS = (1,)
-_STATE_VERSIONS = (1, 2)
 _LISTINGS = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class StateOperator:
-    """One stateful operator of the query: its number, Spark's name for it, and its state's partitions."""
-
-    number: int
-    name: str
-    partitions: int
 
 
 @dataclass(frozen=True)
@@ -114,16 +105,19 @@ class Checkpoint:
         """The query's stateful operators; none before the first batch, or for a query without state."""
         folder = self.root / "state"
         numbers = sorted(numbered(folder))
-        found = (_state_operator(number, folder / str(number) / "_metadata") for number in numbers)
+        found = (state_operator(folder / str(number)) for number in numbers)
         return tuple(operator for operator in found if operator is not None)
 
     def state_partitions(self) -> int | None:
         """The number of partitions that the state was written with, or None without state."""
         return max((operator.partitions for operator in self.state_operators()), default=None)
 
-    def problems(self) -> Iterator[Finding]:
-        """Everything that is wrong or worth knowing; never raises."""
-        return inspect(self.root)
+    def problems(self, *, partitions: int | None = None) -> Iterator[Finding]:
+        """Everything that is wrong or worth knowing; never raises.
+
+        partitions: how many the state has, where that was changed after Spark described it.
+        """
+        return inspect(self.root, partitions=partitions)
 
 
 def _unfolded(files: dict[int, Path]) -> dict[int, tuple[str, ...]] | None:
@@ -152,18 +146,3 @@ def _batch_of(file: Path, line: str, otherwise: int) -> int:
         raise broken(file, f"a line is no JSON: {line[:40]!r}") from fault
     batch = value.get("batchId", otherwise) if isinstance(value, dict) else otherwise
     return batch if isinstance(batch, int) else otherwise
-
-
-def _state_operator(number: int, folder: Path) -> StateOperator | None:
-    newest = max(numbered(folder / "v2").items(), default=None)
-    file = newest[1] if newest else folder / "metadata"
-    text = text_of(file)
-    if text is None:
-        return None
-    _, lines = body(file, text, versions=_STATE_VERSIONS)
-    try:
-        facts = json.loads(lines[0])
-        partitions = max(int(store["numPartitions"]) for store in facts["stateStoreInfo"])
-        return StateOperator(number=number, name=str(facts["operatorInfo"]["operatorName"]), partitions=partitions)
-    except (ValueError, KeyError, TypeError, IndexError) as fault:
-        raise broken(file, "it does not describe a state operator") from fault

@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from headrace.checkpoint.content import WHOLE_BYTES, fault_of
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry
-from headrace.checkpoint.logs import COMPACT, body, numbered, text_of
+from headrace.checkpoint.logs import COMPACT, body, broken, numbered, text_of
+from headrace.checkpoint.state_files import state_problems
 from headrace.errors import CheckpointFault, Finding, Where
 
 
-def inspect(root: Path) -> Iterator[Finding]:
-    """The findings about a checkpoint; none about one that is not there yet."""
+def inspect(root: Path, *, partitions: int | None = None) -> Iterator[Finding]:
+    """The findings about a checkpoint; none about one that is not there yet.
+
+    Of the state only what the next batch begins with is looked at, and of large files their size alone.
+    """
     try:
         if not root.exists():
             return
@@ -26,7 +31,13 @@ def inspect(root: Path) -> Iterator[Finding]:
     yield from _unreadable(offsets, OffsetEntry.parse)
     yield from _unreadable(commits, CommitEntry.parse)
     yield from _gaps(root, offsets, commits)
-    yield from _source_logs(root / "sources")
+    yield from _source_logs(root / "sources", _log_ends(offsets))
+    done = max(commits, default=None)
+    following = max(max(offsets, default=0), -1 if done is None else done + 1)
+    try:
+        yield from state_problems(root, following, done, partitions)
+    except (CheckpointFault, OSError) as fault:
+        yield from _found(fault, root / "state")
 
 
 def _found(fault: CheckpointFault | OSError, where: Path) -> tuple[Finding, ...]:
@@ -62,10 +73,15 @@ def _unreadable(files: dict[int, Path], parse: Callable[[int, str, Path], Any]) 
     for batch, file in files.items():
         try:
             text = text_of(file)
-            if text is not None:
-                parse(batch, text, file)
+            if text is None:
+                continue
+            parse(batch, text, file)
+            if (wrong := fault_of(file)) is not None:
+                raise broken(file, wrong)
         except CheckpointFault as fault:
             yield from fault.findings
+        except OSError as fault:
+            yield from _found(fault, file)
 
 
 def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Iterator[Finding]:
@@ -75,7 +91,8 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
             code="HR504",
             where=Where(file=str(root / "offsets" / str(batch))),
             what=f"the offsets of batch {batch} are missing between those of its neighbours",
-            fix="restore the file from a backup; Spark goes on without it, but verify and rewind need the archive",
+            fix="restore the file from a backup, if progress was not written beside the batches; verify takes it from "
+            "the archive, and Spark itself needs those of the last two batches only",
             severity="warning",
         )
     if not offsets:
@@ -117,26 +134,62 @@ def _ahead(where: Where, done: int, last: int | None) -> Finding:
     )
 
 
-def _source_logs(folder: Path) -> Iterator[Finding]:
+def _log_ends(offsets: dict[int, Path]) -> dict[str, int]:
+    """Up to which entry of its own log each source was read, where its offsets are numbers of such entries."""
+    ends: dict[str, int] = {}
+    for batch, file in sorted(offsets.items(), reverse=True)[:2]:
+        try:
+            entry = OffsetEntry.parse(batch, text_of(file) or "", file)
+            for name, offset in entry.offsets.items():
+                facts = json.loads(offset) if offset is not None and offset.startswith("{") else None
+                if isinstance(facts, dict) and isinstance(facts.get("logOffset"), int):
+                    ends.setdefault(name, facts["logOffset"])
+        except (CheckpointFault, ValueError):
+            continue
+    return ends
+
+
+def _source_logs(folder: Path, ends: dict[str, int]) -> Iterator[Finding]:
     try:
-        logs = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        logs = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
     except OSError as fault:
         yield from _found(fault, folder)
         return
-    for log in logs:
+    for name in sorted(logs | {name for name, end in ends.items() if end >= 0}):
+        log = folder / name
         try:
             files = numbered(log)
         except CheckpointFault as fault:
             yield from fault.findings
             continue
-        yield from _unreadable(files, lambda _, text, file: body(file, text, versions=(1,)))
         compacted = max((number for number, file in files.items() if file.name.endswith(COMPACT)), default=0)
-        missing = sorted(set(range(compacted, max(files, default=-1))) - set(files))
+        needed = {number: file for number, file in files.items() if number >= compacted}
+        yield from _unreadable(needed, _file_entries if name in ends else _source_entry)
+        through = max(ends.get(name, -1), max(files, default=-1))
+        missing = sorted(set(range(compacted, through + 1)) - set(files))
         if missing:
             yield Finding(
                 code="HR509",
-                where=Where(file=str(log)),
-                what=f"the log of source '{log.name}' lacks entry {missing[0]}"
-                + (f" and {len(missing) - 1} more" if missing[1:] else ""),
-                fix="restore the file from a backup, or begin the query anew: Spark cannot tell which files it read",
+                where=Where(file=str(log / str(missing[0]))),
+                what=f"the log of source '{name}' lacks entry {missing[0]}"
+                + (f" and {len(missing) - 1} more" if missing[1:] else "")
+                + ": Spark cannot tell which files it has read",
+                fix="restore the file from a backup, or begin the query anew",
             )
+
+
+def _source_entry(_: int, text: str, file: Path) -> None:
+    body(file, text, versions=(1,))
+
+
+def _file_entries(_: int, text: str, file: Path) -> None:
+    """The file source writes a line of JSON for each file."""
+    _, lines = body(file, text, versions=(1,))
+    if len(text) > WHOLE_BYTES:
+        return
+    for line in lines:
+        try:
+            if line and "path" not in json.loads(line):
+                raise broken(file, f"a line names no file: {line[:40]!r}")
+        except (ValueError, TypeError) as fault:
+            raise broken(file, f"a line is no JSON: {line[:40]!r}") from fault

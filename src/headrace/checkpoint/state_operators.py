@@ -1,0 +1,44 @@
+"""What Spark keeps about each stateful operator of a query: its name, its stores and its partitions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.checkpoint.logs import body, broken, numbered, text_of
+
+DEFAULT_STORE = "default"
+_VERSIONS = (1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateOperator:
+    """One stateful operator of the query: its number, Spark's name for it, its state's partitions, and their stores."""
+
+    number: int
+    name: str
+    partitions: int
+    stores: tuple[str, ...] = (DEFAULT_STORE,)
+
+
+def state_operator(folder: Path) -> StateOperator | None:
+    """The operator whose state is in `folder`, state/N; None without metadata. Raises CheckpointFault."""
+    metadata = folder / "_metadata"
+    newest = max(numbered(metadata / "v2").items(), default=None)
+    file = newest[1] if newest else metadata / "metadata"
+    text = text_of(file)
+    if text is None:
+        return None
+    _, lines = body(file, text, versions=_VERSIONS)
+    try:
+        facts = json.loads(lines[0])
+        stores = facts["stateStoreInfo"]
+        return StateOperator(
+            number=int(folder.name),
+            name=str(facts["operatorInfo"]["operatorName"]),
+            partitions=max(int(store["numPartitions"]) for store in stores),
+            stores=tuple(str(store.get("storeName", DEFAULT_STORE)) for store in stores),
+        )
+    except (ValueError, KeyError, TypeError, IndexError) as fault:
+        raise broken(file, "it does not describe a state operator") from fault
