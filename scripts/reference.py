@@ -22,6 +22,7 @@ from headrace.cli.entry import headrace as commands
 from headrace.contract import OUTPUT_MODES, SinkFacts, SourceFacts
 from headrace.history import QueryStatus
 from headrace.model.state_store import OPTIONS, PREFIX
+from headrace.run.checkpoint_look import Inspected
 from headrace.run.repartition import Repartitioned
 from headrace.run.result import Outcome, RunResult
 from headrace.run.settings import BLOCK_CACHE, LEAST_CACHE_MB, STATE_CACHE_MB, settings
@@ -38,7 +39,7 @@ IN_SHORT = (
 )
 VALUES = (
     *(CheckResult, Guarantee, Link, RunResult, Outcome, Verdict, Difference),
-    *(Lateness, LateBatch, LateRow, Replayed, QueryStatus, Repartitioned),
+    *(Lateness, LateBatch, LateRow, Replayed, QueryStatus, Repartitioned, Inspected),
 )
 KINDS: tuple[registry.ConnectorKind, ...] = ("source", "sink")
 

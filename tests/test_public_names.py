@@ -20,6 +20,7 @@ NAMES = [
     "check",
     "continuous",
     "every",
+    "inspect_checkpoint",
     "late",
     "load",
     "once",

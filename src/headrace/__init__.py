@@ -9,7 +9,7 @@ from headrace import check as _check
 from headrace import load as _load
 from headrace import run as _run
 from headrace import verify as _verify
-from headrace.api import check, late, load, repartition, run, start, status, verify
+from headrace.api import check, inspect_checkpoint, late, load, repartition, run, start, status, verify
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = [
     "check",
     "continuous",
     "every",
+    "inspect_checkpoint",
     "late",
     "load",
     "once",

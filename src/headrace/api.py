@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from headrace.check.result import CheckResult
     from headrace.history import QueryStatus
+    from headrace.run.checkpoint_look import Inspected
     from headrace.run.repartition import Repartitioned
     from headrace.run.result import Reporter, RunResult
     from headrace.run.start import Reached
@@ -70,6 +71,13 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     from headrace.run.repartition import repartition as repartition_query
 
     return repartition_query(project, query, partitions, spark=spark)
+
+
+def inspect_checkpoint(project: Project, query: str) -> Inspected:
+    """What is wrong with the checkpoint of `query`, without a JVM; see `headrace.run.checkpoint_look`."""
+    from headrace.run.checkpoint_look import inspect_checkpoint as inspect_one
+
+    return inspect_one(project, project.queries[query])
 
 
 def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> Verdict:

@@ -174,7 +174,6 @@ def grown(spark: SparkSession, work: Path) -> None:
 
 
 def stateful(spark: SparkSession, work: Path) -> None:
-    spark.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", "3")
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "3")
     spark.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "4")
     package = "org.apache.spark.sql.execution.streaming.state"
@@ -182,6 +181,7 @@ def stateful(spark: SparkSession, work: Path) -> None:
     for store, provider in providers.items():
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", f"{package}.{provider}")
         for size, batches in (("few", 3), ("many", 14)):
+            spark.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", "3" if size == "many" else "100")
             source, checkpoint = work / f"in_{store}_{size}", work / f"{store}_{size}"
             source.mkdir()
             for hour in range(batches):

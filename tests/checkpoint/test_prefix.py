@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.checkpoint import Archive, Checkpoint, committed_prefix, watermarks
+from headrace.checkpoint import Archive, Checkpoint, committed_prefix, planned_prefix, watermarks
 from headrace.contract import SourceBatch
 from headrace.errors import CheckpointFault
 
@@ -105,3 +105,30 @@ def test_rows_are_late_by_the_watermark_of_the_batch_before(archive: Archive) ->
         }
         assert sorted(kind for kind, end in ends.items() if end > marks[batch].late_ms) == kept[batch]
         assert ends["between"] <= marks[batch].evict_ms
+
+
+def test_what_is_planned_is_known_without_an_archive(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(FIXTURES / "named", tmp_path / "named"))
+    checkpoint = Checkpoint(root)
+    assert planned_prefix(checkpoint, ["events"]) is None
+    (root / "commits" / "26").unlink()
+    found = planned_prefix(checkpoint, ["events"])
+    assert found is not None
+    assert [(each.batch, each.start, each.end) for each in found["events"].batches] == [
+        (26, '{"logOffset":25}', '{"logOffset":25}')
+    ]
+
+
+@pytest.mark.parametrize("archived", [None, b"\xff\xfe\n{}\n"], ids=["lost", "damaged"])
+def test_a_part_of_the_batches_needs_no_archive_where_the_checkpoint_has_them(
+    tmp_path: Path, archived: bytes | None
+) -> None:
+    checkpoint, archive = Checkpoint(FIXTURES / "named"), Archive(tmp_path / "archive.jsonl")
+    if archived is not None:
+        archive.path.write_bytes(archived)
+    found = committed_prefix(checkpoint, archive, ["events"], 26, since=24)["events"]
+    assert [(each.batch, each.start) for each in found.batches] == [
+        (24, '{"logOffset":23}'), (25, '{"logOffset":24}'), (26, '{"logOffset":25}'),
+    ]  # fmt: skip
+    with pytest.raises(CheckpointFault, match="HR511" if archived is None else "HR523"):
+        committed_prefix(checkpoint, archive, ["events"], 26)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
-from headrace.checkpoint import Checkpoint
+from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.logs import numbered
-from headrace.run.moving import settle
+from headrace.errors import CheckpointFault
+from headrace.run.moving import fill_gap, move
 from tests.run.test_continuous import running
 from tests.servers import Topics
 
@@ -76,7 +77,19 @@ def test_progress_is_written_beside_the_batches_and_with_them_again(
     assert not has_gap()
 
 
+def logs(root: Path, offsets: dict[int, str], commits: list[int]) -> Checkpoint:
+    """A checkpoint of batches, each read up to the offset that its letter stands for."""
+    for folder in ("offsets", "commits"):
+        (root / folder).mkdir(parents=True)
+    for number, end in offsets.items():
+        (root / "offsets" / str(number)).write_text(f"v2\n{{}}\nwords:{end}")
+    for number in commits:
+        (root / "commits" / str(number)).write_text("v1\n{}")
+    return Checkpoint(root)
+
+
 @pytest.mark.plain
+@pytest.mark.parametrize("recorded", [True, None], ids=["recorded", "of Headrace 0.1.0"])
 @pytest.mark.parametrize(
     ("offsets", "commits", "after"),
     [
@@ -88,17 +101,60 @@ def test_progress_is_written_beside_the_batches_and_with_them_again(
     ],
     ids=["committed", "planned", "no gap", "one", "none"],
 )
-def test_the_gap_is_closed_by_what_is_known_to_be_done(
-    tmp_path: Path, offsets: dict[int, str], commits: list[int], after: dict[int, str]
+def test_the_gap_of_async_progress_is_closed_by_what_is_known_to_be_done(
+    tmp_path: Path, recorded: bool | None, offsets: dict[int, str], commits: list[int], after: dict[int, str]
 ) -> None:
-    for folder in ("offsets", "commits"):
-        (tmp_path / folder).mkdir()
-    for number, text in offsets.items():
-        (tmp_path / "offsets" / str(number)).write_text(text)
-    for number in commits:
-        (tmp_path / "commits" / str(number)).write_text("v1\n{}")
-    settle(Checkpoint(tmp_path))
-    assert {number: file.read_text() for number, file in numbered(tmp_path / "offsets").items()} == after
+    checkpoint = logs(tmp_path, offsets, commits)
+    assert list(fill_gap(checkpoint, None, written_async=recorded)) == []
+    assert {batch: entry.offsets["words"] for batch, entry in checkpoint.offsets().items()} == after
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("commits", "stateful", "recorded"),
+    [([0, 1, 2], False, True), ([0, 1], True, True), ([0, 1], False, False), ([0, 1, 2, 3], True, None)],
+    ids=["a commit without offsets", "with state", "an exactly-once sink", "all committed"],
+)
+def test_a_gap_that_async_progress_did_not_leave_is_refused(
+    tmp_path: Path, commits: list[int], stateful: bool, recorded: bool | None
+) -> None:
+    checkpoint = logs(tmp_path, {0: "a", 1: "b", 3: "d"}, commits)
+    if stateful:
+        (tmp_path / "state").mkdir()
+    with pytest.raises(CheckpointFault) as caught:
+        list(fill_gap(checkpoint, Archive(tmp_path / "archive.jsonl"), written_async=recorded))
+    assert [finding.code for finding in caught.value.findings] == ["HR514"]
+    assert sorted(numbered(tmp_path / "offsets")) == [0, 1, 3]
+
+
+@pytest.mark.plain
+def test_offsets_that_the_archive_has_are_written_again(tmp_path: Path) -> None:
+    checkpoint = logs(tmp_path, {0: "a", 1: "b", 2: "c"}, [0, 1, 2])
+    archive = Archive(tmp_path / "archive.jsonl")
+    archive.catch_up(checkpoint)
+    whole = checkpoint.offsets()
+    (tmp_path / "offsets" / "1").unlink()
+    assert [finding.code for finding in fill_gap(checkpoint, archive, written_async=False)] == ["HR513"]
+    assert checkpoint.offsets() == whole
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("done", [0, 1, 2], ids=["nothing", "the planned batch taken back", "the older one written"])
+def test_a_move_between_ways_of_execution_that_was_cut_off_is_done_again(tmp_path: Path, done: int) -> None:
+    whole, cut = (logs(tmp_path / name, {0: "1", 1: "2", 2: "3", 3: "4"}, [0, 1, 2]) for name in ("whole", "cut"))
+    move(whole, ["words"], continuous=True)
+    assert {number: text for number, text in texts(whole).items() if number} == {1: "v1\n\n2", 2: "v1\n\n3"}
+    offsets = tmp_path / "cut" / "offsets"
+    if done > 0:
+        (offsets / "3").unlink()
+    if done > 1:
+        (offsets / "1").write_text(texts(whole)[1])
+    move(cut, ["words"], continuous=True)
+    assert texts(cut) == texts(whole)
+
+
+def texts(checkpoint: Checkpoint) -> dict[int, str]:
+    return {number: file.read_text() for number, file in numbered(checkpoint.root / "offsets").items()}
 
 
 @pytest.mark.services

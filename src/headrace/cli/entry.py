@@ -14,6 +14,7 @@ from headrace.cli.check import check
 from headrace.cli.connectors import connectors
 from headrace.cli.demo import demo
 from headrace.cli.init import init
+from headrace.cli.inspect import inspect
 from headrace.cli.late import late
 from headrace.cli.output import say_error
 from headrace.cli.run import run
@@ -22,7 +23,7 @@ from headrace.cli.status import status
 from headrace.cli.verify import verify
 from headrace.errors import Finding, HeadraceError, nearest
 
-COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify, late, state, connectors)
+COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify, late, inspect, state, connectors)
 
 
 class Commands(click.Group):

@@ -14,6 +14,7 @@ from headrace.history import History
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
+from headrace.run.checkpoint_look import require_usable
 from headrace.run.state_store import applied, begun_with
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     )
     layout = QueryLayout(project.storage, query, latest_generation(project.storage, query))
     checkpoint, changes = Checkpoint(layout.checkpoint), Repartitions(layout.repartitions)
-    errors = [finding for finding in checkpoint.problems() if finding.severity == "error"]
-    if errors:
-        raise CheckpointFault(errors)
+    require_usable(declared, layout)
     before = changes.partitions(checkpoint)
     committed = checkpoint.last_committed
     if before is None or committed is None:

@@ -6,7 +6,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,6 +27,7 @@ from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Find
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.catalog import know_written
+from headrace.run.checkpoint_look import require_usable
 from headrace.run.frames import Reader, build
 from headrace.run.manifest import enter, written_async
 from headrace.run.moving import fill_gap, move
@@ -109,7 +110,7 @@ def _started(
     if query.sink.facts.durable:
         checkpoint_directory = layout.checkpoint
         _make_home(layout)
-        _readable(Checkpoint(checkpoint_directory), query)
+        require_usable(query, layout)
     else:
         scratch = Path(tempfile.mkdtemp(prefix="headrace-"))
         checkpoint_directory = scratch / "checkpoint"
@@ -270,14 +271,3 @@ def _require_planned(project: Project, query: Query, layout: QueryLayout) -> Non
     prefixes = planned_prefix(Checkpoint(layout.checkpoint), [source.name for source in sources])
     for source in sources if prefixes is not None else ():
         source.connector.require(prefixes[source.name])  # type: ignore[index]
-
-
-def _readable(checkpoint: Checkpoint, query: Query) -> None:
-    errors = list(_errors_of(checkpoint, query))
-    if errors:
-        raise CheckpointFault(errors)
-
-
-def _errors_of(checkpoint: Checkpoint, query: Query) -> Iterator[Finding]:
-    if checkpoint.root.is_dir():
-        yield from (finding for finding in checkpoint.problems() if finding.severity == "error")

@@ -1,0 +1,99 @@
+"""One look at all that a query keeps in its storage, without a JVM: what is wrong, what is lost, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.checkpoint import Archive, Checkpoint
+from headrace.checkpoint.gap import gap_before_newest
+from headrace.checkpoint.repartitions import Repartitions
+from headrace.errors import CheckpointFault, Finding
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.manifest import written_async
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspected:
+    """What was found in a query's storage; the newest planned and the newest committed batch, None before the first."""
+
+    query: str
+    checkpoint: str
+    planned: int | None
+    committed: int | None
+    findings: Sequence[Finding]
+
+    @property
+    def usable(self) -> bool:
+        """Whether the next start can begin with it."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as plain data, for `--json`."""
+        return {
+            "query": self.query,
+            "checkpoint": self.checkpoint,
+            "planned": self.planned,
+            "committed": self.committed,
+            "usable": self.usable,
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+
+def inspect_checkpoint(project: Project, query: Query) -> Inspected:
+    """Look at the checkpoint of `query` and at what Headrace keeps beside it; nothing is changed."""
+    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    checkpoint = Checkpoint(layout.checkpoint)
+    findings = [*problems(query, layout), *_archive_problems(layout)]
+    planned = committed = None
+    if not any(finding.code == "HR501" for finding in findings):
+        planned, committed = checkpoint.last_batch, checkpoint.last_committed
+    return Inspected(
+        query=query.name,
+        checkpoint=str(layout.checkpoint),
+        planned=planned,
+        committed=committed,
+        findings=tuple(findings),
+    )
+
+
+def require_usable(query: Query, layout: QueryLayout) -> None:
+    """Raise CheckpointFault with everything that keeps the next start from beginning with what is there."""
+    errors = [finding for finding in problems(query, layout) if finding.severity == "error"]
+    if errors:
+        raise CheckpointFault(errors)
+
+
+def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
+    """What is wrong with the checkpoint, and with the records beside it that a start needs; never raises."""
+    checkpoint, partitions = Checkpoint(layout.checkpoint), None
+    try:
+        partitions = Repartitions(layout.repartitions).partitions(checkpoint)
+    except CheckpointFault as fault:
+        # What is wrong inside the checkpoint is told below, with all else.
+        yield from (finding for finding in fault.findings if finding.code == "HR556")
+    found = list(checkpoint.problems(partitions=partitions))
+    try:
+        beside = written_async(layout.manifest, query.sink)
+        gap = None
+        if not any(finding.code == "HR501" for finding in found):
+            gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=beside)
+    except CheckpointFault as fault:
+        yield from fault.findings
+        gap = None
+    for finding in found:
+        if isinstance(gap, Finding) and finding.where == gap.where:
+            continue
+        yield finding
+    if isinstance(gap, Finding):
+        yield gap
+
+
+def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:
+    """A start goes on without its archive; only what was read before can then no longer be verified."""
+    try:
+        Archive(layout.archive).entries()
+    except CheckpointFault as fault:
+        yield from (replace(finding, severity="warning") for finding in fault.findings)

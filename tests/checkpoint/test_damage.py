@@ -1,0 +1,184 @@
+"""Every kind of file of a real checkpoint, damaged in every way: a start is refused for it, or does not need it."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.gap import gap_before_newest
+from headrace.checkpoint.rewrite import checksum_of
+from headrace.errors import Finding
+
+pytestmark = pytest.mark.plain
+FIXTURES = Path(__file__).parent / "fixtures"
+DAMAGES = ("missing", "empty", "cut", "garbage")
+FINE = (None,) * 4
+
+# What is told of a damaged file: missing, empty, cut, garbage; None: the start goes on, and needs no word.
+TOLD: dict[str, tuple[str | None, ...]] = {
+    "metadata": ("HR502",) * 4,
+    "newest commit": (None, "HR503", "HR503", "HR503"),
+    "older commit": (None, "HR503", "HR503", "HR503"),
+    "newest offsets, committed": ("HR508", "HR503", "HR503", "HR503"),
+    "newest offsets, planned": (None, "HR503", "HR503", "HR503"),
+    "offsets before": ("HR514", "HR503", "HR503", "HR503"),
+    "older offsets": (None, "HR503", "HR503", "HR503"),
+    "source log in use": ("HR509", "HR503", "HR503", "HR503"),
+    "source log before the compacted one": FINE,
+    "state in use": ("HR516",) * 4,
+    "newest snapshot": (None, "HR516", "HR516", "HR516"),  # Spark takes the one before, and the changes since.
+    "state not in use": FINE,
+    "operator": ("HR517", "HR503", "HR503", "HR503"),
+    "schema": (None, "HR517", "HR517", "HR517"),
+    # Hadoop reads a file without checksums, or with a file of checksums that it does not know, as it is.
+    "checksums in use": (None, None, "any", None),
+    "checksums not in use": (None, None, None, None),
+}
+
+
+def unpacked(name: str, place: Path, *, planned: bool) -> Path:
+    with zipfile.ZipFile(FIXTURES / f"{name}.zip") as archive:
+        archive.extractall(place)
+    if planned:
+        newest = place / "commits" / str(Checkpoint(place).last_committed)
+        newest.unlink()
+        checksum_of(newest).unlink()
+    return place
+
+
+def kind_of(root: Path, file: Path, *, planned: bool) -> str:
+    checkpoint, inside = Checkpoint(root), file.relative_to(root)
+    if file.suffix == ".crc":
+        kind = kind_of(root, file.with_name(file.name[1:-4]), planned=planned)
+        return "checksums in use" if "not in use" not in kind and "before the" not in kind else "checksums not in use"
+    last, done = checkpoint.last_batch, checkpoint.last_committed
+    assert last is not None
+    if inside.name == "metadata" and len(inside.parts) == 1:
+        return "metadata"
+    if inside.parts[0] == "commits":
+        return "newest commit" if int(file.name) == done else "older commit"
+    if inside.parts[0] == "offsets":
+        if int(file.name) == last:
+            return "newest offsets, planned" if planned else "newest offsets, committed"
+        return "offsets before" if int(file.name) == last - 1 else "older offsets"
+    if inside.parts[0] == "sources":
+        compacted = max((int(each.stem) for each in file.parent.glob("*.compact")), default=0)
+        return "source log before the compacted one" if int(file.stem) < compacted else "source log in use"
+    if "_metadata" in inside.parts:
+        return file.name if file.name == "schema" else "operator"
+    if file not in state_in_use(root, last if planned else last + 1):
+        return "state not in use"
+    return "newest snapshot" if file.suffix in (".zip", ".snapshot") else "state in use"
+
+
+def state_in_use(root: Path, version: int) -> set[Path]:
+    """By Spark's rule: the newest snapshot up to the version, what it is made of, and the changes that follow it."""
+    used: set[Path] = set()
+    for store in (root / "state" / "0" / "0", root / "state" / "0" / "1"):
+        snapshots = {int(file.stem): file for pattern in ("*.zip", "*.snapshot") for file in store.glob(pattern)}
+        base = max((number for number in snapshots if number <= version), default=0)
+        if base:
+            used.add(snapshots[base])
+        if base and snapshots[base].suffix == ".zip":
+            names = zipfile.ZipFile(snapshots[base]).read("metadata").decode()
+            used |= {part for part in (store / "SSTs").glob("*.sst") if part.name in names}
+        for number in range(base + 1, version + 1):
+            used |= {*store.glob(f"{number}.changelog"), *store.glob(f"{number}.delta")}
+    return used
+
+
+def damaged(file: Path) -> Iterator[str]:
+    """Damage `file` in each way, one after the other, and mend it at the end."""
+    whole = file.read_bytes()
+    for damage in DAMAGES:
+        if damage == "missing":
+            file.unlink()
+        else:
+            garbage = (b"\x07garbage" * (len(whole) // 8 + 1))[: len(whole)]
+            file.write_bytes({"empty": b"", "cut": whole[: -max(len(whole) // 3, 1)], "garbage": garbage}[damage])
+        yield damage
+    file.write_bytes(whole)
+
+
+def told(root: Path) -> list[Finding]:
+    """The errors that refuse a start, but for an archive that would help."""
+    gap = gap_before_newest(Checkpoint(root), None, written_async=False)
+    found = [*Checkpoint(root).problems(), *([gap] if isinstance(gap, Finding) else [])]
+    return [finding for finding in found if finding.severity == "error"]
+
+
+@pytest.mark.parametrize("planned", [False, True], ids=["stopped", "killed in a batch"])
+@pytest.mark.parametrize("name", ["rocksdb_few", "rocksdb_many", "hdfs_few", "hdfs_many"])
+def test_each_damaged_file_is_told_once_or_not_needed(tmp_path: Path, name: str, planned: bool) -> None:
+    root = unpacked(name, tmp_path / "checkpoint", planned=planned)
+    assert told(root) == []
+    wrong, seen = [], set()
+    for file in sorted(path for path in root.rglob("*") if path.is_file()):
+        kind = kind_of(root, file, planned=planned)
+        seen.add(kind)
+        for damage in damaged(file):
+            expected = TOLD[kind][DAMAGES.index(damage)]
+            found = told(root)
+            codes = {finding.code for finding in found}
+            right = codes <= {"HR503", "HR516", "HR517", "HR502"} if expected == "any" else codes == {expected} - {None}
+            # One finding a damage; a part that several snapshots share is told by each.
+            if not right or (len(found) > 1 and len({finding.where for finding in found}) < len(found)):
+                wrong.append((str(file.relative_to(root)), kind, damage, [str(finding) for finding in found]))
+    assert wrong == []
+    assert {"metadata", "offsets before", "state in use", "operator", "schema", "source log in use"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("store", "version", "says"),
+    [
+        ("rocksdb_few", 3, "delete commits/2 and commits/.2.crc"),
+        ("rocksdb_few", 2, "restore it from a backup"),
+        ("hdfs_few", 3, "delete commits/2 and commits/.2.crc"),
+    ],
+)
+def test_the_newest_state_is_made_again_by_the_batch_that_made_it(
+    tmp_path: Path, store: str, version: int, says: str
+) -> None:
+    root = unpacked(store, tmp_path / "checkpoint", planned=False)
+    kind = "changelog" if store.startswith("rocksdb") else "delta"
+    (root / "state" / "0" / "1" / f"{version}.{kind}").write_bytes(b"")
+    (finding,) = told(root)
+    assert finding.fix.startswith(says)
+    if says.startswith("delete"):
+        for name in ("2", ".2.crc"):
+            (root / "commits" / name).unlink()
+        assert told(root) == []
+
+
+def test_a_damaged_snapshot_is_left_out_where_the_changes_reach_back_to_the_one_before(tmp_path: Path) -> None:
+    root = unpacked("hdfs_many", tmp_path / "checkpoint", planned=False)
+    store = root / "state" / "0" / "0"
+    newest = max(store.glob("*.snapshot"), key=lambda file: int(file.stem))
+    newest.write_bytes(newest.read_bytes()[:10])
+    (finding,) = told(root)
+    assert finding.fix.startswith("delete it and")
+    newest.unlink()
+    checksum_of(newest).unlink()
+    assert told(root) == []
+
+
+@pytest.mark.parametrize("lost", ["state/0/1", "state/0/0/SSTs", "sources"])
+def test_a_lost_directory_is_told(tmp_path: Path, lost: str) -> None:
+    root = unpacked("rocksdb_many", tmp_path / "checkpoint", planned=False)
+    shutil.rmtree(root / lost)
+    assert {finding.code for finding in told(root)} == {"HR509" if lost == "sources" else "HR516"}
+
+
+def test_checksums_that_are_lost_leave_the_form_of_a_file_to_tell_that_it_was_cut(tmp_path: Path) -> None:
+    for store, file in (("rocksdb_few", "3.changelog"), ("hdfs_few", "3.delta")):
+        root = unpacked(store, tmp_path / store, planned=False)
+        state = root / "state" / "0" / "0" / file
+        checksum_of(state).unlink()
+        assert told(root) == []
+        state.write_bytes(state.read_bytes()[:-9])
+        assert [finding.code for finding in told(root)] == ["HR516"]
