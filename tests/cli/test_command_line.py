@@ -25,6 +25,7 @@ OPTIONS = {
     "verify": ["QUERY", "--project", "-C", "--target", "--json"],
     "late": ["QUERY", "--since", "--limit", "--count", "--to", "--replay", "--project", "-C", "--target", "--json"],
     "connectors": ["list", "fetch"],
+    "inspect": ["checkpoint"],
     "state": ["repartition"],
 }
 

@@ -12,7 +12,7 @@ from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointFault, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
-from headrace.run.manifest import written_async
+from headrace.run.manifest import forms, written_async
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +75,17 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
         # What is wrong inside the checkpoint is told below, with all else.
         yield from (finding for finding in fault.findings if finding.code == "HR556")
     found = list(checkpoint.problems(partitions=partitions))
+    beside = gap = None
     try:
+        forms(layout.manifest)
         beside = written_async(layout.manifest, query.sink)
-        gap = None
-        if not any(finding.code == "HR501" for finding in found):
-            gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=beside)
     except CheckpointFault as fault:
         yield from fault.findings
-        gap = None
+    try:
+        if not any(finding.code == "HR501" for finding in found):
+            gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=beside)
+    except CheckpointFault:
+        pass  # What cannot be read was found already.
     for finding in found:
         if isinstance(gap, Finding) and finding.where == gap.where:
             continue
