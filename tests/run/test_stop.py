@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
+from headrace.run import stop
 from headrace.run.stop import StopRequest, stop_on_signals
 
 pytestmark = pytest.mark.plain
@@ -31,3 +33,21 @@ def test_a_signal_asks_and_the_old_handler_comes_back(number: signal.Signals) ->
         os.kill(os.getpid(), number)
         assert request.draining
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize(
+    ("signals", "hangs", "ended"),
+    [(1, 0.6, []), (2, 0.0, []), (2, 0.6, [signal.SIGTERM]), (3, 0.1, [signal.SIGTERM])],
+    ids=["asked once", "stops in time", "hangs", "asked a third time"],
+)
+def test_what_hangs_after_the_second_signal_is_ended(
+    monkeypatch: pytest.MonkeyPatch, signals: int, hangs: float, ended: list[int]
+) -> None:
+    monkeypatch.setattr(stop, "GRACE_SECONDS", 0.2)
+    calls: list[int] = []
+    with stop_on_signals(StopRequest(), end_now=calls.append):
+        for _ in range(signals):
+            os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(hangs)
+    time.sleep(0.3)
+    assert calls == ended

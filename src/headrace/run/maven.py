@@ -95,9 +95,12 @@ def _artifact(jar: str) -> str:
 
 def main(directory: str, coordinates: Sequence[str]) -> int:
     """Let Spark's resolver fetch the jars. Source: org.apache.spark.util.DependencyUtils."""
-    from pyspark.java_gateway import launch_gateway
+    from pyspark import SparkContext
 
-    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    from headrace.run.gateway import ensure
+
+    ensure({})
+    gateway: Any = SparkContext._gateway
     jvm = gateway.jvm
     resolve = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies
     none = getattr(jvm.scala, "None$").__getattr__("MODULE$")

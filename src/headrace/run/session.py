@@ -100,8 +100,11 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for logger in QUERY_LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
+    from headrace.run import gateway
+
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)
     with dropping_lines(INCUBATOR_WARNING, *(() if os.environ.get(LOG_LEVEL_VARIABLE) else TRACES)):
+        gateway.ensure({"spark.master": master, **conf})
         return builder.getOrCreate()

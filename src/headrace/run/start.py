@@ -82,15 +82,17 @@ def start(
     trigger: Trigger | None = None,
     reached: Reached | None = None,
     versions: Mapping[str, int] | None = None,
+    tell: Callable[[Finding], None] | None = None,
 ) -> Running:
     """Check and start `query`.
 
+    tell: takes at once what the sink has to say while it is made ready, as that it waits for a lock.
     versions: of its tables that are computed anew while it runs; without them those of a batch that was planned and not
     committed, or else they are computed. Raises CheckFailed, CheckpointFault, EnvironmentFault, SourceFault or
     SinkFault; then nothing was started.
     """
     with applied(spark, project.target.state_store):
-        return _started(project, query, spark, trigger, reached, versions)
+        return _started(project, query, spark, trigger, reached, versions, tell)
 
 
 def _started(
@@ -100,6 +102,7 @@ def _started(
     trigger: Trigger | None,
     reached: Reached | None,
     versions: Mapping[str, int] | None,
+    tell: Callable[[Finding], None] | None,
 ) -> Running:
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     begun = query.sink.facts.durable and Checkpoint(layout.checkpoint).last_batch is not None
@@ -150,7 +153,10 @@ def _started(
         )
         if reached is not None:
             sink_run = replace(sink_run, reached=reached)
-        query.sink.prepare(frame, sink_run)
+        waits = (
+            sink_run if tell is None else replace(sink_run, noted=lambda told: tell(replace(told, where=query.where)))
+        )
+        query.sink.prepare(frame, waits)
         continuous = isinstance(judged.trigger, Continuous)
         move(checkpoint, facts.sources, continuous=continuous)
         if scratch is None and not continuous and not query.sink.facts.async_progress:

@@ -1,12 +1,18 @@
-"""Asking a run to stop: once for after the running batch, twice for now."""
+"""Asking a run to stop: once for after the running batch, twice for now, which is kept whatever hangs."""
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+# How long a run that was asked twice may take to break its batches off and write down how it ended.
+GRACE_SECONDS = 3.0
+ASKS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
@@ -36,8 +42,12 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_signals(request: StopRequest) -> Iterator[StopRequest]:
-    """Turn SIGINT and SIGTERM into asking `request`, as long as the block runs; only the main thread can."""
+def stop_on_signals(request: StopRequest, *, end_now: Callable[[int], None] | None = None) -> Iterator[StopRequest]:
+    """Turn SIGINT and SIGTERM into asking `request`, as long as the block runs; only the main thread can.
+
+    end_now: called with the signal's number when the block goes on after it was asked twice, or is asked once more; it
+    is to end the process.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
@@ -45,9 +55,61 @@ def stop_on_signals(request: StopRequest) -> Iterator[StopRequest]:
     def handler(_signal: int, _frame: FrameType | None) -> None:
         request.ask()
 
-    before = {each: signal.signal(each, handler) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, handler) for each in ASKS}
     try:
-        yield request
+        with _watchdog(end_now):
+            yield request
     finally:
         for each, old in before.items():
             signal.signal(each, old)
+
+
+@contextmanager
+def _watchdog(end_now: Callable[[int], None] | None) -> Iterator[None]:
+    """Count the signals in a thread of its own, as the main thread may hang in a call into the JVM or a client.
+
+    Python writes each signal's number to a socket from its handler in C, whatever the main thread does.
+    """
+    if end_now is None:
+        yield
+        return
+    hears, tells = socket.socketpair()
+    tells.setblocking(False)
+
+    def watch() -> None:
+        asked, last = 0, signal.SIGTERM.value
+        while True:
+            hears.settimeout(GRACE_SECONDS if asked > 1 else None)
+            try:
+                numbers = hears.recv(16)
+            except TimeoutError:
+                numbers = b""
+                asked += 1
+            else:
+                if not numbers:
+                    return  # The block has ended.
+            for number in numbers:
+                if number in ASKS:
+                    asked, last = asked + 1, number
+            if asked > 2:
+                end_now(last)
+                return
+
+    before = signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=watch, name="stop", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        tells.close()
+
+
+def end_process(number: int) -> None:
+    """End this process as a signal would, with the JVM that it has started, without waiting for anything."""
+    from headrace.run import gateway
+
+    with suppress(BaseException):
+        os.write(2, b"headrace: ended at once; a batch that was not committed comes again at the next start\n")
+    with suppress(BaseException):
+        gateway.kill()
+    os._exit(128 + number)

@@ -26,7 +26,7 @@ from headrace.run.quarantine import Quarantine
 from headrace.run.refresh import Refresher
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult, Silent
 from headrace.run.start import Reached, Running, start
-from headrace.run.stop import StopRequest, stop_on_signals
+from headrace.run.stop import StopRequest, end_process, stop_on_signals
 from headrace.run.tables import Tables
 from headrace.run.watched import Watched
 
@@ -63,14 +63,15 @@ def run(
 
     own = spark is None
     spark = spark or session(project)
-    try:
-        # Not before: PySpark sets its own handler of SIGINT with the session.
-        with stop_on_signals(StopRequest() if stop is None else stop) as request:
+    # Not before: PySpark sets its own handler of SIGINT with the session. A process with a session of its own is ours
+    # to end.
+    with stop_on_signals(StopRequest() if stop is None else stop, end_now=end_process if own else None) as request:
+        try:
             supervisor = _Supervisor(project, spark, reporter or Silent(), request, reached)
             return supervisor.run(chosen, trigger)
-    finally:
-        if own:
-            spark.stop()
+        finally:
+            if own:
+                spark.stop()
 
 
 def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
@@ -189,6 +190,7 @@ class _Supervisor:
                 trigger=Once() if finishing else trigger,
                 reached=self.reached,
                 versions=planned if finishing else versions,
+                tell=self.notes.tell,
             )
         except HeadraceError as fault:
             for finding in fault.findings[1:]:

@@ -217,6 +217,10 @@ class Dialect(Protocol):
         """The database's error as one sentence; never with a password in it."""
         ...
 
+    def waits_for_lock(self, fault: BaseException) -> bool:
+        """Whether the database gave up waiting for the lock of another session, which it may end by itself."""
+        ...
+
     def passes(self, fault: Exception) -> bool:
         """Whether the fault may be gone after a while, so that the batch may be tried again."""
         ...

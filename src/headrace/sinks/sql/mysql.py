@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -27,8 +27,10 @@ from headrace.sinks.sql.dialect import (
 )
 from headrace.sinks.sql.mysql_address import Address, AddressFault
 from headrace.sinks.sql.mysql_columns import existing_column, joins_keys, misfit
-from headrace.sinks.sql.mysql_faults import explained, is_part_lost, may_pass
+from headrace.sinks.sql.mysql_connection import lock_holder
+from headrace.sinks.sql.mysql_faults import LOCK_WAIT, explained, is_part_lost, may_pass, number_of
 from headrace.sinks.sql.mysql_staging import LoadStager
+from headrace.sinks.sql.silence import SILENCE_SECONDS
 from headrace.sinks.sql.sink import DatabaseSink
 from headrace.sinks.sql.types import Kind, ResultColumn
 from headrace.sinks.sql.values import Forms, rows
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 # InnoDB's limit of an index, in bytes; a character has up to four.
 INDEX_BYTES = 3072
 LONGEST_KEY = 255
+# How long a server may say nothing in the middle of the rows of a table that is read.
+STREAM_SECONDS = 120.0
 # The widest key column that is no text: a decimal of 38 digits.
 WIDEST = 20
 
@@ -74,14 +78,15 @@ class MySql(DatabaseSink):
     """A table in a MySQL 8 or MariaDB 10.11 database; each batch is one transaction with its line in the ledger.
 
     url: `mysql://user:password@host:port/database`, with options behind `?`: `ssl_mode` (disabled, required, verify_ca,
-    verify_identity), `ssl_ca`, `ssl_cert`, `ssl_key`. Timestamps are DATETIME(6) in UTC; arrays, maps and structs are
+    verify_identity), `ssl_ca`, `ssl_cert`, `ssl_key`, and in seconds `connect_timeout`, `lock_timeout`, `idle_timeout`
+    (how long a session may sleep in its transaction). Timestamps are DATETIME(6) in UTC; arrays, maps and structs are
     JSON as text; neither NaN nor infinity can be kept. Texts in the key have up to 255 characters.
     """
 
     url: str = field(repr=False)
 
     def dialect(self) -> MySqlDialect:
-        return MySqlDialect(self.url)
+        return MySqlDialect(self.url, self.silence_seconds)
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
         yield from super().problems(mode)
@@ -113,6 +118,7 @@ class MySqlDialect:
     errors: ClassVar[tuple[type[Exception], ...]] = (pymysql.MySQLError,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (pymysql.err.IntegrityError,)
     url: str = field(repr=False)
+    silence_seconds: float = SILENCE_SECONDS
 
     @property
     def key_text(self) -> str:
@@ -129,10 +135,15 @@ class MySqlDialect:
         return f"CHARACTER SET utf8mb4 COLLATE {binary}"
 
     def connect(self) -> Connection:
-        return cast(Connection, Address.parse(self.url).connect())
+        return cast(Connection, Address.parse(self.url).connect(silence_seconds=self.silence_seconds))
 
     def connect_to_read(self) -> Connection:
-        return cast(Connection, Address.parse(self.url).connect(cursorclass=SSCursor))
+        # Rows are fetched as they come, which no statement waits for.
+        timeout = max(STREAM_SECONDS, self.silence_seconds)
+        connection = Address.parse(self.url).connect(
+            silence_seconds=self.silence_seconds, cursorclass=SSCursor, read_timeout=timeout
+        )
+        return cast(Connection, connection)
 
     def quote(self, name: str) -> str:
         # PyMySQL takes a per cent sign for a placeholder.
@@ -245,10 +256,15 @@ class MySqlDialect:
             yield from chunks(cursor)
 
     def explain(self, fault: Exception) -> Problem:
-        return explained(fault, self.url)
+        problem = explained(fault, self.url)
+        holder = lock_holder(Address.parse(self.url)) if self.waits_for_lock(fault) else ""
+        return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
     def passes(self, fault: Exception) -> bool:
         return may_pass(fault)
+
+    def waits_for_lock(self, fault: BaseException) -> bool:
+        return number_of(fault) == LOCK_WAIT
 
 
 @cache

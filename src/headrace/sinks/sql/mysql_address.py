@@ -9,9 +9,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pymysql
 
-CONNECT_SECONDS = 10
-LOCK_SECONDS = 20
-OPTIONS = ("ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
+from headrace.sinks.sql import mysql_connection
+from headrace.sinks.sql.mysql_connection import WatchedConnection
+from headrace.sinks.sql.silence import CONNECT_SECONDS, IDLE_SECONDS, LOCK_SECONDS, SILENCE_SECONDS
+
+SECONDS = ("connect_timeout", "lock_timeout", "idle_timeout")
+OPTIONS = ("ssl_mode", "ssl_ca", "ssl_cert", "ssl_key", *SECONDS)
 SSL_MODES = ("disabled", "required", "verify_ca", "verify_identity")
 # Nothing is shortened or set to zero without an error.
 _SQL_MODE = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
@@ -47,6 +50,9 @@ class Address:
             raise AddressFault(f"the url of the database has an unknown option '{unknown[0]}'")
         if options.get("ssl_mode", "disabled").lower() not in SSL_MODES:
             raise AddressFault(f"ssl_mode in the url of the database is none of {', '.join(SSL_MODES)}")
+        for name in SECONDS:
+            if name in options and not options[name].isdigit():
+                raise AddressFault(f"{name} in the url of the database is no number of seconds")
         if not parts.path.strip("/"):
             raise AddressFault("the url of the database names no database")
         return cls(
@@ -58,12 +64,22 @@ class Address:
             options=options,
         )
 
+    def seconds(self, name: str, default: float) -> int:
+        """The time-out of this name that the url gives."""
+        return int(self.options.get(name, default))
+
     def connect(
-        self, kind: type[pymysql.connections.Connection[Any]] = pymysql.connections.Connection, **more: Any
+        self,
+        kind: type[WatchedConnection] = WatchedConnection,
+        *,
+        silence_seconds: float = SILENCE_SECONDS,
+        **more: Any,
     ) -> Any:
         """A new connection that commits each statement by itself; raises pymysql.MySQLError, also for TLS files."""
+        lock, idle = self.seconds("lock_timeout", LOCK_SECONDS), self.seconds("idle_timeout", IDLE_SECONDS)
+        more.setdefault("works", lambda session: mysql_connection.works(self, session))
         try:
-            return kind(
+            connection: Any = kind(
                 host=self.host,
                 port=self.port,
                 user=self.user,
@@ -71,17 +87,23 @@ class Address:
                 database=self.database,
                 charset="utf8mb4",
                 autocommit=True,
-                connect_timeout=CONNECT_SECONDS,
+                connect_timeout=self.seconds("connect_timeout", CONNECT_SECONDS),
+                silence_seconds=silence_seconds,
                 ssl=self._tls(),
                 # Without it, PyMySQL uses TLS wherever the server offers it.
                 ssl_disabled=self.options.get("ssl_mode", "").lower() == "disabled",
                 sql_mode=_SQL_MODE,
-                init_command=f"SET time_zone = '+00:00', innodb_lock_wait_timeout = {LOCK_SECONDS}, "
-                f"lock_wait_timeout = {LOCK_SECONDS}",
+                # What only MariaDB reads ends a transaction whose client is gone; in MySQL the connection does it.
+                init_command=f"SET time_zone = '+00:00', innodb_lock_wait_timeout = {lock}, "
+                f"lock_wait_timeout = {lock} /*M! , idle_transaction_timeout = {idle} */",
                 **more,
             )
         except (ssl.SSLError, FileNotFoundError) as fault:
             raise pymysql.err.OperationalError(2026, f"SSL connection error: {fault}") from fault
+        if "mariadb" not in str(connection.get_server_info()).lower():
+            connection.idle_seconds = idle
+        mysql_connection.end_left(self, connection)
+        return connection
 
     def _tls(self) -> ssl.SSLContext | None:
         mode = self.options.get("ssl_mode", "verify_ca" if "ssl_ca" in self.options else "").lower()

@@ -15,6 +15,7 @@ _PASSING = (1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1927, 2002, 2003, 20
 # A table is missing, or was damaged by a crash.
 _PART_LOST = (126, 127, 145, 1034, 1035, 1146, 1194, 1195, 1932)
 
+LOCK_WAIT = 1205
 _AGAIN = "then start again; nothing of the batch is in"
 _WORDS: dict[int, tuple[str, str, str]] = {
     1044: ("HR414", "refuses this user the database", "grant the rights that the sink's documentation lists"),
@@ -39,7 +40,7 @@ _WORDS: dict[int, tuple[str, str, str]] = {
 }
 
 
-def number_of(fault: Exception) -> int:
+def number_of(fault: BaseException) -> int:
     """The number of an error; that of a connection which PyMySQL has closed is 2006."""
     number = fault.args[0] if fault.args else 0
     if isinstance(fault, pymysql.err.InterfaceError) and number == 0:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 
 from headrace.sinks.sql.mysql_address import Address
+from headrace.sinks.sql.mysql_connection import WatchedConnection
 from headrace.sinks.sql.types import ResultColumn
 from headrace.sinks.sql.values import Forms, lines, rows
 
@@ -21,7 +22,7 @@ _NO_ENGINE = (1286, 3161, 1289)
 _NO_LOCAL = (1148, 3948, 4166)
 
 
-class OneFileConnection(pymysql.connections.Connection):
+class OneFileConnection(WatchedConnection):
     """A connection on which the server gets one file; PyMySQL sends whichever file it is asked for."""
 
     file = ""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import urlsplit
 
 import psycopg
 
 from headrace.contract import OutputMode, Problem
+from headrace.sinks.sql import postgres_connection
 from headrace.sinks.sql.dialect import (
     Connection,
     ExistingColumn,
@@ -25,7 +26,8 @@ from headrace.sinks.sql.dialect import (
     run,
 )
 from headrace.sinks.sql.limits import Limit, digits_limit
-from headrace.sinks.sql.postgres_faults import explained, may_pass
+from headrace.sinks.sql.postgres_faults import LOCK_WAIT, explained, locked_table, may_pass, sqlstate
+from headrace.sinks.sql.silence import SILENCE_SECONDS
 from headrace.sinks.sql.sink import DatabaseSink
 from headrace.sinks.sql.types import Kind, ResultColumn
 from headrace.sinks.sql.values import Forms, lines, texts
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 
 # From this version on there is MERGE, which reads the index once where INSERT ... ON CONFLICT reads it twice.
 MERGE_SINCE = 150_000
-LOCK_SECONDS = 20
-CONNECT_SECONDS = 10
 
 _DECLARED: dict[Kind, str] = {
     "boolean": "boolean",
@@ -91,7 +91,7 @@ class Postgres(DatabaseSink):
     schema: str = ""
 
     def dialect(self) -> PostgresDialect:
-        return PostgresDialect(self.url, self.schema)
+        return PostgresDialect(self.url, self.schema, self.silence_seconds)
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
         yield from super().problems(mode)
@@ -131,19 +131,18 @@ class PostgresDialect:
     )
     url: str = field(repr=False)
     schema: str = ""
+    silence_seconds: float = SILENCE_SECONDS
 
     def connect(self) -> Connection:
-        # A driver that sleeps in a debugger must not hold rows for ever, nor may a lock be waited for in silence.
-        return self._open(f"SET lock_timeout = '{LOCK_SECONDS}s'")
+        return self._open()
 
     def connect_to_read(self) -> Connection:
         return self._open("SET default_transaction_read_only = on")
 
-    def _open(self, setting: str) -> Connection:
-        connection = psycopg.connect(
-            self.url, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="headrace"
-        )
-        connection.execute(setting)
+    def _open(self, *settings: str) -> Connection:
+        connection = postgres_connection.connect(self.url, silence_seconds=self.silence_seconds)
+        for setting in settings:
+            connection.execute(setting)
         connection.execute("SET TIME ZONE 'UTC'")
         connection.execute("SET extra_float_digits = 1")
         connection.execute("SET client_min_messages = warning")
@@ -274,10 +273,17 @@ class PostgresDialect:
             yield from chunks(cursor)
 
     def explain(self, fault: Exception) -> Problem:
-        return explained(fault, self.url)
+        problem = explained(fault, self.url)
+        if not self.waits_for_lock(fault):
+            return problem
+        holder = postgres_connection.lock_holder(self.url, locked_table(fault))
+        return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
     def passes(self, fault: Exception) -> bool:
         return may_pass(fault)
+
+    def waits_for_lock(self, fault: BaseException) -> bool:
+        return sqlstate(fault) == LOCK_WAIT
 
 
 class CopyStager:

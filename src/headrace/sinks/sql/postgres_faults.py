@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote, urlsplit
 
 import psycopg
@@ -10,8 +11,9 @@ from psycopg import errors
 from headrace.contract import Problem
 
 # By the class of the error, or the first two characters of its SQLSTATE (PostgreSQL manual, appendix A).
-_PASSING_STATES = ("08", "40", "57P01", "57P02", "57P03", "55P03", "53300")
+_PASSING_STATES = ("08", "40", "57P01", "57P02", "57P03", "57P05", "55P03", "25P03", "25P04", "53300")
 
+LOCK_WAIT = "55P03"
 _WORDS: tuple[tuple[str, str, str, str], ...] = (
     ("28P01", "HR414", "refuses the password", "give the sink's url the new password, then start again"),
     ("28000", "HR414", "refuses this user", "look at the user's rights and at pg_hba.conf"),
@@ -22,13 +24,14 @@ _WORDS: tuple[tuple[str, str, str, str], ...] = (
     ("42P01", "HR405", "has lost a table that was there at the start", "put it back, or start again and it is made"),
     ("42703", "HR405", "has lost a column that was there at the start", "start again: the table is compared first"),
     ("55P03", "HR405", "keeps a lock on the table", "end the other transaction, then start again"),
+    ("25P03", "HR405", "ended the transaction, which was idle for too long", "start again, and look at what kept it"),
     ("40P01", "HR405", "ended the transaction to resolve a deadlock", "start again"),
     ("40001", "HR405", "ended the transaction, as others wrote at once", "start again"),
     ("25006", "HR405", "may only be read: it is a standby", "name the primary server in the url"),
 )
 
 
-def sqlstate(fault: Exception) -> str:
+def sqlstate(fault: BaseException) -> str:
     """The SQLSTATE of an error of psycopg; one of a lost connection has class 08."""
     state = getattr(fault, "sqlstate", None)
     if state:
@@ -48,6 +51,13 @@ def sqlstate(fault: Exception) -> str:
         if sign in text:
             return state
     return "08006" if isinstance(fault, psycopg.OperationalError) else ""
+
+
+def locked_table(fault: BaseException) -> str:
+    """The table whose lock was waited for, as far as the server says it."""
+    context = getattr(getattr(fault, "diag", None), "context", None) or ""
+    found = re.search(r'in relation "(.+?)"', context)
+    return found.group(1) if found else ""
 
 
 def may_pass(fault: Exception) -> bool:

@@ -13,8 +13,10 @@ from headrace.sinks.sql import exactly_once, late_rows
 from headrace.sinks.sql.batches import BatchWriter
 from headrace.sinks.sql.dialect import Dialect
 from headrace.sinks.sql.exactly_once import Ready
+from headrace.sinks.sql.lock_wait import patiently
 from headrace.sinks.sql.own_tables import OWN_PREFIX
 from headrace.sinks.sql.retry import Retry
+from headrace.sinks.sql.silence import SILENCE_SECONDS
 from headrace.sinks.sql.staging import Stage
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class DatabaseSink(ABC):
     on_schema_change: a column that the table lacks is an error before start (refuse), or is added as a nullable one
     (add).
     retry_seconds: how long a batch is tried again while the database does not answer, or a lock is held.
+    silence_seconds: a server that has said nothing for so long while a statement runs is asked on another connection
+    whether it still works on it; if not, the connection is cut and the batch is tried again.
     """
 
     facts: ClassVar[SinkFacts] = SinkFacts(
@@ -43,6 +47,7 @@ class DatabaseSink(ABC):
     on_bad_row: Literal["fail", "quarantine"] = "fail"
     on_schema_change: Literal["refuse", "add"] = "refuse"
     retry_seconds: float = 60.0
+    silence_seconds: float = SILENCE_SECONDS
     # What `prepare` found out for `write`, by query and generation.
     _ready: dict[tuple[str, int], Ready] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -62,14 +67,17 @@ class DatabaseSink(ABC):
             yield Problem(code="HR401", what=what, fix="choose another name")
         if len(set(self.key)) != len(self.key):
             yield Problem(code="HR401", what="the key names a column twice", fix="name each column once")
+        if self.silence_seconds < 1:
+            yield Problem(code="HR401", what="silence_seconds is less than 1", fix="leave it out, and it is 30")
         if self.retry_seconds < 0:
             yield Problem(code="HR401", what="retry_seconds is negative", fix="give 0 to try each batch once only")
 
     def prepare(self, frame: DataFrame, run: SinkRun) -> None:
         table = exactly_once.result_table(self.table, self.key, frame.schema, run)
         adds = self.on_schema_change == "add"
-        self._ready[run.query, run.generation] = exactly_once.prepare(
-            self.dialect(), table, frame.schema.json(), run, adds=adds
+        dialect = self.dialect()
+        self._ready[run.query, run.generation] = patiently(
+            lambda: exactly_once.prepare(dialect, table, frame.schema.json(), run, adds=adds), dialect, run
         )
 
     def writer(self, run: SinkRun) -> BatchWriter:

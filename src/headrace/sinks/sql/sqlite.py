@@ -226,6 +226,10 @@ class SqliteDialect:
         cursor.execute(statement)
         return chunks(cursor)
 
+    def waits_for_lock(self, fault: BaseException) -> bool:
+        """SQLite waits by itself, and ends no transaction whose process sleeps."""
+        return False
+
     def passes(self, fault: Exception) -> bool:
         return "locked" in str(fault) or "disk I/O error" in str(fault)
 

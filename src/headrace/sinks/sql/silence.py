@@ -1,0 +1,129 @@
+"""A server that says nothing more is noticed while a statement waits for it, and the connection is cut."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+# After so long without an answer the server is asked, on another connection, whether it still works on the statement.
+SILENCE_SECONDS = 30.0
+# How long a server may take to accept a connection, and to answer that question.
+CONNECT_SECONDS = 10.0
+# How long the server lets a session hold its transaction open without a statement; then the session ends, and its
+# locks are free for a newer driver.
+IDLE_SECONDS = 60
+# How long one statement waits for a lock before the server says so.
+LOCK_SECONDS = 20
+
+_LOOK_SECONDS = 0.25
+
+
+@dataclass(eq=False)
+class Waiting:
+    """One statement that waits for the server: since when, how to ask whether it works, and how to end the wait."""
+
+    seconds: float
+    works: Callable[[], bool]
+    cut: Callable[[], None]
+    since: float
+    asking: bool = False
+    was_cut: bool = False
+
+
+class Watch:
+    """One thread of this process that looks at all waiting statements, started with the first.
+
+    A client library cannot do it: libpq has no time-out for reading, that of PyMySQL would also end a long statement
+    that the server does work on, and keepalives are answered by the other machine's kernel, or a firewall's, while the
+    server is stopped or gone.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: set[Waiting] = set()
+        self._lock = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, waiting: Waiting) -> None:
+        with self._lock:
+            self._waiting.add(waiting)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="silent servers", daemon=True)
+                self._thread.start()
+            self._lock.notify()
+
+    def remove(self, waiting: Waiting) -> None:
+        with self._lock:
+            self._waiting.discard(waiting)
+
+    def _look(self) -> None:
+        while True:
+            with self._lock:
+                while not self._waiting:
+                    self._lock.wait()
+                now = time.monotonic()
+                due = [each for each in self._waiting if not each.asking and now - each.since >= each.seconds]
+                for each in due:
+                    each.asking = True
+            for each in due:
+                # The question may wait for the server too, and others are not to wait for it.
+                threading.Thread(target=self._ask, args=(each,), name="ask a server", daemon=True).start()
+            time.sleep(_LOOK_SECONDS)
+
+    def _ask(self, waiting: Waiting) -> None:
+        works = False
+        with suppress(Exception):
+            works = waiting.works()
+        with self._lock:
+            if works:
+                waiting.since, waiting.asking = time.monotonic(), False
+            elif waiting in self._waiting:
+                waiting.was_cut = True
+                with suppress(Exception):
+                    waiting.cut()
+
+
+_watch = Watch()
+
+
+def _begin_anew() -> None:
+    """A forked worker of Spark has none of its parent's threads."""
+    global _watch
+    _watch = Watch()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+@contextmanager
+def watched(
+    works: Callable[[], bool], cut: Callable[[], None], fault: Callable[[str], Exception], *, seconds: float
+) -> Iterator[None]:
+    """Wait for a server in this block; when it is silent and `works` says no, `cut` ends the wait.
+
+    Then the block's exception is replaced by `fault` of a sentence.
+    """
+    waiting = Waiting(seconds=seconds, works=works, cut=cut, since=time.monotonic())
+    watch = _watch
+    watch.add(waiting)
+    try:
+        yield
+    except Exception as raised:
+        if waiting.was_cut:
+            sentence = (
+                f"it has said nothing for {seconds:.0f} s, and does not work on the statement: the connection was cut"
+            )
+            raise fault(sentence) from raised
+        raise
+    finally:
+        watch.remove(waiting)
+
+
+def shut(descriptor: int) -> None:
+    """End a connection from another thread, so that whoever reads from it or writes to it gets an error."""
+    with socket.socket(fileno=os.dup(descriptor)) as other:
+        other.shutdown(socket.SHUT_RDWR)

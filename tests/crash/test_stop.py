@@ -1,0 +1,203 @@
+"""A stop always stops, whatever hangs, and leaves no process; nobody sees the secrets of a JVM on its way up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.run.projects import write_project
+
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at processes by Linux's /proc"),
+]
+
+MARK = "HEADRACE_TEST_MARK"
+FEW_SECONDS = 15.0
+
+
+class Family:
+    """A process, and all that come from it, known by a mark in their environment."""
+
+    def __init__(self, mark: str, command: list[str], home: Path) -> None:
+        self.mark = f"{MARK}={mark}".encode()
+        self.log = home / "log"
+        scratch = home / "tmp"
+        scratch.mkdir()
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *command],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, MARK: mark, "TMPDIR": str(scratch)},
+                # As from a shell of one's own, whose Ctrl-C is not ignored.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            )
+
+    def members(self) -> dict[int, bytes]:
+        """The command lines of the living, by process id."""
+        found = {}
+        for place in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if self.mark in (place / "environ").read_bytes().split(b"\0"):
+                    found[int(place.name)] = (place / "cmdline").read_bytes()
+        return found
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def await_word(self, word: str) -> None:
+        ends = time.monotonic() + 120
+        while word not in self.said():
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < ends, self.said()
+            time.sleep(0.1)
+
+    def gone(self, seconds: float = FEW_SECONDS) -> bool:
+        ends = time.monotonic() + seconds
+        while self.members() and time.monotonic() < ends:
+            self.process.poll()
+            time.sleep(0.1)
+        return not self.members()
+
+    def end(self) -> None:
+        for pid in self.members():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture
+def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Family]]:
+    found: list[Family] = []
+    yield found
+    for each in found:
+        each.end()
+
+
+SESSION = """
+from headrace.run.session import start
+spark = start(master="local[1]", purpose="short", name="p", overrides={{
+    "spark.hadoop.fs.s3a.secret.key": "{secret}",
+    "spark.driver.extraJavaOptions": "-Dmy.password={secret}",
+}})
+jvm = spark._jvm
+assert spark._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == "{secret}"
+assert jvm.java.lang.System.getProperty("my.password") == "{secret}"
+print("READY", flush=True)
+import time; time.sleep(600)
+"""
+
+
+def test_a_secret_setting_is_on_no_command_line_in_no_environment_and_in_no_file_that_stays(
+    tmp_path: Path, family: list[Family]
+) -> None:
+    script = tmp_path / "session.py"
+    script.write_text(SESSION.format(secret="sesame-4711"))
+    started = Family("secret", [str(script)], tmp_path)
+    family.append(started)
+    seen: set[int] = set()
+    while "READY" not in started.said():
+        assert started.process.poll() is None, started.said()
+        for pid, command in started.members().items():
+            seen.add(pid)
+            assert b"sesame-4711" not in command
+            with suppress(OSError):
+                assert b"sesame-4711" not in Path(f"/proc/{pid}/environ").read_bytes()
+        time.sleep(0.02)
+    assert len(seen) >= 3  # Python, the shell that becomes the JVM, and its launcher
+    assert list((tmp_path / "tmp").glob("headrace-start-*")) == []
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["at once", "later"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)
+def test_a_stop_while_the_jvm_starts_leaves_no_process(
+    tmp_path: Path, family: list[Family], number: signal.Signals, seconds: float
+) -> None:
+    script = tmp_path / "session.py"
+    script.write_text(SESSION.format(secret="sesame-4711"))
+    started = Family("start", [str(script)], tmp_path)
+    family.append(started)
+    while len(started.members()) < 2:
+        assert started.process.poll() is None, started.said()
+        time.sleep(0.01)
+    time.sleep(seconds)
+    started.process.send_signal(number)
+    assert started.gone(), started.members()
+    if number != signal.SIGKILL:
+        assert list((tmp_path / "tmp").glob("headrace-start-*")) == []
+
+
+HANGS = {
+    "the user's function": """
+        @hr.query(sink=hr.sink.foreach_batch(hang), trigger=hr.every("1 second"))
+        def q(events): return events
+    """,
+    "a worker of Spark": """
+        @hr.query(sink=hr.sink.sqlite("out.db", table="t"), trigger=hr.every("1 second"))
+        def q(events): return events.mapInPandas(hang_worker, "name STRING, amount BIGINT")
+    """,
+    "a call into the JVM": """
+        @hr.query(sink=hr.sink.sqlite("out.db", table="t"), trigger=hr.every("1 second"))
+        def q(events):
+            hung.touch()
+            events.sparkSession._jvm.java.lang.Thread.sleep(600000)
+            return events
+    """,
+}
+HEAD = """
+import time
+from pathlib import Path
+
+hung = Path({hung!r})
+
+
+def hang(frame, batch):
+    hung.touch()
+    while True:
+        try:
+            time.sleep(600)
+        except BaseException:
+            pass
+
+
+def hang_worker(frames):
+    Path({hung!r}).touch()
+    time.sleep(600)
+    yield from frames
+"""
+
+
+@pytest.mark.parametrize("body", HANGS.values(), ids=HANGS)
+def test_the_second_signal_ends_a_run_that_hangs_with_all_its_processes(
+    tmp_path: Path, family: list[Family], body: str
+) -> None:
+    import textwrap
+
+    hung = tmp_path / "hung"
+    root = write_project(
+        tmp_path / "p",
+        HEAD.format(hung=str(hung)) + textwrap.dedent(body),
+        batches=[[{"name": "apple", "amount": 1}]],
+    )
+    run = Family("hang", ["-m", "headrace", "run", "-C", str(root)], tmp_path)
+    family.append(run)
+    ends = time.monotonic() + 120
+    while not hung.exists():
+        assert run.process.poll() is None, run.said()
+        assert time.monotonic() < ends, run.said()
+        time.sleep(0.1)
+    run.process.send_signal(signal.SIGTERM)
+    time.sleep(1.0)
+    assert run.process.poll() is None, run.said()
+    run.process.send_signal(signal.SIGTERM)
+    assert run.process.wait(timeout=FEW_SECONDS) in (0, 143), run.said()
+    assert run.gone(5.0), run.members()
