@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -68,14 +68,18 @@ def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, st
     try:
         with _sigterm_raises():
             answer = place / "connection"
-            process = subprocess.Popen(
-                _command(conf, place),
-                # The JVM ends when this pipe closes, however this process ends.
-                stdin=subprocess.PIPE,
-                env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
-                # Ctrl-C is for Python alone, which lets the running batch finish.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
-            )
+            # A signal in the middle of it would leave a process that nobody knows.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+            try:
+                process = subprocess.Popen(
+                    _command(conf, place),
+                    # The JVM ends when this pipe closes, however this process ends.
+                    stdin=subprocess.PIPE,
+                    env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
+                    preexec_fn=lambda: _set_signals(before),
+                )
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             while not answer.exists():
                 if process.poll() is not None:
                     raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
@@ -88,6 +92,12 @@ def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, st
         raise
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _set_signals(mask: Iterable[int]) -> None:
+    """Ctrl-C is for Python alone, which lets the running batch finish."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _connection(written: bytes) -> tuple[int, str]:

@@ -58,7 +58,8 @@ class WatchedConnection(Plain):
             super().connect(sock)
             # A proxy in between has given this connection a number of its own.
             super().query("SELECT CONNECTION_ID()")
-            self.session = int(self._result.rows[0][0])
+            rows = self._result.rows
+            self.session = int(rows[0][0]) if rows else int(self.thread_id())  # type: ignore[no-untyped-call]
 
     def query(self, sql: Any, unbuffered: bool = False) -> int:
         """Run one statement."""
