@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.declare.place import shown
-from headrace.errors import Finding, Where, nearest
+from headrace.declare.texts import NoText, read_text
+from headrace.errors import Finding, ProjectError, Where, nearest
 
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -41,9 +42,20 @@ class Variables:
     def of(cls, root: Path, environ: Mapping[str, str] | None = None) -> Variables:
         """The variables of the project at `root`, before any target is chosen."""
         file = root / ".env"
+        try:
+            text = read_text(file) if os.path.lexists(file) else ""
+        except NoText as fault:
+            raise ProjectError(
+                Finding(
+                    code="HR124",
+                    what=f"the project's file of variables cannot be read: {fault}",
+                    fix="make it a readable UTF-8 text file of lines KEY=VALUE, or remove it",
+                    where=Where(file=shown(file)),
+                )
+            ) from fault
         return cls(
             environ=os.environ if environ is None else environ,
-            dotenv=read_dotenv(file.read_text(encoding="utf-8")) if file.is_file() else {},
+            dotenv=read_dotenv(text),
             dotenv_file=file,
             root=root,
         )
@@ -100,13 +112,14 @@ class Variables:
 
     def _from_file(self, text: str, where: Where, findings: list[Finding]) -> str | None:
         try:
-            value = (self.root / Path(text).expanduser()).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as fault:
-            reason = getattr(fault, "strerror", None) or "it is not UTF-8 text"
+            value = read_text(self.root / Path(text).expanduser()).strip()
+            if not value:
+                raise NoText("it is empty")
+        except (NoText, RuntimeError) as fault:
             findings.append(
                 Finding(
                     code="HR106",
-                    what=f"the secret file '{text}' cannot be read: {reason}",
+                    what=f"the secret file '{text}' cannot be read: {fault}",
                     fix="write the secret into that file, or correct its path",
                     where=where,
                 )

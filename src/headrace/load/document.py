@@ -13,6 +13,9 @@ from headrace.errors import Finding, Where
 
 Tree: TypeAlias = "dict[str, Entry] | list[Entry] | str | int | float | bool | None"
 
+# More than any project has; a text that goes beyond is a mistake, or made to use up time and memory.
+MOST_DEPTH, MOST_VALUES = 60, 100_000
+
 _SCALARS = {"int": "construct_yaml_int", "float": "construct_yaml_float", "bool": "construct_yaml_bool"}
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -37,19 +40,71 @@ def read(text: str, file: str) -> tuple[Entry, list[Finding]]:
     """The tree of `text`, an empty mapping when it cannot be parsed, and its faults."""
     empty = Entry(value={}, where=Where(file=file, line=1))
     try:
+        if (deep := _too_deep(text)) is not None:
+            what = f"values are nested more than {MOST_DEPTH} deep here"
+            where = Where(file=file, line=deep + 1)
+            return empty, [Finding(code="HR101", what=what, fix="close the brackets or outdent the lines", where=where)]
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark or fault.context_mark
         what = f"this is no YAML: {fault.problem or fault.context}"
         where = Where(file=file, line=mark.line + 1 if mark else None)
-        return empty, [Finding(code="HR101", what=what, fix="correct the indentation or quotes here", where=where)]
+        return empty, [Finding(code="HR101", what=what, fix=_fix(what, text, where), where=where)]
     except yaml.YAMLError as fault:
         what = f"this is no YAML: {str(fault).splitlines()[0]}"
         return empty, [Finding(code="HR101", what=what, fix="save the file as UTF-8 text", where=empty.where)]
     if node is None:
         return empty, []
     walk = _Walk(file)
-    return walk.entry(node, None, frozenset()), walk.findings
+    try:
+        return walk.entry(node, None, frozenset()), walk.findings
+    except _TooMany:
+        what = f"it holds more than {MOST_VALUES:,} values, those of its aliases counted each time"
+        return empty, [Finding(code="HR101", what=what, fix="remove aliases that repeat each other", where=empty.where)]
+
+
+class _TooMany(Exception):
+    """More values than a project may have."""
+
+
+def _too_deep(text: str) -> int | None:
+    """The line, from 0, at which values are nested too deep: the parser and the walk below would run out of stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MOST_DEPTH:
+                return event.start_mark.line if event.start_mark else 0
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+    return None
+
+
+def _fix(what: str, text: str, where: Where) -> str:
+    """What to do about a mistake that YAML's parser names in its own words."""
+    lines = text.splitlines()
+    line = lines[where.line - 1] if where.line and where.line <= len(lines) else ""
+    if "cannot start any token" in what and "\t" in line:
+        return "indent with spaces: YAML takes no tabs"
+    if "cannot start any token" in what:
+        return "put the value in quotes: it begins with a character that means something to YAML"
+    if "mapping values are not allowed" in what:
+        return "put a text that holds ': ' in quotes, or correct the indentation of this line"
+    if "expected <block end>" in what or "did not find expected key" in what:
+        return "let this line begin in the same column as the others of its level, and close quotes and brackets above"
+    if "flow" in what or "',' or" in what:
+        return "close the bracket, or put a comma between its values"
+    if "alias" in what:
+        return "declare the anchor &name before its alias *name, or put a text that begins with * in quotes"
+    if "quoted scalar" in what or "end of stream" in what:
+        return "close the quote that is opened here"
+    if "tag" in what:
+        return "put a text that begins with ! in quotes"
+    if "document" in what:
+        return "keep one document in the file: remove the line ---"
+    if "could not find expected ':'" in what:
+        return "write a colon and a space after the key"
+    return "correct the indentation or quotes here"
 
 
 class _Walk:
@@ -57,14 +112,19 @@ class _Walk:
         self.file = file
         self.findings: list[Finding] = []
         self.scalars = SafeConstructor()
+        self.values = 0
 
     def where(self, node: yaml.Node) -> Where:
         return Where(file=self.file, line=node.start_mark.line + 1)
 
     def entry(self, node: yaml.Node, key: yaml.Node | None, above: frozenset[int]) -> Entry:
         where = self.where(key or node)
+        self.values += 1
+        if self.values > MOST_VALUES:
+            raise _TooMany
         if id(node) in above:
-            self.findings.append(Finding(code="HR101", what="an alias contains itself", where=where))
+            fix = "write the value out in place of the alias"
+            self.findings.append(Finding(code="HR101", what="an alias contains itself", fix=fix, where=where))
             return Entry(value=None, where=where)
         above = above | {id(node)}
         if isinstance(node, yaml.MappingNode):
@@ -81,7 +141,8 @@ class _Walk:
                 for entry in self.merges(value, above):
                     merged = {**entry, **merged}
             elif not isinstance(key, yaml.ScalarNode):
-                self.findings.append(Finding(code="HR101", what="a key is not a text", where=self.where(key)))
+                fix = "write a text before the colon; in quotes if it holds brackets, as ${VAR} does"
+                self.findings.append(Finding(code="HR101", what="a key is not a text", fix=fix, where=self.where(key)))
             elif key.value in own:
                 what = f"the key '{key.value}' stands here and at line {own[key.value].where.line}"
                 fix = "keep one of the two"

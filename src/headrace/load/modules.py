@@ -14,6 +14,7 @@ from types import CodeType, ModuleType
 from typing import Any, cast
 
 from headrace.declare import DECLARED, collecting
+from headrace.declare.deferred import deferring
 from headrace.declare.place import shown
 from headrace.errors import Finding, HeadraceError, Where
 
@@ -34,7 +35,7 @@ def run(root: Path, files: Sequence[Path]) -> tuple[list[tuple[str, Any]], list[
     """Run `files` and return what they declare, by name and in order, with every fault of theirs."""
     runner = _Runner(root, files, next(_load_number))
     before = dict(sys.modules)
-    with collecting() as findings, _importing(root, runner, before):
+    with collecting() as findings, _importing(root, runner, before), deferring():
         for file in files:
             try:
                 runner.module(file)

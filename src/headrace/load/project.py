@@ -22,6 +22,7 @@ from headrace.declare import (
 from headrace.declare.assembly import table, transform
 from headrace.declare.faults import is_collecting
 from headrace.declare.place import of_frame, shown
+from headrace.declare.texts import NoText, read_text
 from headrace.errors import Finding, ProjectError, Where
 from headrace.load import document, modules, places, sql, targets, yaml_form
 from headrace.load.document import Entry
@@ -87,10 +88,9 @@ def _top(place: places.Place, reading: Reading) -> tuple[dict[str, Entry], Where
     file = shown(place.document)
     where = Where(file=file, line=1)
     try:
-        text = place.document.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as fault:
-        reason = getattr(fault, "strerror", None) or "it is not UTF-8 text"
-        reading.fault("HR101", f"the file cannot be read: {reason}", "make it a readable UTF-8 text file", where)
+        text = read_text(place.document)
+    except NoText as fault:
+        reading.fault("HR101", f"the file cannot be read: {fault}", "make it a readable UTF-8 text file", where)
         return {}, where
     tree, faults = document.read(text, file)
     reading.findings.extend(faults)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from headrace.errors import Finding, Where, nearest
+from headrace.errors import NOWHERE, Finding, Where, nearest
 from headrace.load.document import Entry
 from headrace.load.reading import Reading
 from headrace.load.state_store import state_store
 from headrace.model import Target
+from headrace.model.spark_settings import fault as setting_fault
+from headrace.model.spark_settings import master_fault
 
 KEYS = ("master", "storage", "spark", "state_store", "vars")
 CHOICE = "HEADRACE_TARGET"
@@ -40,13 +42,16 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
     reading.variables.vars = reading.texts(keys.get("vars"), f"{whose}, vars")
     base = Target()
     spark = {
-        **reading.texts(top.get("spark"), "spark"),
-        **reading.texts(keys.get("spark"), f"{whose}, spark"),
+        **_settings(top.get("spark"), "spark", reading),
+        **_settings(keys.get("spark"), f"{whose}, spark", reading),
     }
+    master = reading.text(keys.get("master"), f"{whose}, master,")
+    if master is not None and (wrong := master_fault(master)) is not None:
+        reading.fault("HR125", f"{whose}: '{master}' {wrong[0]}", wrong[1], keys["master"].where)
     storage = reading.text(keys.get("storage"), f"{whose}, storage,") or reading.text(top.get("storage"), "storage")
     return Target(
         name=wanted,
-        master=reading.text(keys.get("master"), f"{whose}, master,"),
+        master=master,
         storage=storage or base.storage,
         spark=MappingProxyType(spark),
         state_store=MappingProxyType(
@@ -54,3 +59,13 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
         ),
         where=declared[wanted].where if wanted in declared else document,
     )
+
+
+def _settings(entry: Entry | None, whose: str, reading: Reading) -> dict[str, str]:
+    """Settings of Spark, each judged where it stands."""
+    values = reading.texts(entry, whose)
+    for key, value in values.items():
+        if (wrong := setting_fault(key, value)) is not None:
+            where = entry.value[key].where if entry is not None and isinstance(entry.value, dict) else NOWHERE
+            reading.fault("HR125", f"{whose}: {key} {wrong[0]}", wrong[1], where)
+    return values

@@ -11,6 +11,7 @@ from headrace import registry
 from headrace.contract import OUTPUT_MODES, OutputMode
 from headrace.declare import TIMED, DeclaredSink, DeclaredSource, parse_trigger
 from headrace.declare.place import shown
+from headrace.declare.texts import NoText, read_text
 from headrace.errors import NOWHERE, Where, nearest
 from headrace.load.document import Entry
 from headrace.load.reading import Reading
@@ -168,11 +169,10 @@ def _select(kind: str, name: str, entry: Entry, reading: Reading, root: Path, ke
     if path is None:
         return None
     try:
-        text = (root / path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as fault:
-        reason = getattr(fault, "strerror", None) or "it is not UTF-8 text"
+        text = read_text(root / path)
+    except NoText as fault:
         fix = "write the SELECT under select:" if " " in path else f"paths are relative to {shown(root)}"
-        reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {reason}", fix, found["sql"].where)
+        reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {fault}", fix, found["sql"].where)
         return None
     return Select(
         kind=kind,

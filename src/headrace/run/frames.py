@@ -84,6 +84,8 @@ class _Builder:
             # A connector does not know where it was declared.
             found = [replace(each, where=source.where) if each.where == NOWHERE else each for each in fault.findings]
             raise type(fault)(found) from fault
+        except Exception as fault:
+            raise CheckFailed(finding_of(fault, where=source.where, subject=f"source '{source.name}'")) from fault
         if source.watermark is not None:
             try:
                 frame = frame.withWatermark(source.watermark.column, source.watermark.delay.spark_interval)

@@ -13,9 +13,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.run import connectors
 from headrace.run.errors_stream import dropping_lines
+from headrace.run.masters import not_started
 from headrace.run.settings import Purpose, default_master, is_local, settings
 
 if TYPE_CHECKING:
@@ -54,7 +56,9 @@ def session(
 def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, str] | None = None) -> SparkSession:
     """Start a session on `master` with Headrace's settings, `overrides` last."""
     from headrace.run.java import require_java
+    from headrace.run.masters import require_master
 
+    require_master(master)
     java = require_java()
     conf = {setting.key: setting.value for setting in settings(master=master, purpose=purpose)}
     conf["spark.app.name"] = name
@@ -106,5 +110,10 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
     for key, value in conf.items():
         builder = builder.config(key, value)
     with dropping_lines(INCUBATOR_WARNING, *(() if os.environ.get(LOG_LEVEL_VARIABLE) else TRACES)):
-        gateway.ensure({"spark.master": master, **conf})
-        return builder.getOrCreate()
+        try:
+            gateway.ensure({"spark.master": master, **conf})
+            return builder.getOrCreate()
+        except HeadraceError:
+            raise
+        except Exception as fault:
+            raise not_started(fault, master) from fault

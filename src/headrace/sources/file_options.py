@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from headrace.contract import Problem
 from headrace.errors import nearest
 from headrace.sources import file_paths
+from headrace.systems import ddl
 
 if TYPE_CHECKING:
     from headrace.sources.files import Files
@@ -64,6 +65,8 @@ def _schema(source: Files) -> Iterator[Problem]:
             what=f"a {source.format} file source needs a schema",
             fix="give schema: 'name TYPE, ...', or infer_schema: true to let Spark guess it at each start",
         )
+    if source.schema is not None:
+        yield from ddl.problems(source.schema)
     if source.schema is not None and source.infer_schema:
         yield Problem(
             code="HR311",

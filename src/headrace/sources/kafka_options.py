@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.contract import Problem
+from headrace.systems import ddl
 
 if TYPE_CHECKING:
     from headrace.sources.kafka import Kafka
@@ -67,6 +68,8 @@ def _values(source: Kafka) -> Iterator[Problem]:
     if source.value in ("json", "avro") and source.schema is None:
         example = "schema='id BIGINT, time TIMESTAMP'" if source.value == "json" else "schema='event.avsc'"
         yield Problem(code="HR330", what=f"value is {source.value} and there is no schema", fix=f"give {example}")
+    if source.value == "json" and source.schema is not None:
+        yield from ddl.problems(source.schema)
     if source.value in ("raw", "text") and source.schema is not None:
         yield Problem(code="HR330", what=f"a schema has no meaning with value {source.value}", fix="leave it out")
     if source.value == "raw" and source.keep:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceFault
+from headrace.systems import ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +45,8 @@ class Python:
 
     def problems(self) -> Iterator[Problem]:
         given = self.source
+        if self.schema is not None:
+            yield from ddl.problems(self.schema)
         if isinstance(given, str):
             yield Problem(
                 code="HR322",

@@ -1,0 +1,180 @@
+"""Settings of Spark and its master, as far as a mistake in them can be seen without a JVM."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+_BYTES = re.compile(r"(\d+)\s*(b|[kmgtp]b?)?\Z", re.IGNORECASE)
+_TIME = re.compile(r"-?\d+\s*(us|ms|s|m|min|h|d)?\Z", re.IGNORECASE)
+_HOST = r"(\[[0-9A-Fa-f:]+\]|[^\s:/,\[\]]+)"
+_MASTERS = (
+    r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?",
+    rf"spark://{_HOST}:\d+(,{_HOST}:\d+)*",
+    r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]",
+    r"yarn",
+    r"k8s://.+",
+)
+MASTER_FIX = "write local[*], local[2], spark://host:7077, yarn or k8s://..."
+# Spark does not start with less: it keeps 300 MiB for itself, and asks for half as much again.
+LEAST_MEMORY = 471_859_200
+_SCALE = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
+
+# Settings that people write, by what they take. Source: Spark 4.2, "Configuration".
+_OF_BYTES = (
+    "spark.driver.memory",
+    "spark.driver.memoryOverhead",
+    "spark.driver.maxResultSize",
+    "spark.executor.memory",
+    "spark.executor.memoryOverhead",
+    "spark.executor.pyspark.memory",
+    "spark.python.worker.memory",
+    "spark.memory.offHeap.size",
+    "spark.kryoserializer.buffer.max",
+    "spark.sql.files.maxPartitionBytes",
+)
+_WHOLE = (
+    "spark.driver.cores",
+    "spark.executor.cores",
+    "spark.executor.instances",
+    "spark.cores.max",
+    "spark.task.cpus",
+    "spark.task.maxFailures",
+    "spark.default.parallelism",
+    "spark.sql.shuffle.partitions",
+    "spark.driver.port",
+    "spark.ui.port",
+    "spark.blockManager.port",
+    "spark.sql.streaming.minBatchesToRetain",
+    "spark.dynamicAllocation.minExecutors",
+    "spark.dynamicAllocation.maxExecutors",
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+)
+_SWITCHES = (
+    "spark.ui.enabled",
+    "spark.sql.adaptive.enabled",
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.streaming.metricsEnabled",
+    "spark.dynamicAllocation.enabled",
+    "spark.eventLog.enabled",
+    "spark.memory.offHeap.enabled",
+    "spark.speculation",
+    "spark.shuffle.service.enabled",
+    "spark.sql.execution.arrow.pyspark.enabled",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+)
+_TIMES = (
+    "spark.network.timeout",
+    "spark.executor.heartbeatInterval",
+    "spark.rpc.askTimeout",
+    "spark.locality.wait",
+    "spark.sql.broadcastTimeout",
+    "spark.sql.streaming.pollingDelay",
+)
+_WORDS = {
+    "spark.sql.session.timeZone": None,
+    "spark.app.name": None,
+    "spark.jars": None,
+    "spark.jars.packages": None,
+    "spark.driver.host": None,
+    "spark.driver.extraJavaOptions": None,
+    "spark.executor.extraJavaOptions": None,
+    "spark.driver.extraClassPath": None,
+    "spark.executor.extraClassPath": None,
+    "spark.local.dir": None,
+    "spark.eventLog.dir": None,
+    "spark.serializer": None,
+    "spark.submit.pyFiles": None,
+    "spark.sql.extensions": None,
+    "spark.sql.warehouse.dir": None,
+    "spark.sql.catalogImplementation": ("in-memory", "hive"),
+    "spark.scheduler.mode": ("FAIR", "FIFO"),
+    "spark.sql.streaming.multipleWatermarkPolicy": ("min", "max"),
+    "spark.sql.streaming.stateStore.providerClass": None,
+}
+KNOWN = (*_OF_BYTES, *_WHOLE, *_SWITCHES, *_TIMES, *_WORDS)
+
+
+def fault(key: str, value: str) -> tuple[str, str] | None:
+    """What is wrong with one setting, as a sentence without its subject, and what to write; None: nothing is seen."""
+    if not key.startswith("spark."):
+        near = _near(f"spark.{key}") or _near(key)
+        return "does not begin with spark.", f"write {near or f'spark.{key}, or spark.hadoop.{key} for Hadoop'}"
+    if key == "spark.master":
+        return "is the target's own: master", "write master: beside storage, below the target"
+    if not value.strip() and key in (*_OF_BYTES, *_WHOLE, *_SWITCHES, *_TIMES):
+        return "is empty", "write a value, or leave the setting out"
+    if key in _OF_BYTES:
+        return _bytes_fault(key, value)
+    if key in _WHOLE:
+        least = 0 if key.endswith((".port", "minExecutors")) else 1
+        most = 65_535 if key.endswith(".port") else 2_147_483_647
+        if not re.fullmatch(r"\d+", value.strip()) or not least <= int(value) <= most:
+            return "takes a whole number" + (f" from {least} to {most}" if most < 2**31 - 1 else f" from {least}"), (
+                "write for example 8" if not key.endswith(".port") else "write for example 4040"
+            )
+    if key in _SWITCHES and value.strip().lower() not in ("true", "false"):
+        return "takes true or false", "write one of the two"
+    if key in _TIMES and not _TIME.match(value.strip()):
+        return "takes a length of time", "write for example 120s"
+    words = _WORDS.get(key)
+    if words and value.strip().lower() not in {word.lower() for word in words}:
+        return f"takes {' or '.join(words)}", "write one of the two"
+    if key == "spark.sql.session.timeZone":
+        return _zone_fault(value)
+    return None
+
+
+def _bytes_fault(key: str, value: str) -> tuple[str, str] | None:
+    found = _BYTES.match(value.strip())
+    if found is None:
+        return "takes a size, a whole number and its unit", "write for example 2g or 512m"
+    unit = (found.group(2) or "m")[0].lower()
+    if key == "spark.driver.memory" and int(found.group(1)) * _SCALE[unit] < LEAST_MEMORY:
+        return "is less than the 450 MiB that Spark starts with", "write 1g or more"
+    return None
+
+
+def _zone_fault(value: str) -> tuple[str, str] | None:
+    from zoneinfo import ZoneInfo, available_timezones
+
+    if re.fullmatch(r"(UTC|GMT|UT|Z)?([+-]\d{1,2}(:\d{2}){0,2})?", value.strip()) and value.strip():
+        return None
+    try:
+        ZoneInfo(value)
+    except Exception:  # a missing database of zones is no fault of the user's
+        if available_timezones():
+            near = difflib.get_close_matches(value, available_timezones(), n=1)
+            return "is no time zone", f"write {near[0] if near else 'for example Europe/Berlin'}, UTC or +02:00"
+    return None
+
+
+def misspelt(key: str) -> str | None:
+    """The known setting that `key` is nearly, or None; Spark takes any key, and passes over what it does not know."""
+    if key in KNOWN or not key.startswith("spark."):
+        return None
+    return _near(key)
+
+
+def _near(key: str) -> str | None:
+    folded = {known.lower(): known for known in KNOWN}
+    near = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=0.92)
+    return folded[near[0]] if near else None
+
+
+def master_fault(master: str) -> tuple[str, str] | None:
+    """What is wrong with a master, and what to write."""
+    if master.startswith("sc://"):
+        return "is an address of Spark Connect, which cannot run Headrace's sinks", MASTER_FIX
+    if any(re.fullmatch(form, master) for form in _MASTERS):
+        return None
+    return "is no master of Spark", MASTER_FIX
+
+
+def master_hosts(master: str) -> list[tuple[str, int]]:
+    """The hosts and ports of a standalone cluster's masters; none for another kind."""
+    if not master.startswith("spark://"):
+        return []
+    pairs = (each.rpartition(":") for each in master.removeprefix("spark://").split(","))
+    return [(host.strip("[]"), int(port)) for host, _, port in pairs]
