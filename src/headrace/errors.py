@@ -14,6 +14,7 @@ HeadraceError                  anything foreseeable; printed as its findings, ne
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
@@ -107,12 +108,52 @@ class CheckpointFault(HeadraceError):
     exit_code = 1
 
 
+# Words of Spark, and of other tools, for what has another name here.
+SYNONYMS = {
+    "processing_time": "every",
+    "output_mode": "mode",
+    "topic": "subscribe",
+    "topics": "subscribe",
+    "primary_key": "key",
+    "merge_keys": "key",
+    "unique_key": "key",
+    "file": "files",
+    "directory": "path",
+    "dir": "path",
+    "table_name": "table",
+    "jdbc": "postgres",
+    "postgresql": "postgres",
+    "mariadb": "mysql",
+    "stdout": "console",
+    "print": "console",
+    "csv": "files",
+    "json": "files",
+    "parquet": "files",
+    "start": "run",
+    "execute": "run",
+    "validate": "check",
+    "lint": "check",
+    "test": "verify",
+    "new": "init",
+    "create": "init",
+    "example": "demo",
+    "jars": "connectors",
+    "ps": "status",
+}
+
+
 def nearest(name: str, known: Iterable[str], *, most: int = 3) -> str:
     """Say which known names are nearest to a misspelt one, or all of them when there are few and none is near."""
     names = sorted(set(known))
-    close = difflib.get_close_matches(name, names, n=most, cutoff=0.6)
+    if not names:
+        return "there is none"
+    folded = {re.sub(r"[-_\s]", "", each).lower(): each for each in names}
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
+    other = SYNONYMS.get(snake)
+    near = difflib.get_close_matches(re.sub(r"[-_\s]", "", name).lower(), folded, n=most, cutoff=0.6)
+    close = [other] if other in names else [folded[each] for each in near]
+    if close and close[0].lower() == name.lower():
+        close = close[:1]
     if close:
         return "did you mean " + " or ".join(f"'{candidate}'" for candidate in close) + "?"
-    if not names:
-        return "none is declared"
     return "known: " + ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")

@@ -62,8 +62,8 @@ def test_help_needs_neither_spark_nor_rich_nor_pandas() -> None:
         (["run", "--trigger", "soon"], "there is no trigger 'soon'"),
         (["run", "--trigger", "5 fortnights"], "'5 fortnights' is no length of time"),
         (["init"], "missing argument 'NAME'"),
-        (["status", "--watch", "often"], "'often' is not a valid"),
-        (["demo", "x", "--seconds", "1"], "1.0 is not in the range"),
+        (["status", "--watch", "often"], "a number from 0.2, and is 'often'"),
+        (["demo", "x", "--seconds", "1"], "a number from 4, and is '1.0'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

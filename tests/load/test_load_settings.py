@@ -8,7 +8,7 @@ pytestmark = pytest.mark.plain
 
 BASE = """\
 storage: base
-spark: {a: 1, b: true}
+spark: {spark.a: 1, spark.b: true}
 sources:
   events:
     files: {path: "${DATA:-in}", format: text}
@@ -17,14 +17,18 @@ queries:
     select: SELECT * FROM events
     sink: {files: {path: "$${kept}/${OUT}"}}
 targets:
-  staging: {vars: {OUT: "from-${LETTER}"}, spark: {b: false}}
+  staging: {vars: {OUT: "from-${LETTER}"}, spark: {spark.b: false}}
   prod: {master: "spark://one:7077", storage: "/var/lib/headrace", vars: {OUT: "${PROD_OUT}"}}
 """
 
 
 def test_the_first_target_is_taken_where_none_is_named_dev(loaded):
     target = loaded(BASE, environ={"LETTER": "x"}).target
-    assert (target.name, target.storage, dict(target.spark)) == ("staging", "base", {"a": "1", "b": "false"})
+    assert (target.name, target.storage, dict(target.spark)) == (
+        "staging",
+        "base",
+        {"spark.a": "1", "spark.b": "false"},
+    )
 
 
 def test_a_target_is_chosen_by_argument_then_by_the_environment(loaded):

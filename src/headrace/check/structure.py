@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from headrace.check.live import live
 from headrace.check.policy import declared_policy
@@ -12,13 +13,18 @@ from headrace.check.triggers import triggers
 from headrace.contract import Problem
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Project, Query, Source, SqlTransform, Table, View
+from headrace.model.spark_settings import misspelt
+from headrace.systems import ddl
 
+LONGEST_NAME = 120
 _NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 _CONSTRAINT = re.compile(r"(PRIMARY|FOREIGN|CONSTRAINT)\b", re.IGNORECASE)
 
 
 def structure(project: Project) -> Iterator[Finding]:
     """Every fault of the project's shape, by subject."""
+    yield from _nothing_to_run(project)
+    yield from _target(project)
     yield from _names(project)
     yield from _inputs(project)
     yield from _cycles(project)
@@ -42,6 +48,37 @@ def _things(project: Project) -> list[tuple[str, Source | Table | View | Query]]
     return [*found, *((f"query '{name}'", query) for name, query in project.queries.items())]
 
 
+def _nothing_to_run(project: Project) -> Iterator[Finding]:
+    if not project.queries:
+        example = "queries: {NAME: {select: SELECT ..., sink: console}}, or @hr.query in a Python file"
+        yield Finding(
+            code="HR128",
+            what=f"the project '{project.name}' declares no query, so there is nothing to run",
+            fix=f"declare one: {example}; headrace init NAME writes a project to begin with",
+            where=project.target.where,
+        )
+
+
+def _target(project: Project) -> Iterator[Finding]:
+    """The target's settings and storage."""
+    if project.storage.exists() and not project.storage.is_dir():
+        yield Finding(
+            code="HR540",
+            what=f"the storage {project.storage} is no directory",
+            fix="remove the file, or name another `storage`",
+            where=project.target.where,
+        )
+    for key in project.target.spark:
+        if known := misspelt(key):
+            yield Finding(
+                code="HR129",
+                what=f"the setting {key} is unknown, and {known} is nearly its name; Spark says nothing of that",
+                fix=f"write {known}, if that is meant",
+                where=project.target.where,
+                severity="warning",
+            )
+
+
 def _names(project: Project) -> Iterator[Finding]:
     folded: dict[str, str] = {}
     for whose, thing in _things(project):
@@ -50,6 +87,13 @@ def _names(project: Project) -> Iterator[Finding]:
                 code="HR254",
                 what=f"the name of {whose} has other characters than letters, digits and _",
                 fix=f"rename it, for example to {re.sub(r'[^A-Za-z0-9_]+', '_', thing.name) or 'a_name'}",
+                where=thing.where,
+            )
+        if len(thing.name) > LONGEST_NAME:
+            yield Finding(
+                code="HR254",
+                what=f"the name of {whose[:60]}... has {len(thing.name)} characters",
+                fix=f"give it {LONGEST_NAME} at most: directories and tables are named after it",
                 where=thing.where,
             )
         other = folded.setdefault(thing.name.lower(), whose)
@@ -168,6 +212,14 @@ def _watermarks(project: Project) -> Iterator[Finding]:
             continue
         columns = columns_of(schema)
         column = source.watermark.column
+        of_type = _type_of(column, schema)
+        if of_type is not None and of_type not in ("timestamp", "timestamp_ntz"):
+            yield Finding(
+                code="HR217",
+                what=f"the watermark of source '{name}' is on '{column}', which is no TIMESTAMP but {of_type}",
+                fix="name a column of the type TIMESTAMP, or make this one TIMESTAMP in the schema",
+                where=source.where,
+            )
         if columns and column.lower().split(".")[0] not in {known.lower() for known in columns}:
             yield Finding(
                 code="HR258",
@@ -175,6 +227,16 @@ def _watermarks(project: Project) -> Iterator[Finding]:
                 fix=nearest(column, columns),
                 where=source.where,
             )
+
+
+def _type_of(column: str, schema: str) -> str | None:
+    """The type of a top-level column of a schema, in Spark's words; None where it cannot be told."""
+    try:
+        types = {field["name"].lower(): field["type"] for field in ddl.columns(schema)}
+    except ddl.SchemaError:
+        return None
+    found = types.get(column.lower())
+    return str(found["type"]) if isinstance(found, dict) else found
 
 
 def columns_of(schema: str) -> tuple[str, ...]:
@@ -228,6 +290,16 @@ def _same_places(project: Project) -> Iterator[Finding]:
 def _fed_back(project: Project) -> Iterator[Finding]:
     """Queries that read, through tables of the catalog, what they write themselves."""
     for name, query in project.queries.items():
+        written = _directory(query.sink)
+        for source in project.sources_of(query):
+            read = _directory(source.connector)
+            if written is not None and read is not None and (written == read or read in written.parents):
+                yield Finding(
+                    code="HR267",
+                    what=f"query '{name}' writes to {written}, which its source '{source.name}' reads",
+                    fix="let it write to a directory beside the source's",
+                    where=query.where,
+                )
         above: dict[str, Query] = {}
         queue = [query]
         while queue:
@@ -243,6 +315,14 @@ def _fed_back(project: Project) -> Iterator[Finding]:
                 fix="read from another table than the queries below it write",
                 where=query.where,
             )
+
+
+def _directory(connector: object) -> Path | None:
+    """The local path that a connector reads or writes, if it has one that is no pattern."""
+    path = getattr(connector, "path", None)
+    if not isinstance(path, str) or not path or "://" in path or any(sign in path for sign in "*?[{"):
+        return None
+    return Path(path)
 
 
 def _unused(project: Project) -> Iterator[Finding]:

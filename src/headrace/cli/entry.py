@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,14 @@ from headrace.cli.state import state
 from headrace.cli.status import status
 from headrace.cli.verify import verify
 from headrace.errors import Finding, HeadraceError, nearest
+
+# How messages name the kinds of numbers that click has.
+_NUMBERS = {
+    "integer": "a whole number",
+    "integer range": "a whole number",
+    "float": "a number",
+    "float range": "a number",
+}
 
 COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify, late, inspect, state, connectors)
 
@@ -76,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say_error(fault.findings, exit_code=fault.exit_code, as_json=as_json)
         return fault.exit_code
     except click.UsageError as fault:
-        say_error([_misused(fault)], exit_code=2, as_json=as_json)
+        say_error([_misused(fault, given)], exit_code=2, as_json=as_json)
         return 2
     except (KeyboardInterrupt, click.Abort):
         return 130
@@ -92,8 +101,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _misused(fault: click.UsageError) -> Finding:
+def _misused(fault: click.UsageError, given: Sequence[str]) -> Finding:
     command = fault.ctx.command_path if fault.ctx else "headrace"
+    if command == "headrace" and given and given[0] in headrace.commands:
+        command = f"headrace {given[0]}"
+    here = fault.ctx.command if fault.ctx else headrace
+    wrong = re.match(r"No such command '(.+)'", fault.format_message())
+    if wrong and isinstance(here, click.Group):
+        what = f"{command} has no command '{wrong[1]}'"
+        return Finding(code="HR090", what=what, fix=nearest(wrong[1], here.commands))
+    if isinstance(fault, click.NoSuchOption) and here is headrace:
+        owners = [each.name for each in COMMANDS if any(fault.option_name in option.opts for option in each.params)]
+        if owners:
+            meant = next((word for word in given if word in owners), owners[0])
+            what = f"the option '{fault.option_name}' stands before the command"
+            return Finding(code="HR090", what=what, fix=f"put it behind: headrace {meant} {fault.option_name} ...")
+    if isinstance(fault, click.BadParameter) and fault.param is not None and _NUMBERS.get(fault.param.type.name):
+        takes = _NUMBERS[fault.param.type.name]
+        least = getattr(fault.param.type, "min", None)
+        takes += f" from {least}" if least is not None else ""
+        name = fault.param.opts[-1] if isinstance(fault.param, click.Option) else str(fault.param.human_readable_name)
+        value = re.search(r"'([^']*)' is not|(-?[\d.]+) is not", fault.message)
+        what = f"{name} takes {takes}" + (f", and is '{value[1] or value[2]}'" if value else "")
+        return Finding(code="HR090", what=what, fix=f"write one; see: {command} --help")
     if isinstance(fault, click.NoSuchOption):
         what, near = f"there is no option '{fault.option_name}'", nearest(fault.option_name, fault.possibilities or ())
     else:

@@ -26,6 +26,11 @@ class _Sources:
         ) -> DeclaredSource:
             frame = sys._getframe(1)
             where = place.of_frame(frame)
+            if name is not None and not isinstance(name, str):
+                report(
+                    Finding(code="HR117", what=f"the name {name!r} is no text", fix="write it in quotes", where=where)
+                )
+                name = str(name)
             _judge("source", kind, arguments, options, where)
             return DeclaredSource(
                 kind=kind,
@@ -100,5 +105,5 @@ def _watermark(given: Any, where: Where) -> Watermark | None:
     try:
         return Watermark(column=column, delay=Duration.parse(delay))
     except ValueError as fault:
-        report(Finding(code="HR118", what=f"the watermark's delay is wrong: {fault}", fix=fix, where=where))
+        report(Finding(code="HR118", what=f"the watermark's delay: {fault}", fix=fix, where=where))
         return None

@@ -30,13 +30,16 @@ def query(
 ) -> Any:
     """Declare a function of its inputs to a DataFrame as a query, whose result goes to `sink`."""
     frame = sys._getframe(1)
+    if isinstance(function, DeclaredSink):
+        report(_by_position("sink", "@hr.query(sink=hr.sink.console())", frame))
+        sink, function = function, None
 
     def declare(body: Body) -> DeclaredQuery:
         common = _common(body, name, frame)
         where, whose = common["where"], f"query '{common['name']}'"
         if not isinstance(sink, DeclaredSink):
             fault = "has no sink" if sink is None else "has a sink that is none of the declared kinds"
-            fix = "write @query(sink=sink.console()), or another sink's name for console"
+            fix = "write @hr.query(sink=hr.sink.console()), or another sink's name for console"
             report(Finding(code="HR120", what=f"{whose} {fault}", fix=fix, where=where))
         if mode not in OUTPUT_MODES:
             what = f"{whose} has no output mode '{mode}'"
@@ -84,10 +87,26 @@ def table(function: Body | None = None, /, *, name: str | None = None, refresh: 
     return declare if function is None else declare(function)
 
 
+def _no_function() -> None:
+    """What stands for something that was decorated and is no function; its fault has been reported."""
+
+
+def _by_position(option: str, example: str, frame: FrameType) -> Finding:
+    what = f"the {option} is given by position, where a decorator has the function"
+    return Finding(code="HR117", what=what, fix=f"write {example}", where=place.of_frame(frame))
+
+
 def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
     """What every decorated function has; its parameters are judged here."""
     where = place.of_function(body, place.of_frame(frame))
-    called = name or str(getattr(body, "__name__", type(body).__name__))
+    called = str(name or getattr(body, "__name__", type(body).__name__))
+    if name is not None and not isinstance(name, str):
+        what = f"the name {name!r} is no text"
+        report(Finding(code="HR117", what=what, fix=f"write name='{called}', or a better one", where=where))
+    if inspect.isclass(body) or not callable(body):
+        what = f"'{called}' is no function, but {'a class' if inspect.isclass(body) else type(body).__name__}"
+        report(Finding(code="HR117", what=what, fix="decorate a function of its inputs: def", where=where))
+        body = _no_function
     inputs = tuple(_parameters(body, called, where))
     in_module = frame.f_locals is frame.f_globals
     return {

@@ -53,9 +53,12 @@ def parse_trigger(text: str) -> Trigger:
     word = text.strip().lower().replace("_", "-").replace(" ", "-")
     if word in WORDS:
         return WORDS[word]
-    if not any(character.isdigit() for character in text):
-        raise ValueError(f"there is no trigger '{text}'; {nearest(word, (*WORDS, 'continuous 1 second'))}")
     first, _, rest = text.strip().partition(" ")
+    if first.lower() in TIMED and not any(character.isdigit() for character in rest):
+        raise ValueError(f"'{rest.strip()}' is no length of time")
+    if not any(character.isdigit() for character in text):
+        near = nearest(word, WORDS)
+        raise ValueError(f"there is no trigger '{text}'" + (f"; {near}" if near.startswith("did you mean") else ""))
     if (kind := TIMED.get(first.lower().replace("-", "_"))) is not None:
         return kind(Duration.parse(rest))
     return Every(Duration.parse(text))

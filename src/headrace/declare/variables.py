@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ class Variables:
 
     environ: the environment, looked at first.
     vars: the target's own, looked at next; `vars_of` is its name for messages.
-    dotenv: what the project's `.env` file says, looked at last; `dotenv_file` is that file, there or not.
+    dotenv: what the project's `.env` file says, looked at last; `dotenv_file` is that file, there or not, and
+        `dotenv_passed_over` are the lines of it that say nothing.
     secrets: secret values given out, each with the text that stood for it.
     """
 
@@ -35,6 +36,7 @@ class Variables:
     vars_of: str = ""
     dotenv: Mapping[str, str] = field(default_factory=dict)
     dotenv_file: Path
+    dotenv_passed_over: tuple[int, ...] = ()
     root: Path
     secrets: dict[str, str] = field(default_factory=dict)
 
@@ -57,6 +59,7 @@ class Variables:
             environ=os.environ if environ is None else environ,
             dotenv=read_dotenv(text),
             dotenv_file=file,
+            dotenv_passed_over=tuple(_passed_over(text)),
             root=root,
         )
 
@@ -81,12 +84,13 @@ class Variables:
         def replaced(match: re.Match[str]) -> str:
             if match.group() == "$$":
                 return "$"
-            value = self._resolve(match.group(1), where, findings)
+            value = self._resolve(match, where, findings)
             return "" if value is None else value
 
         return _REFERENCE.sub(replaced, text)
 
-    def _resolve(self, inside: str | None, where: Where, findings: list[Finding]) -> str | None:
+    def _resolve(self, match: re.Match[str], where: Where, findings: list[Finding]) -> str | None:
+        inside = match.group(1)
         if inside is not None and inside.startswith("file:"):
             return self._from_file(inside.removeprefix("file:"), where, findings)
         name, has_default, default = (inside or "").partition(":-")
@@ -94,7 +98,7 @@ class Variables:
             findings.append(
                 Finding(
                     code="HR107",
-                    what="'${" + (inside or "") + "' is no reference to a variable",
+                    what=f"'{match.group()}' is no reference to a variable",
                     fix="write ${VAR}, ${VAR:-default} or ${file:/path}, and $$ for a dollar sign",
                     where=where,
                 )
@@ -139,6 +143,9 @@ class Variables:
         searched.append(f"{shown(self.dotenv_file)}{'' if self.dotenv_file.is_file() else ' (no such file)'}")
         near = nearest(name, [*self.vars, *self.dotenv, *self.environ])
         hint = f"; {near}" if near.startswith("did you mean") else ""
+        if self.dotenv_passed_over:
+            lines = ", ".join(map(str, self.dotenv_passed_over[:3]))
+            hint += f"; what stands in line {lines} of {shown(self.dotenv_file)} is not KEY=VALUE"
         return Finding(
             code="HR105",
             what=f"the variable '{name}' is not set; searched: {', '.join(searched)}",
@@ -163,3 +170,10 @@ def read_dotenv(text: str) -> dict[str, str]:
             quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
             found[key] = value[1:-1] if quoted else value.split(" #")[0].rstrip()
     return found
+
+
+def _passed_over(text: str) -> Iterator[int]:
+    """The numbers of the lines of a `.env` file that are neither empty nor comments and set nothing."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() and not line.lstrip().startswith("#") and not read_dotenv(line):
+            yield number

@@ -14,8 +14,9 @@ from headrace.errors import Finding, Where
 Tree: TypeAlias = "dict[str, Entry] | list[Entry] | str | int | float | bool | None"
 
 # More than any project has; a text that goes beyond is a mistake, or made to use up time and memory.
-MOST_DEPTH, MOST_VALUES = 60, 100_000
+MOST_DEPTH, MOST_VALUES = 60, 50_000
 
+_STANDARD = tuple(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "timestamp", "value"))
 _SCALARS = {"int": "construct_yaml_int", "float": "construct_yaml_float", "bool": "construct_yaml_bool"}
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -94,6 +95,8 @@ def _fix(what: str, text: str, where: Where) -> str:
         return "let this line begin in the same column as the others of its level, and close quotes and brackets above"
     if "flow" in what or "',' or" in what:
         return "close the bracket, or put a comma between its values"
+    if "node content" in what:
+        return "write a value here, or remove the comma, colon or bracket before it"
     if "alias" in what:
         return "declare the anchor &name before its alias *name, or put a text that begins with * in quotes"
     if "quoted scalar" in what or "end of stream" in what:
@@ -159,6 +162,10 @@ class _Walk:
 
     def scalar(self, node: yaml.Node) -> Tree:
         tag = node.tag.rpartition(":")[2]
+        if not node.tag.startswith(_STANDARD):
+            what = f"the tag {node.tag} has no meaning here"
+            fix = "remove it, or put a text that begins with ! in quotes"
+            self.findings.append(Finding(code="HR101", what=what, fix=fix, where=self.where(node)))
         if tag == "null":
             return None
         if tag in _SCALARS:

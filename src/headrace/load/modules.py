@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,8 @@ from typing import Any, cast
 from headrace.declare import DECLARED, collecting
 from headrace.declare.deferred import deferring
 from headrace.declare.place import shown
-from headrace.errors import Finding, HeadraceError, Where
+from headrace.errors import Finding, HeadraceError, Where, nearest
+from headrace.systems.ddl import SchemaError
 
 _load_number = itertools.count(1)
 _borrowed: dict[str, ModuleType] = {}
@@ -141,7 +143,40 @@ def _finding(fault: BaseException, file: Path, root: Path) -> Finding:
                 where = Where(file=shown(frame.filename), line=frame.lineno)
     said = str(fault.msg if isinstance(fault, SyntaxError) else fault).strip().split("\n")[0]
     what = f"{type(fault).__name__}: {said}" if said else type(fault).__name__
-    fix = "the file is run when the project is loaded; correct this line"
-    if isinstance(fault, ModuleNotFoundError) and fault.name:
-        fix = f"install the package that provides '{fault.name}', or put {fault.name}.py beside headrace.yml"
+    if isinstance(fault, SchemaError):
+        what = fault.what
+    elif type(fault).__module__.startswith("pyspark."):
+        what = re.sub(r"^\w+: \[[A-Z_.]+\] ", "PySpark says: ", what)
+    fix = _fix(fault)
     return Finding(code="HR114", what=f"{file.name} cannot be loaded: {what}", fix=fix, where=where)
+
+
+def _fix(fault: BaseException) -> str:
+    """What to do about an exception of a user's file, as far as its kind tells."""
+    text = str(fault)
+    if isinstance(fault, SchemaError):
+        return fault.fix
+    if isinstance(fault, ModuleNotFoundError) and fault.name:
+        return f"install the package that provides '{fault.name}', or put {fault.name}.py beside headrace.yml"
+    if "SESSION" in text or (isinstance(fault, AttributeError) and text.startswith("'NoneType' object")):
+        return (
+            "no session is there while the project is loaded; read data in a function that asks for it by its "
+            "parameter: @hr.table def rows(spark): return spark.read..."
+        )
+    if isinstance(fault, KeyError) and re.fullmatch(r"'[A-Z][A-Z0-9_]*'", text):
+        name = text.strip("'")
+        return f"export {name}=..., or write os.environ.get({text}); options of sources and sinks take ${{{name}}}"
+    unknown = re.search(r"(query|view|table)\(\) got an unexpected keyword argument '(\w+)'", text)
+    if unknown:
+        options = {"query": ("sink", "mode", "trigger", "name"), "view": ("name",), "table": ("name", "refresh")}
+        return f"the options of @hr.{unknown[1]} are {', '.join(options[unknown[1]])}"
+    known: list[str] = []
+    if isinstance(fault, AttributeError) and isinstance(fault.obj, ModuleType):
+        known = [name for name in dir(fault.obj) if not name.startswith("_")]
+    elif isinstance(fault, NameError) and fault.__traceback__ is not None:
+        last = list(traceback.walk_tb(fault.__traceback__))[-1][0]
+        known = [*last.f_locals, *last.f_globals]
+    near = nearest(str(getattr(fault, "name", "")), known) if known else ""
+    if near.startswith("did you mean"):
+        return near
+    return "the file is run when the project is loaded; correct this line"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.declare.place import shown
-from headrace.errors import Finding, ProjectError
+from headrace.errors import Finding, ProjectError, Where
 
 DOCUMENTS = ("headrace.yml", "headrace.yaml")
 _NOT_OURS = re.compile(r"(test_.*|.*_test|conftest|setup|_.*)\.py\Z")
@@ -38,7 +39,13 @@ def find(path: str | Path) -> Place:
         return _directory(given.resolve().parent, given.resolve())
     if given.is_dir():
         root = given.resolve()
-        document = next((root / name for name in DOCUMENTS if (root / name).is_file()), None)
+        # A directory or a broken link of that name is told when it is read.
+        there = [root / name for name in DOCUMENTS if os.path.lexists(root / name)]
+        document = there[0] if there else None
+        if len(there) > 1:
+            what = f"{' and '.join(DOCUMENTS)} are both there, and only one can be read"
+            where = Where(file=shown(there[1]), line=1)
+            raise ProjectError(Finding(code="HR101", what=what, fix="keep one of the two", where=where))
         return _directory(root, document)
     what = "is neither a directory, a headrace.yml nor a Python file" if given.exists() else "does not exist"
     fix = "give the directory of a project, or make one: headrace init NAME"

@@ -21,12 +21,16 @@ class Reading:
         """Record one fault."""
         self.findings.append(Finding(code=code, what=what, fix=fix, where=where))
 
-    def mapping(self, entry: Entry | None, what: str, keys: Collection[str] | None = None) -> dict[str, Entry]:
+    def mapping(
+        self, entry: Entry | None, what: str, keys: Collection[str] | None = None, *, example: str = "key: value"
+    ) -> dict[str, Entry]:
         """The entries of a mapping, only those of `keys` if they are given; an absent one is empty."""
         if entry is None or entry.value is None:
             return {}
         if not isinstance(entry.value, dict):
-            fix = f"write it as keys and values; its keys are {', '.join(keys)}" if keys else "write keys and values"
+            fix = (
+                f"write it as keys and values; its keys are {', '.join(keys)}" if keys else f"write it as {{{example}}}"
+            )
             self.fault("HR104", f"{what} is not a mapping", fix, entry.where)
             return {}
         if keys is None:
@@ -36,7 +40,7 @@ class Reading:
                 self.fault("HR103", f"{what} has no key '{key}'", nearest(key, keys), value.where)
         return {key: value for key, value in entry.value.items() if key in keys}
 
-    def text(self, entry: Entry | None, what: str) -> str | None:
+    def text(self, entry: Entry | None, what: str, *, may_be_empty: bool = False) -> str | None:
         """A text with its variables filled in; numbers are taken as they are written."""
         if entry is None or entry.value is None:
             return None
@@ -44,6 +48,9 @@ class Reading:
             self.fault("HR104", f"{what} is not a text", "write one text here, in quotes if need be", entry.where)
             return None
         value = entry.value
+        if isinstance(value, str) and not value.strip() and not may_be_empty:
+            self.fault("HR104", f"{what.rstrip(',')} is empty", "write a text here, or leave the key out", entry.where)
+            return None
         if isinstance(value, bool):
             return "true" if value else "false"
         before = len(self.findings)
@@ -52,7 +59,8 @@ class Reading:
 
     def texts(self, entry: Entry | None, what: str) -> dict[str, str]:
         """A mapping of texts, such as settings of Spark."""
-        found = {key: self.text(value, f"{what}, {key},") for key, value in self.mapping(entry, what).items()}
+        entries = self.mapping(entry, what)
+        found = {key: self.text(value, f"{what}, {key},", may_be_empty=True) for key, value in entries.items()}
         return {key: text for key, text in found.items() if text is not None}
 
     def many(self, entry: Entry, what: str) -> list[tuple[str, Where]]:

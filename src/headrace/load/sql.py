@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from headrace.errors import Finding, Where
+from headrace.errors import Finding, Where, nearest
 from headrace.model import SqlTransform
 
 _TOKEN = re.compile(
@@ -62,7 +64,13 @@ def transform(text: str, where: Where, names: Collection[str]) -> tuple[SqlTrans
         return None, [Finding(code="HR116", what=what, fix=fix, where=replace(where, line=line))]
     statement = [token for token in tokens if token.text != ";"]
     known = {name.lower(): name for name in names}
-    inputs = dict.fromkeys(known.get(name.lower(), name) for name in relations(statement))
+    read = relations(statement)
+    if not read and (misspelt := _for_from(statement, known)):
+        word, name = misspelt
+        what = f"'{word.text}' stands before '{name}', where FROM should"
+        at = replace(where, line=None if where.line is None else where.line + word.line)
+        return None, [Finding(code="HR116", what=what, fix=f"write FROM {name}", where=at)]
+    inputs = dict.fromkeys(known.get(name.lower(), name) for name in read)
     sql = text[: statement[-1].end].strip()
     return SqlTransform(sql=sql, inputs=tuple(inputs), where=where), []
 
@@ -88,8 +96,21 @@ def _fault(tokens: list[_Token]) -> tuple[str, _Token | None, str] | None:
     first = next((token for token in tokens if token.text not in "(;"), None)
     if first is None:
         return "there is no SELECT in it", None, "write one SELECT"
+    braces = next((token for token, after in pairwise(tokens) if token.text == "{" and after.text in "{%"), None)
+    if braces is not None:
+        fix = "write the input's name, FROM its_name, and ${VAR} for a variable"
+        return "it holds {{ or {%, of a template that Headrace does not fill in", braces, fix
     if first.keyword not in _BEGINS:
-        return f"a statement begins with {first.text}, not with SELECT", first, "write one SELECT, WITH or VALUES"
+        near = nearest(first.text.upper(), ("SELECT", "WITH", "VALUES"))
+        fix = near if near.startswith("did") else "write one SELECT, WITH or VALUES; the sink says where the rows go"
+        return f"a statement begins with {first.text}, not with SELECT", first, fix
+    before = ""
+    for token, after in pairwise((*tokens, _Token("", "end", tokens[-1].line, 0))):
+        nothing = after.kind == "end" or after.text in ";)" or after.keyword in {*_LEAVES_FROM, "FROM", "JOIN", "ON"}
+        if token.keyword in {"FROM", "JOIN"} and before != "." and nothing:
+            said = f"'{after.text}'" if after.text else "nothing"
+            return f"{said} follows {token.text}", token, f"write the input's name after {token.text}"
+        before = token.text
     ends = [index for index, token in enumerate(tokens) if token.text == ";" and token.kind == "other"]
     for index in ends:
         rest = [token for token in tokens[index:] if token.text != ";"]
@@ -103,6 +124,15 @@ def _fault(tokens: list[_Token]) -> tuple[str, _Token | None, str] | None:
         if token.kind == "other" and token.text in "'\"`":
             return "a quote is opened and not closed", token, f"close it with {token.text}"
     return ("a bracket is opened and not closed", tokens[-1], "close the bracket") if depth else None
+
+
+def _for_from(tokens: list[_Token], known: Collection[str]) -> tuple[_Token, str] | None:
+    """A word that stands before an input's name in a statement that reads nothing, as FORM for FROM, and the name."""
+    for word, name in pairwise(tokens):
+        like = difflib.SequenceMatcher(None, word.keyword, "FROM").ratio() >= 0.5
+        if word.keyword and like and name.kind in ("word", "quoted") and name.text.lower() in known:
+            return word, name.text
+    return None
 
 
 def relations(tokens: list[_Token]) -> list[str]:

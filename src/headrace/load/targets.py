@@ -22,11 +22,15 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
     Its `vars` become known to `reading`, so that everything read afterwards may use them. Only the chosen target's
     texts are filled in, for another's variables need not be set here.
     """
-    declared = reading.mapping(top.get("targets"), "targets")
+    declared = reading.mapping(top.get("targets"), "targets", example="dev: {master: local[2]}")
     entries = {name: reading.mapping(entry, f"target '{name}'", KEYS) for name, entry in declared.items()}
-    wanted = asked or reading.variables.get(CHOICE) or ("dev" if "dev" in entries else next(iter(entries), "dev"))
+    wanted = (
+        asked
+        if asked is not None
+        else reading.variables.get(CHOICE) or ("dev" if "dev" in entries else next(iter(entries), "dev"))
+    )
     if wanted not in entries and (entries or wanted != "dev"):
-        by = "" if asked else f", which {CHOICE} asks for"
+        by = "" if asked is not None else f", which {CHOICE} asks for"
         where = top["targets"].where if "targets" in top else document
         reading.findings.append(
             Finding(

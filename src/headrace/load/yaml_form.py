@@ -12,7 +12,7 @@ from headrace.contract import OUTPUT_MODES, OutputMode
 from headrace.declare import TIMED, DeclaredSink, DeclaredSource, parse_trigger
 from headrace.declare.place import shown
 from headrace.declare.texts import NoText, read_text
-from headrace.errors import NOWHERE, Where, nearest
+from headrace.errors import NOWHERE, EnvironmentFault, Where, nearest
 from headrace.load.document import Entry
 from headrace.load.reading import Reading
 from headrace.model import Default, Duration, Trigger, Watermark
@@ -22,6 +22,23 @@ SQL_KEYS = ("sql", "select", "description")
 TABLE_KEYS = (*SQL_KEYS, "refresh")
 QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger")
 WATERMARK_KEYS = ("column", "delay")
+_SOURCES = "name: {files: {path: ..., format: json, schema: ...}}"
+_QUERIES = "name: {select: SELECT ..., sink: ...}"
+# Keys that other tools have for a query, and where that stands here.
+_ELSEWHERE = {
+    "source": "name the source in the SELECT: FROM its_name",
+    "sources": "name the source in the SELECT: FROM its_name",
+    "input": "name the input in the SELECT: FROM its_name",
+    "inputs": "name the inputs in the SELECT: FROM its_name",
+    "from": "name the input in the SELECT: FROM its_name",
+    "query": "write it as select: the text, or sql: a file",
+    "schedule": "write trigger: {every: 5 minutes}",
+    "interval": "write trigger: {every: 5 minutes}",
+    "checkpoint": "leave it out: checkpoints are below storage",
+    "checkpointLocation": "leave it out: checkpoints are below storage",
+    "output": "write it as sink",
+    "watermark": "write it below the source: watermark: {column: time, delay: 2 hours}",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,24 +81,24 @@ class Written:
 def declarations(top: dict[str, Entry], reading: Reading, root: Path) -> Written:
     """The declarations among the top-level entries; what is wrong goes to `reading`."""
     written = Written()
-    for name, entry in reading.mapping(top.get("sources"), "sources").items():
+    for name, entry in reading.mapping(top.get("sources"), "sources", example=_SOURCES).items():
         declared = _source(name, entry, reading)
         if declared is not None:
             written.sources[name] = declared
     for section, kind, known in (("tables", "table", TABLE_KEYS), ("views", "view", SQL_KEYS)):
-        for name, entry in reading.mapping(top.get(section), section).items():
+        for name, entry in reading.mapping(top.get(section), section, example="name: SELECT ...").items():
             select = _select(kind, name, entry, reading, root, known)
             if select is not None:
                 refresh = _refresh(f"table '{name}'", entry, reading) if kind == "table" else None
                 written.selects[name] = replace(select, refresh=refresh)
-    for name, entry in reading.mapping(top.get("queries"), "queries").items():
+    for name, entry in reading.mapping(top.get("queries"), "queries", example=_QUERIES).items():
         written.queries[name] = _query(name, entry, reading, root)
     return written
 
 
 def _source(name: str, entry: Entry, reading: Reading) -> DeclaredSource | None:
     whose = f"source '{name}'"
-    keys = reading.mapping(entry, whose)
+    keys = reading.mapping(entry, whose, example=_SOURCES.removeprefix("name: {").removesuffix("}"))
     watermark = keys.get("watermark")
     kind = _kind("source", whose, {key: value for key, value in keys.items() if key != "watermark"}, entry, reading)
     if kind is None:
@@ -102,6 +119,9 @@ def _kind(
 ) -> str | None:
     """The one key that names the kind; others are misspelt or too many."""
     known = registry.known(what)
+    if keys and not any(key in known for key in keys) and (fix := _meant_kind(what, keys)):
+        reading.fault("HR120", f"{whose} says no kind above its options", fix, entry.where)
+        return None
     if not keys:
         if isinstance(entry.value, dict) or entry.value is None:
             fix = f"write one of {', '.join(known)} below it, with its options"
@@ -111,9 +131,31 @@ def _kind(
     for key in keys:
         if key != kinds[0]:
             also = ("watermark",) if what == "source" else ()
-            fix = "a source has one kind" if key in known else nearest(key, (*known, *also))
+            fix = f"a {what} has one kind" if key in known else nearest(key, (*known, *also))
             reading.fault("HR103", f"{whose} has no key '{key}' beside '{kinds[0]}'", fix, keys[key].where)
     return kinds[0]
+
+
+def _meant_kind(what: registry.ConnectorKind, keys: dict[str, Entry]) -> str:
+    """How to write a source or sink whose options stand without its kind above them; empty if it is another mistake."""
+    for word in ("type", "kind", "connector", "format", "name"):
+        said = keys[word].value if word in keys else None
+        if isinstance(said, str) and said in registry.known(what):
+            rest = ", ".join(f"{key}: ..." for key in keys if key != word)
+            return f"write {said}: {{{rest}}}"
+    options = {kind: _option_names(what, kind) for kind in registry.known(what)}
+    fits = [kind for kind, names in options.items() if set(keys) <= set(names)]
+    if not fits or (len(keys) == 1 and len(fits) > 2):
+        return ""
+    kind = "files" if "files" in fits else fits[0]
+    return f"write {kind}: {{{', '.join(f'{key}: ...' for key in keys)}}}, or another kind"
+
+
+def _option_names(what: registry.ConnectorKind, kind: str) -> tuple[str, ...]:
+    try:
+        return registry.option_names(what, kind)
+    except EnvironmentFault:
+        return ()
 
 
 def _options(entry: Entry, what: str, reading: Reading) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, Where]]:
@@ -122,7 +164,7 @@ def _options(entry: Entry, what: str, reading: Reading) -> tuple[dict[str, Any],
         return {}, (), {}
     if not isinstance(entry.value, (dict, list)):
         return {}, (entry.value,), {}
-    keys = reading.mapping(entry, what)
+    keys = reading.mapping(entry, what, example="option: value")
     return (
         {key: value.plain() for key, value in keys.items()},
         (),
@@ -133,11 +175,15 @@ def _options(entry: Entry, what: str, reading: Reading) -> tuple[dict[str, Any],
 def _watermark(whose: str, entry: Entry, reading: Reading) -> Watermark | None:
     if isinstance(entry.value, list) and len(entry.value) == 2:
         keys = dict(zip(WATERMARK_KEYS, entry.value, strict=True))
+    elif not isinstance(entry.value, dict):
+        fix = "write watermark: {column: time, delay: 2 hours}"
+        reading.fault("HR118", f"the watermark of {whose} is no pair of a column and a delay", fix, entry.where)
+        return None
     else:
         keys = reading.mapping(entry, f"{whose}, watermark,", WATERMARK_KEYS)
     found = {key: reading.text(keys.get(key), f"{whose}, watermark, {key},") for key in WATERMARK_KEYS}
     for key in WATERMARK_KEYS:
-        if key not in keys:
+        if key not in keys or keys[key].value is None:
             fix = "write watermark: {column: time, delay: 2 hours}"
             reading.fault("HR112", f"the watermark of {whose} lacks '{key}'", fix, entry.where)
     column, delay = found["column"], found["delay"]
@@ -157,6 +203,8 @@ def _select(kind: str, name: str, entry: Entry, reading: Reading, root: Path, ke
         found = {key: entry}
     else:
         found = reading.mapping(entry, whose, keys)
+    if not isinstance(entry.value, (str, dict, type(None))):
+        return None
     if ("sql" in found) == ("select" in found):
         what = "has both sql and select" if "sql" in found else "has no SELECT"
         reading.fault("HR120", f"{whose} {what}", "give sql: a file, or select: the text", entry.where)
@@ -164,6 +212,10 @@ def _select(kind: str, name: str, entry: Entry, reading: Reading, root: Path, ke
     if "select" in found:
         text = reading.text(found["select"], f"{whose}, select,")
         where = found["select"].where
+        if text is not None and text.strip().endswith(".sql") and " " not in text.strip():
+            fix = f"write sql: {text.strip()}"
+            reading.fault("HR116", f"{whose}: select is the name of a file, and takes the text", fix, where)
+            return None
         return None if text is None else Select(kind=kind, name=name, text=text, text_where=where, where=entry.where)
     path = reading.text(found["sql"], f"{whose}, sql,")
     if path is None:
@@ -172,6 +224,8 @@ def _select(kind: str, name: str, entry: Entry, reading: Reading, root: Path, ke
         text = read_text(root / path)
     except NoText as fault:
         fix = "write the SELECT under select:" if " " in path else f"paths are relative to {shown(root)}"
+        if (root / path).is_file():
+            fix = "make it a readable UTF-8 text file"
         reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {fault}", fix, found["sql"].where)
         return None
     return Select(
@@ -201,6 +255,11 @@ def _refresh(whose: str, entry: Entry, reading: Reading) -> Duration | None:
 
 def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuery:
     whose = f"query '{name}'"
+    if isinstance(entry.value, dict):
+        for key in [key for key in entry.value if key in _ELSEWHERE]:
+            reading.fault("HR103", f"{whose} has no key '{key}'", _ELSEWHERE[key], entry.value[key].where)
+        left = {key: value for key, value in entry.value.items() if key not in _ELSEWHERE}
+        entry = replace(entry, value=left)
     select = _select("query", name, entry, reading, root, QUERY_KEYS)
     keys = entry.value if isinstance(entry.value, dict) else {}
     mode = reading.text(keys.get("mode"), f"{whose}, mode,") or "append"
@@ -219,11 +278,12 @@ def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuer
 
 def _sink(whose: str, query: Entry, entry: Entry | None, reading: Reading) -> DeclaredSink | None:
     if entry is None:
-        reading.fault("HR120", f"{whose} has no sink", "add for example sink: console", query.where)
+        if isinstance(query.value, (dict, str, type(None))):
+            reading.fault("HR120", f"{whose} has no sink", "add for example sink: console", query.where)
         return None
     if isinstance(entry.value, str):
         return DeclaredSink(kind=entry.value, where=entry.where)
-    keys = reading.mapping(entry, f"{whose}, sink,")
+    keys = reading.mapping(entry, f"{whose}, sink,", example="sqlite: {path: ..., table: ...}")
     kind = _kind("sink", f"the sink of {whose}", keys, entry, reading)
     if kind is None:
         return None
@@ -234,16 +294,25 @@ def _sink(whose: str, query: Entry, entry: Entry | None, reading: Reading) -> De
 def _trigger(whose: str, entry: Entry | None, reading: Reading) -> Trigger:
     if entry is None:
         return Default()
-    word = ""
+    word, where = "", entry.where
+    fix = "write {every: 5 seconds}, {continuous: 1 second}, {real_time: 5 minutes}, default, available-now or once"
     if isinstance(entry.value, dict):
         found = reading.mapping(entry, f"{whose}, trigger,", tuple(TIMED))
-        word, entry = next(((f"{key} ", found[key]) for key in TIMED if key in found), ("", None))
+        given = [key for key in TIMED if key in found]
+        if len(given) != 1 or found[given[0]].value is None:
+            named = " and ".join(given) if len(given) > 1 else "nothing" if not given else f"{given[0]} without a time"
+            if given or not entry.value:
+                reading.fault("HR119", f"{whose}, trigger, says {named}", fix, where)
+            return Default()
+        word, entry = f"{given[0]} ", found[given[0]]
+    if isinstance(entry.value, list):
+        reading.fault("HR119", f"{whose}, trigger, is a list", fix, where)
+        return Default()
     text = reading.text(entry, f"{whose}, trigger,")
-    if entry is None or text is None:
+    if text is None:
         return Default()
     try:
         return parse_trigger(word + text)
     except ValueError as fault:
-        fix = "write {every: 5 seconds}, {continuous: 1 second}, {real_time: 5 minutes}, default, available-now or once"
         reading.fault("HR119", f"{whose}, trigger: {fault}", fix, entry.where)
         return Default()

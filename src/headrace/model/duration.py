@@ -20,6 +20,7 @@ _SECONDS = {
     "d": 86400.0,
     "week": 604800.0,
 }
+LONGEST_SECONDS = 1000 * 365 * 86_400.0
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
 
 
@@ -41,15 +42,17 @@ class Duration:
             rest = rest[len("interval ") :]
         total = 0.0
         if not rest:
-            raise ValueError("an empty text is no length of time; write for example '5 seconds'")
+            raise ValueError("an empty text is no length of time")
         while rest:
             part = _PART.match(rest)
             unit = part.group(2).lower() if part else ""
             seconds = _SECONDS.get(unit) or _SECONDS.get(unit.removesuffix("s"))
             if part is None or seconds is None:
-                raise ValueError(f"'{text}' is no length of time; write for example '5 seconds' or '2 hours'")
+                raise ValueError(f"'{text}' is no length of time{_why(rest)}")
             total += float(part.group(1)) * seconds
             rest = rest[part.end() :]
+        if total > LONGEST_SECONDS:
+            raise ValueError(f"'{text}' is longer than 1,000 years")
         return cls(text.strip(), total)
 
     @property
@@ -64,3 +67,14 @@ class Duration:
 
     def __str__(self) -> str:
         return self.text
+
+
+def _why(rest: str) -> str:
+    """What is wrong with `rest`, for the mistakes that are made most."""
+    if re.fullmatch(r"\d+(\.\d+)?", rest.strip()):
+        return ": it has no unit"
+    if rest.lstrip().startswith("-"):
+        return ": it is negative"
+    if re.match(r"\s*\d+\s*(months?|years?)\b", rest, re.IGNORECASE):
+        return ": months and years differ in length; 30 days do not"
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -39,6 +40,9 @@ class FileSink:
         if self.format not in FORMATS:
             what = f"'{self.format}' is no format of the file sink"
             yield Problem(code="HR401", what=what, fix=nearest(self.format, FORMATS))
+        if not self.path or os.path.isfile(self.path):
+            what = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
+            yield Problem(code="HR401", what=what, fix="name a directory that is the sink's alone")
         if mode not in self.facts.modes:
             yield Problem(
                 code="HR403",

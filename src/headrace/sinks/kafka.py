@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault
-from headrace.systems.kafka import client
+from headrace.systems.kafka import SERVERS_FIX, client, servers_fault, topic_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +54,10 @@ class KafkaSink:
         )
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        if (wrong := servers_fault(self.bootstrap_servers)) is not None:
+            yield Problem(code="HR430", what=wrong, fix=SERVERS_FIX)
+        if self.topic is not None and (wrong := topic_fault(self.topic)) is not None:
+            yield Problem(code="HR430", what=wrong, fix="correct the topic's name")
         if self.value == "raw" and self.key:
             yield Problem(code="HR430", what="key has no meaning with value raw", fix="give the result a column key")
         if self.value == "json" and self.topic is None:

@@ -42,7 +42,10 @@ def problems(source: Delta) -> Iterator[Problem]:
         try:
             re.compile(source.exclude_regex)
         except re.error as fault:
-            yield _wrong(f"exclude_regex is no pattern: {fault}", "correct it")
+            yield _wrong(f"exclude_regex is no pattern: {fault}", "write a regular expression, as part-.*")
+    given = source.starting_timestamp
+    if given is not None and re.match(r"\d{4}-\d{1,2}-\d{1,2}", str(given).strip()) is None:
+        yield _wrong(f"starting_timestamp is '{given}'", "write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00")
     if not source.fail_on_data_loss:
         yield Problem(
             code="HR348",

@@ -41,6 +41,8 @@ def age_ms(text: str) -> float | None:
 
 def problems(source: Files) -> Iterator[Problem]:
     """Every fault of the options of `source`."""
+    if not source.path:
+        yield _wrong("path is empty", "give the directory in which the files land")
     yield from _schema(source)
     yield from _bad_rows(source)
     yield from _limits(source)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.contract import Problem
 from headrace.systems import ddl
+from headrace.systems.kafka import SERVERS_FIX, servers_fault, topic_fault
 
 if TYPE_CHECKING:
     from headrace.sources.kafka import Kafka
@@ -42,6 +43,16 @@ def problems(source: Kafka) -> Iterator[Problem]:
     if len(named) != 1:
         what = f"{' and '.join(named)} are both given" if named else "no topic is named"
         yield Problem(code="HR330", what=what, fix="give one of subscribe, subscribe_pattern and assign")
+    if (wrong := servers_fault(source.bootstrap_servers)) is not None:
+        yield Problem(code="HR330", what=wrong, fix=SERVERS_FIX)
+    for name in topics(source):
+        if (wrong := topic_fault(name)) is not None:
+            yield Problem(code="HR330", what=wrong, fix="correct the topic's name; several are a list: [a, b]")
+    delay = source.max_trigger_delay
+    if delay is not None and re.fullmatch(r"\s*\d+\s*(ms|s|m|min|h|d)\s*", delay) is None:
+        yield Problem(
+            code="HR330", what=f"max_trigger_delay '{delay}' is no length of time", fix="write for example 15m"
+        )
     yield from _values(source)
     yield from _offsets(source)
     for name in ("max_offsets_per_trigger", "min_offsets_per_trigger", "min_partitions"):
@@ -68,6 +79,8 @@ def _values(source: Kafka) -> Iterator[Problem]:
     if source.value in ("json", "avro") and source.schema is None:
         example = "schema='id BIGINT, time TIMESTAMP'" if source.value == "json" else "schema='event.avsc'"
         yield Problem(code="HR330", what=f"value is {source.value} and there is no schema", fix=f"give {example}")
+    if source.value == "avro" and source.schema is not None:
+        yield from _avro(source.schema)
     if source.value == "json" and source.schema is not None:
         yield from ddl.problems(source.schema)
     if source.value in ("raw", "text") and source.schema is not None:
@@ -84,6 +97,22 @@ def _values(source: Kafka) -> Iterator[Problem]:
             yield Problem(code="HR330", what=f"keep names '{name}'", fix=f"the columns are {', '.join(known)}")
 
 
+def _avro(schema: str) -> Iterator[Problem]:
+    text = schema
+    if not schema.lstrip().startswith(("{", "[", '"')):
+        try:
+            with open(schema, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, ValueError) as fault:
+            what = f"the Avro schema '{schema}' cannot be read: {getattr(fault, 'strerror', None) or 'it is not UTF-8'}"
+            yield Problem(code="HR333", what=what, fix="give schema the path of an .avsc file, or the JSON itself")
+            return
+    try:
+        json.loads(text)
+    except ValueError as fault:
+        yield Problem(code="HR333", what=f"the Avro schema is no JSON: {fault}", fix="correct it at that place")
+
+
 def _offsets(source: Kafka) -> Iterator[Problem]:
     given = source.starting_offsets
     if isinstance(given, str) and given not in ("latest", "earliest"):
@@ -93,7 +122,11 @@ def _offsets(source: Kafka) -> Iterator[Problem]:
         try:
             re.compile(source.subscribe_pattern)
         except re.error as fault:
-            yield Problem(code="HR330", what=f"subscribe_pattern is no pattern: {fault}", fix="correct it")
+            yield Problem(
+                code="HR330",
+                what=f"subscribe_pattern is no pattern: {fault}",
+                fix="write a regular expression, as orders-.*",
+            )
 
 
 def topics(source: Kafka) -> tuple[str, ...]:

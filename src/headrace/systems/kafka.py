@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,33 @@ if TYPE_CHECKING:
 
 ANSWER_MS = 8_000
 _PREFIX = "kafka."
+
+
+def servers_fault(servers: str) -> str | None:
+    """What is wrong with a list of brokers, as far as its text tells; Kafka's client would say it only at the start."""
+    if not servers.strip():
+        return "bootstrap_servers is empty"
+    for each in servers.split(","):
+        host, _, port = each.strip().rpartition(":")
+        if "//" in each:
+            return f"'{each.strip()}' in bootstrap_servers is a URL"
+        if not host:
+            return f"'{each.strip()}' in bootstrap_servers names no port"
+        if not port.isdigit() or not 0 < int(port) < 65_536:
+            return f"the port '{port}' in bootstrap_servers is no number from 1 to 65535"
+    return None
+
+
+def topic_fault(name: str) -> str | None:
+    """Why Kafka would not take a topic of that name."""
+    if not name:
+        return "the name of a topic is empty"
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
+        return f"'{name}' is no name of a topic: letters, digits, '.', '_' and '-' are, up to 249"
+    return None
+
+
+SERVERS_FIX = "write host:9092, or host1:9092,host2:9092"
 
 
 @dataclass(frozen=True)
@@ -71,7 +99,7 @@ class Client:
             raise self.error(
                 Finding(
                     code="HR331",
-                    what=f"the broker at {self.servers} does not answer: {reason}",
+                    what=f"the broker at {self.servers} does not answer: {reason or 'no reason was given'}",
                     fix="start it, or correct bootstrap_servers and the kafka.* options; then start again",
                 )
             ) from None

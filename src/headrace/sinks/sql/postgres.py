@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
-from urllib.parse import urlsplit
 
 import psycopg
 
@@ -95,7 +95,9 @@ class Postgres(DatabaseSink):
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
         yield from super().problems(mode)
-        if urlsplit(self.url).scheme not in ("postgresql", "postgres"):
+        if self.url.startswith(("postgresql://", "postgres://")):
+            yield from _url_problems(self.url)
+        else:
             yield Problem(
                 code="HR413",
                 what="the url of the database does not begin with postgresql://",
@@ -103,6 +105,21 @@ class Postgres(DatabaseSink):
             )
         if len(self.table.encode()) > 63:
             yield Problem(code="HR401", what=f"the name '{self.table}' has more than 63 bytes", fix="shorten it")
+
+
+def _url_problems(url: str) -> Iterator[Problem]:
+    """What libpq would refuse of a url, or take for something else; nothing of it is repeated, for it may be secret."""
+    fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
+    try:
+        parsed = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.Error as fault:
+        said = re.search(r'invalid URI query parameter: "(\w+)"', str(fault))
+        what = f"the url of the database has an unknown option '{said[1]}'" if said else "the url cannot be read"
+        yield Problem(code="HR413", what=what, fix=fix)
+        return
+    for port in str(parsed.get("port") or "5432").split(","):
+        if not port.isdigit() or not 0 < int(port) < 65_536:
+            yield Problem(code="HR413", what="the port in the url is no number from 1 to 65535", fix=fix)
 
 
 @dataclass(frozen=True)

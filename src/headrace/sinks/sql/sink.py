@@ -65,6 +65,10 @@ class DatabaseSink(ABC):
         if not self.table or self.table.lower().startswith(OWN_PREFIX):
             what = f"a result table may not be called '{self.table}'"
             yield Problem(code="HR401", what=what, fix="choose another name")
+        if "." in self.table:
+            alone = self.table.rpartition(".")[2]
+            fix = f"write table: {alone}; a schema or a database has an option, or its place in the url"
+            yield Problem(code="HR401", what=f"the table's name '{self.table}' has a dot", fix=fix)
         if len(set(self.key)) != len(self.key):
             yield Problem(code="HR401", what="the key names a column twice", fix="name each column once")
         if self.silence_seconds < 1:

@@ -75,6 +75,11 @@ class Sqlite(DatabaseSink):
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
         yield from super().problems(mode)
+        if ":memory:" in self.path or not self.path:
+            what = "its path names no file, so that nothing of it would be kept"
+            yield Problem(code="HR401", what=what, fix="name a file, as results.db")
+        elif os.path.isdir(self.path):
+            yield Problem(code="HR401", what=f"its path {self.path} is a directory", fix="name a file, as results.db")
         if self.table.lower().startswith("sqlite_"):
             what = f"a result table may not be called '{self.table}'"
             yield Problem(code="HR401", what=what, fix="choose another name")

@@ -1,0 +1,62 @@
+"""What people type wrongly is answered by one sentence with place, code, what and fix, quickly, and with no trace."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from headrace.cli import main
+from tests.bad_inputs.projects import CHECK, Row, make, rows
+
+ROWS = rows()
+AT_A_LINE = {
+    "source",
+    "schema",
+    "watermark",
+    "query",
+    "queries",
+    "select",
+    "sink",
+    "sinkmode",
+    "top",
+    "target",
+    "python",
+}
+MOST_SECONDS = 5.0
+
+
+@pytest.mark.plain
+def test_the_table_is_long_and_whole():
+    assert len(ROWS) >= 300
+    assert len({row.id for row in ROWS}) == len(ROWS)
+    assert [row.id for row in ROWS if not (row.code and row.what and row.fix)] == []
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
+def test_a_bad_input_is_told(row: Row, tmp_path, monkeypatch, capsys):
+    root = tmp_path / "p"
+    root.mkdir()
+    command, variables = make(row, root)
+    monkeypatch.chdir(root)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    began = time.process_time()
+    code = main(list(command))
+    took = time.process_time() - began
+    said = capsys.readouterr()
+    text = said.out + said.err
+    assert code in (1, 2), text
+    assert "HR999" not in text
+    assert "Traceback" not in text
+    found = re.search(r"^(\S+) (HR\d{3}): (.+)\n  fix: (.+)$", text, re.MULTILINE)
+    assert found, text
+    where, told, what, fix = found.groups()
+    assert told == row.code, text
+    assert row.what in what
+    assert row.fix in fix
+    if row.kind in AT_A_LINE and command == CHECK:
+        assert re.search(r":\d+$", where), text
+    assert took < MOST_SECONDS
