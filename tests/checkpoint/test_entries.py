@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.checkpoint import CommitEntry, OffsetEntry
@@ -33,6 +33,7 @@ entries = st.builds(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a machine under load
 @given(entries)
 def test_what_is_formatted_is_parsed_back(entry: OffsetEntry) -> None:
     assert OffsetEntry.parse(3, entry.format(), FILE) == entry
