@@ -173,6 +173,42 @@ def ways_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ways
 
 
+@PATHS
+def test_a_result_of_keys_alone_is_written_again_without_a_fault(life: Life, staged: bool) -> None:
+    life.schema = "name STRING"
+    writer = life.begin(staged=staged)
+    for batch, (first, last) in enumerate([(0, 30_000), (20_000, 50_000)]):
+        writer(life.spark.range(first, last, 1, 1).selectExpr("concat('n', id) name"), batch)
+    assert life.database.query("SELECT count(*) FROM result") == [(50_000,)]
+    assert life.database.batches() == [(0, 30_000, 0), (1, 30_000, 0)]
+
+
+SWALLOWS = {
+    "sqlite": ["CREATE TRIGGER s BEFORE INSERT ON result WHEN new.total = 2 BEGIN SELECT RAISE(IGNORE); END"],
+    "postgres": [
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF NEW.total = 2 THEN RETURN NULL; END IF; RETURN NEW; END $$",
+        "CREATE TRIGGER s BEFORE INSERT ON result FOR EACH ROW EXECUTE FUNCTION f()",
+    ],
+}
+
+
+@PATHS
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_rows_that_are_left_out_by_a_trigger_end_the_batch(life: Life, mode: OutputMode, staged: bool) -> None:
+    if life.database.kind not in SWALLOWS:
+        pytest.skip("its triggers can leave out no row without an error")
+    life.mode, life.key = mode, () if mode == "append" else ("name",)
+    writer = life.begin(staged=staged)
+    for statement in SWALLOWS[life.database.kind]:
+        life.database.query(statement)
+    with pytest.raises(SinkFault, match=r"batch 0.*3 rows were given to table 'result', and only 2 came in") as told:
+        writer(life.frame([("a", 1), ("b", 2), ("c", 3)]), 0)
+    assert [finding.code for finding in told.value.findings] == ["HR467"]
+    assert life.database.query("SELECT count(*) FROM result") == [(0,)]
+    assert (life.database.batches(), life.noted, life.database.left_over()) == ([], [], [])
+
+
 ROW_FAULTS = {
     "null-in-key": ([("a", 1), (None, 2)], r"batch 0 of query 'q'.*column 'name' of the key is NULL.*total=2"),
     "twice-in-batch": ([("a", 1), ("b", 1), ("a", 2)], r"batch 0.*share the key \(name\).*name='a'"),

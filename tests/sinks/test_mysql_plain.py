@@ -55,12 +55,12 @@ LOSSY = {
 @pytest.mark.parametrize(("declared", "collation", "said"), LOSSY.values(), ids=LOSSY)
 def test_a_column_that_would_change_json_is_told(declared: str, collation: str | None, said: str) -> None:
     column = ResultColumn("v", "json", T.ArrayType(AMOUNT))
-    assert said in (misfit(existing_column("v", declared, False, collation), column, "LONGTEXT") or "")
+    assert said in (misfit(existing_column("v", declared, collation), column, "LONGTEXT") or "")
 
 
 def test_an_unsigned_decimal_takes_nothing_below_zero() -> None:
-    assert existing_column("v", "decimal(10,2) unsigned", False, None).limit.low == 0
-    assert existing_column("v", "decimal(10,2)", False, None).limit.low < 0  # type: ignore[operator]
+    assert existing_column("v", "decimal(10,2) unsigned", None).limit.low == 0
+    assert existing_column("v", "decimal(10,2)", None).limit.low < 0  # type: ignore[operator]
 
 
 def test_a_certificate_that_is_refused_is_no_server_that_does_not_answer() -> None:

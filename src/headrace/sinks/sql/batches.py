@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from headrace.contract import Problem, SinkRun
 from headrace.errors import Fenced, Finding, HeadraceError, SinkFault
 from headrace.sinks.checkpoint_match import checkpoint_id, is_stateful, watermark_of
-from headrace.sinks.sql.dialect import Connection, Dialect, PartLost, Target, run
+from headrace.sinks.sql.dialect import Connection, Dialect, PartLost, StageFault, Target, run
 from headrace.sinks.sql.ledger import Entry, Ledger
 from headrace.sinks.sql.quarantine import Quarantine
 from headrace.sinks.sql.result_table import ResultTable
 from headrace.sinks.sql.retry import Retry
 from headrace.sinks.sql.shared_key import shared_key, take_out_existing
-from headrace.sinks.sql.staging import DRIVER_BYTES, Content, RowFault, Stage, StageFault
+from headrace.sinks.sql.staging import DRIVER_BYTES, Content, RowFault, Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

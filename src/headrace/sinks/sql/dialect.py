@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from headrace.contract import Problem
-from headrace.sinks.sql.limits import Limit
+from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
 from headrace.sinks.sql.types import ResultColumn
 from headrace.sinks.sql.values import Forms
 
@@ -21,27 +21,6 @@ class Connection(Protocol):
     def cursor(self) -> Any: ...
 
     def close(self) -> Any: ...
-
-
-@dataclass(frozen=True)
-class ExistingColumn:
-    """A column of a table that is already there.
-
-    required: it takes no NULL and has no default. limit: what it takes beyond its type.
-    """
-
-    name: str
-    declared: str
-    required: bool
-    limit: Limit = field(default_factory=Limit)
-
-
-@dataclass(frozen=True)
-class ExistingTable:
-    """A table that is already there, with each set of columns that no two rows may share."""
-
-    columns: tuple[ExistingColumn, ...]
-    unique: tuple[frozenset[str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +52,25 @@ class Part:
 
 class PartLost(Exception):
     """A staging table does not hold what was written into it, as after a crash of the server."""
+
+
+class StageFault(Exception):
+    """Rows could not be written: the database's problem, and whether it may pass."""
+
+    def __init__(self, problem: Problem, *, passes: bool) -> None:
+        super().__init__(problem.what)
+        self.problem = problem
+        self.passes = passes
+
+
+def require_all_in(table: str, given: int, came_in: int) -> None:
+    """Raise StageFault if the database took rows without an error and did not write them, as a trigger can."""
+    if came_in < given:
+        what = (
+            f"{given} rows were given to table '{table}', and only {came_in} came in: something there leaves rows out"
+        )
+        fix = "look for triggers, rules and policies on the table, and drop those that leave rows out"
+        raise StageFault(Problem(code="HR467", what=what, fix=fix), passes=False)
 
 
 class Stager(Protocol):
@@ -165,6 +163,10 @@ class Dialect(Protocol):
         """What follows the list of columns when the result table is created."""
         ...
 
+    def real_name(self, connection: Connection, table: str) -> str:
+        """The one spelling under which the database knows a table of this name, whether it is there or not."""
+        ...
+
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         """The table as it is, or None."""
         ...
@@ -178,7 +180,7 @@ class Dialect(Protocol):
         ...
 
     def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
-        """Write the few rows of `table` in as few round trips as there can be."""
+        """Write the few rows of `table` in as few round trips as there can be; raises StageFault if not all come in."""
         ...
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
@@ -194,7 +196,10 @@ class Dialect(Protocol):
         ...
 
     def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
-        """Write the rows of all staging tables; raises PartLost when one does not hold its number of rows."""
+        """Write the rows of all staging tables.
+
+        Raises PartLost when one does not hold its number of rows, StageFault when not all of them come in.
+        """
         ...
 
     def staged(self, connection: Connection, prefix: str) -> list[str]:

@@ -54,6 +54,7 @@ def prepare(dialect: Dialect, table: ResultTable, schema: str, life: SinkRun, *,
     """
     try:
         with closing(dialect.connect()) as connection:
+            table = table.as_known(connection, dialect)
             ledger = Ledger(connection, dialect)
             ledger.create()
             Quarantine.FORM.make(connection, dialect)
@@ -85,10 +86,10 @@ def _changes(connection: Connection, dialect: Dialect, table: ResultTable, life:
     """What must be changed before the query's batches fit; raises when they cannot fit."""
     ledger = Ledger(connection, dialect)
     require_match(life, ledger.last(life), table.name)
-    there, owner = dialect.existing(connection, table.name), ledger.owner(table.name)
+    there, owner = dialect.existing(connection, table.name), table.owner(ledger)
     changes = list(table.changes(there, dialect, life, owner, adds=adds))
     if there is not None:
-        table.require_ours(connection, dialect, life, owner)
+        table.require_ours(connection, dialect, life, owner, there.elsewhere)
     return changes
 
 
@@ -105,8 +106,9 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
     try:
         with closing(dialect.connect_to_read()) as connection:
             run(connection, dialect.begin_read)
-            ledger = Ledger(connection, dialect)
-            owner, last = ledger.owner(name), ledger.last(life)
+            ledger, spelled = Ledger(connection, dialect), name
+            name = dialect.real_name(connection, name)
+            owner, last = ledger.owner(name) or ledger.owner(spelled), ledger.last(life)
             if owner is None or (owner.query, owner.generation) != (life.query, life.generation):
                 what = f"table '{name}' holds no result of generation {life.generation} of query '{life.query}'"
                 raise SinkFault(Finding(code="HR402", what=what, fix=f"run query '{life.query}' first"))

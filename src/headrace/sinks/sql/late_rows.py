@@ -9,12 +9,12 @@ from dataclasses import replace
 from headrace.contract import Correction, SinkRun
 from headrace.errors import Finding, HeadraceError, SinkFault
 from headrace.sinks.checkpoint_match import checkpoint_id
-from headrace.sinks.sql.dialect import Connection, Dialect, Target, run
+from headrace.sinks.sql.dialect import Connection, Dialect, StageFault, Target, run
 from headrace.sinks.sql.exactly_once import result_table, staging_prefix
 from headrace.sinks.sql.ledger import REPLAY_FORM, Ledger, Replay
 from headrace.sinks.sql.quarantine import Quarantine
 from headrace.sinks.sql.result_table import ResultTable
-from headrace.sinks.sql.staging import Content, RowFault, Stage, StageFault
+from headrace.sinks.sql.staging import Content, RowFault, Stage
 from headrace.sinks.sql.types import flat
 from headrace.sinks.sql.values import rows
 
@@ -43,6 +43,7 @@ def bring_back(
     try:
         with closing(dialect.connect()) as connection:
             REPLAY_FORM.make(connection, dialect)
+            table = table.as_known(connection, dialect)
             stage = _stage(connection, dialect, table, life, quarantines=quarantines)
             content = stage.large(correction.rows)
             try:
@@ -62,7 +63,7 @@ def bring_back(
 
 
 def _stage(connection: Connection, dialect: Dialect, table: ResultTable, life: SinkRun, *, quarantines: bool) -> Stage:
-    there, owner = dialect.existing(connection, table.name), Ledger(connection, dialect).owner(table.name)
+    there, owner = dialect.existing(connection, table.name), table.owner(Ledger(connection, dialect))
     list(table.changes(there, dialect, life, owner, adds=False))
     return Stage(
         dialect=dialect,

@@ -153,7 +153,8 @@ def _faults(array: Any, column: ResultColumn, limit: Limit) -> Iterator[tuple[An
 
     name = column.name
     if limit.required and array.null_count:
-        yield pc.is_null(array), f"column '{name}'{' of the key' if limit.key else ''} is NULL"
+        reason = f"column '{name}' of the key is NULL" if limit.key else f"column '{name}' takes no NULL"
+        yield pc.is_null(array), reason
     if limit.characters is not None and column.kind in ("text", "json"):
         reason = f"column '{name}' takes at most {limit.characters} characters"
         yield pc.greater(pc.utf8_length(array), limit.characters), reason
@@ -165,6 +166,8 @@ def _faults(array: Any, column: ResultColumn, limit: Limit) -> Iterator[tuple[An
     if limit.finite and column.kind in ("float", "double"):
         yield pc.invert(pc.is_finite(array)), f"column '{name}' takes neither NaN nor infinity"
     between = f"column '{name}' takes values from {limit.low} to {limit.high}"
+    if limit.high is None:
+        between = f"column '{name}' takes no value below {limit.low}"
     for bound, beyond in ((limit.low, pc.less), (limit.high, pc.greater)):
         if bound is not None:
             yield beyond(array, pa.scalar(bound, array.type)), between

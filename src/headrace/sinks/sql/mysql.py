@@ -9,27 +9,29 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pymysql
+from pymysql.constants import CLIENT
 from pymysql.cursors import SSCursor
 
 from headrace.contract import OutputMode, Problem
 from headrace.sinks.sql.dialect import (
     Connection,
-    ExistingColumn,
-    ExistingTable,
     Part,
     PartLost,
     Stager,
     Target,
     chunks,
     identifiers,
+    require_all_in,
     rows_of,
     run,
 )
+from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
 from headrace.sinks.sql.mysql_address import Address, AddressFault
-from headrace.sinks.sql.mysql_columns import existing_column, joins_keys, misfit
+from headrace.sinks.sql.mysql_columns import misfit
 from headrace.sinks.sql.mysql_connection import lock_holder
 from headrace.sinks.sql.mysql_faults import LOCK_WAIT, explained, is_part_lost, may_pass, number_of
 from headrace.sinks.sql.mysql_staging import LoadStager
+from headrace.sinks.sql.mysql_table import existing_table
 from headrace.sinks.sql.silence import SILENCE_SECONDS
 from headrace.sinks.sql.sink import DatabaseSink
 from headrace.sinks.sql.types import Kind, ResultColumn
@@ -60,17 +62,6 @@ _DECLARED: dict[Kind, str] = {
     "json": "LONGTEXT",
 }
 _INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INT", "bigint": "BIGINT"}
-
-_COLUMNS = """
-SELECT column_name, column_type, is_nullable = 'NO' AND column_default IS NULL AND extra NOT LIKE '%%auto_increment%%'
-AND extra NOT LIKE '%%GENERATED%%', collation_name FROM information_schema.columns
-WHERE table_schema = DATABASE() AND table_name = %s ORDER BY ordinal_position
-"""
-_UNIQUE = """
-SELECT index_name, column_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s
-AND non_unique = 0 AND index_name NOT IN (SELECT index_name FROM information_schema.statistics
-WHERE table_schema = DATABASE() AND table_name = %s AND sub_part IS NOT NULL)
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +126,11 @@ class MySqlDialect:
         return f"CHARACTER SET utf8mb4 COLLATE {binary}"
 
     def connect(self) -> Connection:
-        return cast(Connection, Address.parse(self.url).connect(silence_seconds=self.silence_seconds))
+        # Found rows: a row that is set to what it is already counts too.
+        connection = Address.parse(self.url).connect(
+            silence_seconds=self.silence_seconds, client_flag=CLIENT.FOUND_ROWS
+        )
+        return cast(Connection, connection)
 
     def connect_to_read(self) -> Connection:
         # Rows are fetched as they come, which no statement waits for.
@@ -164,18 +159,23 @@ class MySqlDialect:
     def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
         return " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
 
+    def real_name(self, connection: Connection, table: str) -> str:
+        """The server may see no case in names, or change it (lower_case_table_names)."""
+        [(folds,)] = list(rows_of(connection, "SELECT @@lower_case_table_names"))
+        if not folds:
+            return table
+        statement = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "
+            "AND LOWER(table_name) = LOWER(%s)"
+        )
+        found = list(rows_of(connection, statement, (table,)))
+        return str(found[0][0]) if found else table.lower() if folds == 1 else table
+
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
-        found = list(rows_of(connection, _COLUMNS, (table,)))
-        if not found:
-            return None
-        indexes: dict[str, set[str]] = {}
-        for index, column in rows_of(connection, _UNIQUE, (table, table)):
-            indexes.setdefault(str(index), set()).add(str(column))
-        columns = tuple(existing_column(str(row[0]), str(row[1]), bool(row[2]), row[3]) for row in found)
-        return ExistingTable(columns, tuple(frozenset(names) for names in indexes.values()))
+        return existing_table(connection, table)
 
     def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
-        return misfit(there, column, self.declare(column, ())) or (joins_keys(there) if key else None)
+        return misfit(there, column, self.declare(column, ()))
 
     # ---------------------------------------------------------------------------------------------------- rows
 
@@ -198,7 +198,8 @@ class MySqlDialect:
         if target.replaces:
             statement += self._replace(target.others, target.key)
         # PyMySQL sends many rows in one statement.
-        connection.cursor().executemany(statement, rows(table, target.columns, self.forms))
+        came_in = connection.cursor().executemany(statement, rows(table, target.columns, self.forms))
+        require_all_in(target.table, table.num_rows, came_in or 0)
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         declared = ", ".join(f"{self.quote(each.name)} {self.declare(each, ())}" for each in columns)
@@ -217,10 +218,10 @@ class MySqlDialect:
         # Each part is sorted by the key: one after the other, they go in twice as fast as sorted together here.
         for part in parts:
             self._require_whole(connection, part)
-            run(
-                connection,
-                f"{self._into(target.table, target.names)} SELECT {names} FROM {self.quote(part.name)}{then}",
+            came_in = connection.cursor().execute(
+                f"{self._into(target.table, target.names)} SELECT {names} FROM {self.quote(part.name)}{then}", ()
             )
+            require_all_in(target.table, part.rows, came_in)
 
     def _require_whole(self, connection: Connection, part: Part) -> None:
         try:

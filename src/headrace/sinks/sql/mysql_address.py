@@ -16,8 +16,11 @@ from headrace.sinks.sql.silence import CONNECT_SECONDS, IDLE_SECONDS, LOCK_SECON
 SECONDS = ("connect_timeout", "lock_timeout", "idle_timeout")
 OPTIONS = ("ssl_mode", "ssl_ca", "ssl_cert", "ssl_key", *SECONDS)
 SSL_MODES = ("disabled", "required", "verify_ca", "verify_identity")
-# Nothing is shortened or set to zero without an error.
-_SQL_MODE = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+# Nothing is shortened or set to zero without an error, and a 0 for an AUTO_INCREMENT column stays 0.
+_SQL_MODE = (
+    "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,"
+    "NO_AUTO_VALUE_ON_ZERO"
+)
 
 
 class AddressFault(ValueError):

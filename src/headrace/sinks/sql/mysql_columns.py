@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from datetime import datetime
 
-from headrace.sinks.sql.dialect import ExistingColumn
+from headrace.sinks.sql.existing import ExistingColumn
 from headrace.sinks.sql.limits import Limit, digits_limit
 from headrace.sinks.sql.types import Kind, ResultColumn
 
@@ -32,10 +32,32 @@ _FITS: dict[Kind, tuple[str, ...]] = {
 _EARLIEST, _LATEST = datetime(1000, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
 
 
-def existing_column(name: str, declared: str, required: bool, collation: str | None) -> ExistingColumn:
+def existing_column(
+    name: str,
+    declared: str,
+    collation: str | None,
+    *,
+    takes_null: bool = True,
+    has_default: bool = False,
+    extra: str = "",
+    generated: bool = False,
+) -> ExistingColumn:
     """A column as information_schema tells of it; the collation is part of how it is declared."""
     shown = f"{declared} COLLATE {collation}" if collation else declared
-    return ExistingColumn(name, shown, required, _limit(declared))
+    counts = "auto_increment" in extra.lower()
+    changes = "on update" in extra.lower()
+    return ExistingColumn(
+        name,
+        shown,
+        required=not takes_null and not has_default and not counts and not generated,
+        # A NULL for a TIMESTAMP that takes none would be the time of day, one for AUTO_INCREMENT the next number.
+        limit=replace(_limit(declared), required=not takes_null),
+        blocker="and is generated, so that it takes no value" if generated else "",
+        key_blocker="ON UPDATE CURRENT_TIMESTAMP, which changes the key of a row that is replaced"
+        if changes
+        else joins_keys(collation),
+        constant=has_default or generated,
+    )
 
 
 def misfit(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
@@ -45,6 +67,8 @@ def misfit(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | No
         return f"which is no type for {column.type.simpleString()}; declare it {wanted}"
     if base == "decimal" and sizes[1] < column.scale:
         return f"which rounds to {sizes[1]} places; declare it {wanted}"
+    if base == "double" and sizes:
+        return f"which rounds to {sizes[1]} places; declare it {wanted}"
     if base in ("datetime", "timestamp") and (not sizes or sizes[0] < 6):
         return f"which cuts off microseconds; declare it {wanted}"
     collation = there.declared.rpartition(" COLLATE ")[2] if " COLLATE " in there.declared else ""
@@ -53,11 +77,10 @@ def misfit(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | No
     return None
 
 
-def joins_keys(there: ExistingColumn) -> str | None:
-    """Why the column of a key takes different texts for one, or None."""
-    collation = there.declared.rpartition(" COLLATE ")[2] if " COLLATE " in there.declared else ""
+def joins_keys(collation: str | None) -> str:
+    """Why a column of the key with this collation takes different texts for one; empty: it does not."""
     if not collation or collation in ("utf8mb4_nopad_bin", "utf8mb4_0900_bin"):
-        return None
+        return ""
     return "which takes texts for one key that Spark tells apart, such as 'a' and 'a '"
 
 
@@ -77,7 +100,7 @@ def _limit(declared: str) -> Limit:
     if base in _BYTES or base in _BLOBS:
         return Limit(size={**_BYTES, **_BLOBS}[base] - 1)
     if base == "double":
-        return Limit(finite=True)
+        return Limit(finite=True, low=0 if "unsigned" in declared else None)
     if base == "timestamp":
         return Limit(first=datetime(1970, 1, 1, 0, 0, 1), last=datetime(2038, 1, 19, 3, 14, 7, 999999))
     return Limit(first=_EARLIEST, last=_LATEST) if base in ("date", "datetime") else Limit()

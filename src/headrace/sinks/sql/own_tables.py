@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.errors import Finding, SinkFault
 from headrace.sinks.sql.dialect import Connection, Dialect, run
 
 OWN_PREFIX = "_headrace_"
@@ -32,7 +33,10 @@ class OwnTable:
         return ", ".join(column.name for column in self.columns)
 
     def make(self, connection: Connection, dialect: Dialect) -> None:
-        """Create the table, or add the columns that an older one lacks; a whole one needs no right to do either."""
+        """Create the table, or add the columns that an older one lacks; a whole one needs no right to do either.
+
+        Raises SinkFault if what it holds could be changed, or lost while the result's table is not.
+        """
         there = dialect.existing(connection, self.name)
         if there is None:
             parts = [_declared(column, dialect) for column in self.columns]
@@ -41,6 +45,10 @@ class OwnTable:
             suffix = dialect.create_suffix((), ())
             run(connection, f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(parts)}){suffix}")
             return
+        refused = list(there.refusals(self.name, [column.name for column in self.columns]))
+        if refused:
+            what = f"Headrace's own table '{self.name}' cannot keep what it must: {refused[0].what}"
+            raise SinkFault(Finding(code=refused[0].code, what=what, fix=refused[0].fix))
         known = {column.name.lower() for column in there.columns}
         for column in self.columns:
             if column.name not in known:

@@ -14,18 +14,18 @@ from headrace.contract import OutputMode, Problem
 from headrace.sinks.sql import postgres_connection
 from headrace.sinks.sql.dialect import (
     Connection,
-    ExistingColumn,
-    ExistingTable,
     Part,
     PartLost,
     Stager,
     Target,
     chunks,
     identifiers,
+    require_all_in,
     rows_of,
     run,
 )
-from headrace.sinks.sql.limits import Limit, digits_limit
+from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
+from headrace.sinks.sql.postgres_columns import existing_table, misfit
 from headrace.sinks.sql.postgres_faults import LOCK_WAIT, explained, locked_table, may_pass, sqlstate
 from headrace.sinks.sql.silence import SILENCE_SECONDS
 from headrace.sinks.sql.sink import DatabaseSink
@@ -49,32 +49,6 @@ _DECLARED: dict[Kind, str] = {
     "timestamp_ntz": "timestamp without time zone",
     "json": "jsonb",
 }
-# The types that keep every value of a kind, or every value within the column's limit.
-_FITS: dict[Kind, tuple[str, ...]] = {
-    "boolean": ("boolean",),
-    "integer": ("smallint", "integer", "bigint", "numeric"),
-    "float": ("real", "double precision"),
-    "double": ("double precision",),
-    "decimal": ("numeric",),
-    "text": ("text", "character varying"),
-    "binary": ("bytea",),
-    "date": ("date",),
-    "timestamp": ("timestamp with time zone",),
-    "timestamp_ntz": ("timestamp without time zone",),
-    "json": ("jsonb", "json", "text"),
-}
-_INTEGERS = {"smallint": 1 << 15, "integer": 1 << 31, "bigint": 1 << 63}
-
-_COLUMNS = """
-SELECT a.attname, format_type(a.atttypid, NULL), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' , a.atttypmod
-FROM pg_attribute a WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
-"""
-_UNIQUE = """
-SELECT array_agg(a.attname::text) FROM pg_index i
-JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
-WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indimmediate
-GROUP BY i.indexrelid
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,27 +157,15 @@ class PostgresDialect:
     def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
         return ""
 
+    def real_name(self, connection: Connection, table: str) -> str:
+        """Names are always quoted, so that each has one spelling."""
+        return table
+
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
-        regclass = (self.quote(table).replace("%%", "%"),)
-        found = list(rows_of(connection, _COLUMNS, regclass))
-        if not found:
-            return None
-        columns = tuple(
-            ExistingColumn(str(name), _full(str(declared), int(mod)), bool(required), _limit(str(declared), int(mod)))
-            for name, declared, required, mod in found
-        )
-        unique = tuple(frozenset(row[0]) for row in rows_of(connection, _UNIQUE, regclass))
-        return ExistingTable(columns, unique)
+        return existing_table(connection, table, self.quote(table).replace("%%", "%"))
 
     def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
-        base = there.declared.partition("(")[0]
-        if base not in _FITS[column.kind]:
-            return f"which is no type for {column.type.simpleString()}; declare it {self.declare(column, ())}"
-        if base == "numeric" and "(" in there.declared and _scale(there.declared) < column.scale:
-            return f"which rounds to {_scale(there.declared)} places; declare it {self.declare(column, ())}"
-        if base.startswith("timestamp") and "(" in there.declared and "(6)" not in there.declared:
-            return f"which cuts off microseconds; declare it {self.declare(column, ())}"
-        return None
+        return misfit(there, column, self.declare(column, ()))
 
     # ---------------------------------------------------------------------------------------------------- rows
 
@@ -213,8 +175,9 @@ class PostgresDialect:
         return into + self._replace([name for name in columns if name not in key], key)
 
     def _replace(self, others: Sequence[str], key: Sequence[str]) -> str:
-        change = ", ".join(f"{self.quote(name)} = excluded.{self.quote(name)}" for name in others)
-        return f" ON CONFLICT ({identifiers(self, key)}) DO {f'UPDATE SET {change}' if change else 'NOTHING'}"
+        # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
+        change = ", ".join(f"{self.quote(name)} = excluded.{self.quote(name)}" for name in others or key[:1])
+        return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {change}"
 
     def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
         values = [array.to_pylist() for array in texts(table, target.columns, self.forms)]
@@ -222,13 +185,13 @@ class PostgresDialect:
         arrays = ", ".join(["%s::text[]"] * len(values))
         names = [f"c{at}" for at in range(len(values))]
         cast_names = ", ".join(f"{name}::{type_}" for name, type_ in zip(names, types, strict=True))
-        run(
-            connection,
+        cursor = connection.cursor().execute(
             f"INSERT INTO {self.quote(target.table)} ({identifiers(self, target.names)}) "
             f"SELECT {cast_names} FROM unnest({arrays}) AS given ({', '.join(names)})"
             + (self._replace(target.others, target.key) if target.replaces else ""),
             values,
         )
+        require_all_in(target.table, table.num_rows, cursor.rowcount)
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         return CopyStager(self, name, columns)
@@ -255,7 +218,10 @@ class PostgresDialect:
         found = connection.cursor().execute(statement, ()).rowcount
         expected = sum(part.rows for part in parts)
         if found != expected:
-            raise PartLost(f"{expected} rows were staged, and {found} were found")
+            [(staged,)] = rows_of(connection, f"SELECT count(*) FROM ({union}) AS parts")
+            if staged != expected:
+                raise PartLost(f"{expected} rows were staged, and {staged} were found")
+            require_all_in(target.table, expected, found)
 
     def _merge(self, target: Target, source: str) -> str:
         same = " AND ".join(f"there.{self.quote(name)} = given.{self.quote(name)}" for name in target.key)
@@ -329,30 +295,3 @@ class CopyStager:
         # Closing the connection rolls the table back.
         with suppress(psycopg.Error):
             self.connection.close()
-
-
-def _limit(declared: str, mod: int) -> Limit:
-    if declared == "character varying":
-        return Limit(characters=mod - 4 if mod > 0 else None, refused="\0")
-    if declared in ("text", "jsonb", "json"):
-        return Limit(refused="\0")
-    if declared in _INTEGERS:
-        return Limit(low=-_INTEGERS[declared], high=_INTEGERS[declared] - 1)
-    if declared == "numeric" and mod >= 0:
-        return digits_limit((mod - 4) >> 16, (mod - 4) & 0x7FF)
-    return Limit()
-
-
-def _full(declared: str, mod: int) -> str:
-    """The type with its length, as far as one is set (PostgreSQL's atttypmod)."""
-    if mod < 0:
-        return declared
-    if declared == "numeric":
-        return f"numeric({(mod - 4) >> 16},{(mod - 4) & 0x7FF})"
-    if declared in ("character varying", "character"):
-        return f"{declared}({mod - 4})"
-    return f"{declared}({mod})"
-
-
-def _scale(declared: str) -> int:
-    return int(declared.rstrip(")").partition(",")[2] or 0)

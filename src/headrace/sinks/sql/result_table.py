@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.contract import SinkRun
 from headrace.errors import Finding, SinkFault
-from headrace.sinks.sql.dialect import Connection, Dialect, ExistingTable, identifiers, rows_of
-from headrace.sinks.sql.ledger import Owner
+from headrace.sinks.sql.dialect import Connection, Dialect, identifiers, rows_of
+from headrace.sinks.sql.existing import ExistingTable
+from headrace.sinks.sql.ledger import Ledger, Owner
 from headrace.sinks.sql.limits import Limit, narrowed
 from headrace.sinks.sql.types import ResultColumn
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultTable:
-    """A table's name, its key, and the columns of the result."""
+    """A table's name, its key, and the columns of the result; `spelled`: the name as the sink has it."""
 
     name: str
     key: tuple[str, ...]
     columns: tuple[ResultColumn, ...]
+    spelled: str = ""
+
+    def as_known(self, connection: Connection, dialect: Dialect) -> ResultTable:
+        """The same under the name by which the database knows it: one table has one owner, however it is spelled."""
+        return replace(self, name=dialect.real_name(connection, self.name), spelled=self.name)
+
+    def owner(self, ledger: Ledger) -> Owner | None:
+        """Whose result the table holds, as far as is known; once it was entered as the sink spells it."""
+        return ledger.owner(self.name) or ledger.owner(self.spelled or self.name)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -42,20 +52,16 @@ class ResultTable:
         known = {column.name.lower() for column in there.columns}
         added = [column for column in self.columns if column.name.lower() not in known] if adds else []
         added = [column for column in added if column.name not in self.key]
-        differences = list(self._differences(there, dialect, added))
-        if life.mode == "update" and dialect.replaces_by_any_unique:
-            differences += self._other_unique(there)
-        if differences:
-            raise SinkFault(
-                [
-                    Finding(
-                        code="HR406",
-                        what=f"table '{self.name}' does not fit the result of query '{life.query}': {difference}",
-                        fix=self._way_out(difference, adds, owner),
-                    )
-                    for difference in differences
-                ]
-            )
+        findings = [
+            self._refusal(life, blocker.code, blocker.what, blocker.fix)
+            for blocker in there.refusals(self.name, self.names)
+        ]
+        findings += [
+            self._refusal(life, "HR406", difference, fix or self._way_out(difference, adds, owner))
+            for difference, fix in self._differences(there, dialect, added, life)
+        ]
+        if findings:
+            raise SinkFault(findings)
         for column in added:
             declared = dialect.declare(column, self.key_columns)
             yield f"ALTER TABLE {dialect.quote(self.name)} ADD COLUMN {dialect.quote(column.name)} {declared}"
@@ -70,6 +76,11 @@ class ResultTable:
             if limit != Limit():
                 found[column.name] = limit
         return found
+
+    def _refusal(self, life: SinkRun, code: str, what: str, fix: str) -> Finding:
+        return Finding(
+            code=code, what=f"table '{self.name}' does not fit the result of query '{life.query}': {what}", fix=fix
+        )
 
     def _way_out(self, difference: str, adds: bool, owner: Owner | None) -> str:
         if not adds and owner is not None and difference.startswith("it has no column"):
@@ -87,35 +98,56 @@ class ResultTable:
         suffix = dialect.create_suffix(self.columns, self.key)
         return f"CREATE TABLE {dialect.quote(self.name)} ({', '.join(parts)}){suffix}"
 
-    def _differences(self, there: ExistingTable, dialect: Dialect, added: Sequence[ResultColumn]) -> Iterator[str]:
+    def _differences(
+        self, there: ExistingTable, dialect: Dialect, added: Sequence[ResultColumn], life: SinkRun
+    ) -> Iterator[tuple[str, str]]:
+        """What about the table's columns and indexes does not fit, each with what to do if that is known."""
         columns = {column.name.lower(): column for column in there.columns}
         for column in self.columns:
             found = columns.get(column.name.lower())
             if column in added:
                 continue
+            key = column.name in self.key
             if found is None:
-                yield f"it has no column '{column.name}'"
-            elif reason := dialect.misfit(found, column, key=column.name in self.key):
-                yield f"column '{column.name}' is declared {found.declared or 'without a type'}, {reason}"
+                yield f"it has no column '{column.name}'", ""
+            elif reason := found.blocker or (key and found.key_blocker) or dialect.misfit(found, column, key=key):
+                yield f"column '{column.name}' is declared {found.declared or 'without a type'}, {reason}", ""
         ours = {name.lower() for name in self.names}
         for name, found in columns.items():
             if found.required and name not in ours:
-                yield f"its column '{found.name}' takes no NULL, and the result has no such column"
-        key = frozenset(name.lower() for name in self.key)
-        if key and key not in {frozenset(name.lower() for name in unique) for unique in there.unique}:
-            yield f"it has no primary key or unique index on ({', '.join(self.key)})"
+                yield f"its column '{found.name}' takes no NULL, and the result has no such column", ""
+        yield from self._index_differences(there, others=life.mode == "update" and dialect.replaces_by_any_unique)
 
-    def _other_unique(self, there: ExistingTable) -> Iterator[str]:
-        """A row could replace one with another key, in silence."""
+    def _index_differences(self, there: ExistingTable, *, others: bool) -> Iterator[tuple[str, str]]:
+        """`others`: a row replaces one that shares any unique index with it, silently, and not the key's alone."""
         key, ours = ({name.lower() for name in names} for names in (self.key, self.names))
-        for unique in there.unique:
-            names = {name.lower() for name in unique}
-            if names <= ours and not key <= names:
-                shown = ", ".join(sorted(unique))
-                yield f"its unique index on ({shown}) would let a row replace one with another key; drop the index"
+        known = {column.name.lower(): column for column in there.columns}
+        indexes = [(index, {name.lower() for name in index.columns}) for index in there.unique]
+        drop = "drop the index, or write to another table"
+        if key and not any(names == key and not index.loose for index, names in indexes):
+            shown = ", ".join(self.key)
+            fix = f"add a plain unique index on ({shown}), or write to another table"
+            yield f"it has no primary key or unique index on ({shown})", fix
+        for index, names in indexes:
+            shown = ", ".join(sorted(index.columns))
+            if index.loose and (others or names == key):
+                yield f"its unique index {index.name} on ({shown}) {index.loose}", drop
+            elif others and not key <= names and all(known[name].constant for name in names - ours if name in known):
+                yield (
+                    f"its unique index on ({shown}) would let a row replace one with another key; drop the index",
+                    drop,
+                )
 
-    def require_ours(self, connection: Connection, dialect: Dialect, life: SinkRun, owner: Owner | None) -> None:
+    def require_ours(
+        self, connection: Connection, dialect: Dialect, life: SinkRun, owner: Owner | None, elsewhere: str
+    ) -> None:
         """Rows of somebody else would be mixed with the result, or deleted by complete mode."""
+        if owner is None and elsewhere:
+            what = (
+                f"table '{self.name}' lies in schema '{elsewhere}', which is not the first of this user's search path"
+            )
+            fix = f"give the sink the option schema: {elsewhere}, so that the ledger lies beside the table"
+            raise SinkFault(Finding(code="HR407", what=what, fix=fix))
         if owner is not None and (owner.query, owner.generation) == (life.query, life.generation):
             return
         if not list(rows_of(connection, f"SELECT 1 FROM {dialect.quote(self.name)} LIMIT 1")):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -15,18 +14,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from headrace.contract import OutputMode, Problem
 from headrace.sinks.sql.dialect import (
     Connection,
-    ExistingColumn,
-    ExistingTable,
     Part,
     PartLost,
     Stager,
     Target,
     chunks,
     identifiers,
+    require_all_in,
     rows_of,
     run,
 )
+from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
 from headrace.sinks.sql.sink import DatabaseSink
+from headrace.sinks.sql.sqlite_columns import EXACT_DIGITS, existing_table, misfit
 from headrace.sinks.sql.sqlite_staging import STAGED, file_stager
 from headrace.sinks.sql.types import ResultColumn
 from headrace.sinks.sql.values import ISO, Forms, rows
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BUSY_SECONDS = 10.0
-# As many digits of a decimal as SQLite's own number keeps exactly, so that SQL can compare and add them.
-EXACT_DIGITS = 15
 # How long the log grows before its pages are brought into the file, 64 MB. With SQLite's own 4 MB that is after each
 # batch, so that every page is written, and waited for, twice: 45 ms a batch in place of 12, where 20 MB change.
 LOG_PAGES = 16_000
@@ -48,7 +46,7 @@ _FAULTS = (
     ("database is locked", "is locked by another process", "end the other writer's transaction, then start again"),
     ("is full", "cannot grow: the disk is full", "free disk space, then start again; nothing of the batch was written"),
     ("readonly database", "may only be read", "give this user the right to write the file and its directory"),
-    ("unable to open", "cannot be opened", "create its directory and make it writable"),
+    ("unable to open", "cannot be opened", "give this user the right to make the file and its directory"),
     ("not a database", "is no SQLite database", "name another file"),
     ("malformed", "is damaged", "restore it from a copy"),
     ("disk I/O error", "cannot be written: the disk reports an error", "look at the disk, then start again"),
@@ -113,6 +111,9 @@ class SqliteDialect:
         return MOST_ATTACHED
 
     def connect(self) -> Connection:
+        with suppress(OSError):
+            # What cannot be made is told when the file cannot be opened.
+            Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
         connection = self._open(self.path)
         # Readers go on while a batch is written, and a committed batch outlives a power cut.
         connection.execute("PRAGMA journal_mode = WAL")
@@ -142,50 +143,46 @@ class SqliteDialect:
         small = all(column.kind not in ("json", "binary") for column in columns)
         return " WITHOUT ROWID" if key and small else ""
 
-    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
-        quoted = self.quote(table)
-        found = list(rows_of(connection, f"PRAGMA table_info({quoted})"))
-        if not found:
-            return None
-        columns = tuple(
-            ExistingColumn(str(name), str(declared), bool(required) and default is None)
-            for _, name, declared, required, default, _ in found
+    def real_name(self, connection: Connection, table: str) -> str:
+        """Names that differ by the case of ASCII letters are one."""
+        found = list(
+            rows_of(
+                connection,
+                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name = ? COLLATE NOCASE",
+                (table,),
+            )
         )
-        unique = [frozenset(str(row[1]) for row in found if row[5])]
-        for _, index, is_unique, _, partial in rows_of(connection, f"PRAGMA index_list({quoted})"):
-            if is_unique and not partial:
-                members = rows_of(connection, f"PRAGMA index_info({self.quote(str(index))})")
-                unique.append(frozenset(str(name) for _, _, name in members))
-        return ExistingTable(columns, tuple(unique))
+        return str(found[0][0]) if found else table
+
+    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+        return existing_table(connection, table, self.quote)
 
     def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
-        affinity = _affinity(there.declared)
-        if column.kind in ("boolean", "integer", "float", "double"):
-            return "which turns numbers into text" if affinity == "TEXT" else None
-        if column.kind == "binary" or (column.kind == "decimal" and column.precision <= EXACT_DIGITS):
-            return None
-        if affinity in ("TEXT", "BLOB"):
-            return None
-        return f"which turns text that looks like a number into one; declare it {self.declare(column, ())}"
+        return misfit(there.declared, column, self.declare(column, ()))
 
     def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         marks = ", ".join("?" * len(columns))
-        into = f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)})"
-        return f"{into} VALUES ({marks}){self._replace(columns, key)}"
+        return f"{self._into(table, columns)} VALUES ({marks}){self._replace(columns, key)}"
+
+    def _into(self, table: str, columns: Sequence[str]) -> str:
+        # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
+        return f"INSERT OR ABORT INTO {self.quote(table)} ({identifiers(self, columns)})"
 
     def _replace(self, columns: Sequence[str], key: Sequence[str]) -> str:
-        others = [self.quote(name) for name in columns if name not in key]
-        change = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others) if others else "NOTHING"
-        return f" ON CONFLICT ({identifiers(self, key)}) DO {change}"
+        # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
+        others = [self.quote(name) for name in columns if name not in key] or [self.quote(key[0])]
+        change = ", ".join(f"{name} = excluded.{name}" for name in others)
+        return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {change}"
 
     def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
         statement = (
             self.upsert(target.table, target.names, target.key)
             if target.replaces
-            else f"INSERT INTO {self.quote(target.table)} ({identifiers(self, target.names)}) "
-            f"VALUES ({', '.join('?' * len(target.names))})"
+            else f"{self._into(target.table, target.names)} VALUES ({', '.join('?' * len(target.names))})"
         )
-        cast(sqlite3.Connection, connection).executemany(statement, rows(table, target.columns, self.forms))
+        given = rows(table, target.columns, self.forms)
+        came_in = cast(sqlite3.Connection, connection).executemany(statement, given).rowcount
+        require_all_in(target.table, len(given), came_in)
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         return file_stager(f"{self.path}.{name}", columns, self.forms)
@@ -200,7 +197,7 @@ class SqliteDialect:
         return f"{self.quote(part.name)}.{STAGED}"
 
     def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
-        into = f"INSERT INTO {self.quote(target.table)} ({identifiers(self, target.names)})"
+        into = self._into(target.table, target.names)
         # Without WHERE, SQLite would take ON CONFLICT for a join's condition.
         then = f" WHERE true{self._replace(target.names, target.key)}" if target.replaces else ""
         for part in parts:
@@ -208,7 +205,10 @@ class SqliteDialect:
                 f"{into} SELECT {identifiers(self, target.names)} FROM {self.part_source(part)}{then}"
             )
             if found.rowcount != part.rows:
-                raise PartLost(f"{part.rows} rows were staged in '{part.name}', {found.rowcount} were found")
+                [(staged,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.part_source(part)}")
+                if staged != part.rows:
+                    raise PartLost(f"{part.rows} rows were staged in '{part.name}', {staged} were found")
+                require_all_in(target.table, part.rows, found.rowcount)
 
     def staged(self, connection: Connection, prefix: str) -> list[str]:
         here = Path(self.path)
@@ -243,16 +243,3 @@ class SqliteDialect:
             if sign in str(fault):
                 return Problem(code="HR405", what=f"the SQLite file '{self.path}' {what}", fix=fix)
         return Problem(code="HR405", what=f"the SQLite file '{self.path}' refused the batch: {fault}")
-
-
-def _affinity(declared: str) -> str:
-    """What SQLite makes of a declared type (https://sqlite.org/datatype3.html, 3.1)."""
-    for pattern, affinity in (
-        ("INT", "INTEGER"),
-        ("CHAR|CLOB|TEXT", "TEXT"),
-        ("BLOB|^$", "BLOB"),
-        ("REAL|FLOA|DOUB", "REAL"),
-    ):
-        if re.search(pattern, declared.upper()):
-            return affinity
-    return "NUMERIC"

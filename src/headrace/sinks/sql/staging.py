@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.contract import Problem
-from headrace.sinks.sql.dialect import Dialect, Part, Stager
+from headrace.sinks.sql.dialect import Dialect, Part, StageFault, Stager
 from headrace.sinks.sql.limits import BadRow, Limit, bad_rows, shared, sift
 from headrace.sinks.sql.types import ResultColumn, flat
 
@@ -47,15 +47,6 @@ class Content:
     @property
     def rows(self) -> int:
         return int(self.table.num_rows) + sum(part.rows for part in self.parts)
-
-
-class StageFault(Exception):
-    """A task could not stage its rows: the database's problem, and whether it may pass."""
-
-    def __init__(self, problem: Problem, *, passes: bool) -> None:
-        super().__init__(problem.what)
-        self.problem = problem
-        self.passes = passes
 
 
 class RowFault(Exception):
