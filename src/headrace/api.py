@@ -39,15 +39,17 @@ def check(
     queries: Sequence[str] | None = None,
     *,
     spark: SparkSession | bool | None = None,
+    connect: bool = True,
 ) -> CheckResult:
-    """Check `project` before anything is started, and compute each query's guarantee.
+    """Check `project` before anything is started, and compute the guarantee of each query that is not refused.
 
-    The structure is checked without a JVM; if it holds, each query is analysed by Spark in `spark`, or in a session
-    made for it. `spark=False` leaves Spark out.
+    The structure is checked without a JVM; each query whose own structure holds is analysed by Spark in `spark`, or in
+    a session made for it, and its sink is asked, read-only, whether it would take the result. `spark=False` leaves
+    Spark out, `connect=False` the sinks' databases and other systems.
     """
     from headrace.run.checks import check as check_project
 
-    return check_project(project, queries, spark=spark)
+    return check_project(project, queries, spark=spark, connect=connect)
 
 
 def run(

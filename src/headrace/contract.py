@@ -327,6 +327,18 @@ class Sink(Protocol):
 
 
 @runtime_checkable
+class CheckedSink(Sink, Protocol):
+    """A sink that tells before a start whether `prepare` would take a result."""
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        """What would keep `prepare` from taking the batches of `frame`; nothing is made or changed.
+
+        Without `connect` nothing but the result is looked at. A system that does not answer is a warning.
+        """
+        ...
+
+
+@runtime_checkable
 class CataloguedSink(Sink, Protocol):
     """A sink that writes a table of Spark's own catalog, which other queries may read as a stream."""
 

@@ -273,7 +273,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(life: Life, monkeypatch: 
 
 
 UNUSABLE = {
-    "no-directory": ("missing/result.db", "cannot be opened"),
+    "no-directory": ("text.db/result.db", "cannot be opened"),
     "not-a-database": ("text.db", "is no SQLite database"),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from headrace.check.live import live
@@ -34,9 +34,22 @@ def structure(project: Project) -> Iterator[Finding]:
         yield from triggers(project, query)
     yield from _watermarks(project)
     yield from declared_policy(project)
+    for _, finding in _between(project):
+        yield finding
+    yield from _unused(project)
+
+
+def concerning(project: Project, names: Collection[str]) -> Iterator[Finding]:
+    """The faults of the project's shape that keep these queries from running, whatever is wrong with others."""
+    found = list(structure(project.only(names)))
+    found += [finding for queries, finding in _between(project) if not queries.isdisjoint(names)]
+    yield from dict.fromkeys(found)
+
+
+def _between(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
+    """The faults of queries beside others, each with the queries that it keeps from running."""
     yield from _same_places(project)
     yield from _fed_back(project)
-    yield from _unused(project)
 
 
 def _things(project: Project) -> list[tuple[str, Source | Table | View | Query]]:
@@ -266,7 +279,7 @@ def columns_of(schema: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _same_places(project: Project) -> Iterator[Finding]:
+def _same_places(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
     """Queries whose durable sinks are equal; a console, say, is taken by many."""
     queries = list(project.queries.values())
     for index, query in enumerate(queries):
@@ -278,28 +291,30 @@ def _same_places(project: Project) -> Iterator[Finding]:
                 and query.sink.facts.durable
                 and not shared
             ):
-                yield Finding(
+                finding = Finding(
                     code="HR259",
                     what=f"queries '{other.name}' and '{query.name}' write to the same place",
                     fix="give each a place of its own, or union their inputs in one query",
                     where=query.where,
                 )
+                yield frozenset({query.name, other.name}), finding
                 break
 
 
-def _fed_back(project: Project) -> Iterator[Finding]:
+def _fed_back(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
     """Queries that read, through tables of the catalog, what they write themselves."""
     for name, query in project.queries.items():
         written = _directory(query.sink)
         for source in project.sources_of(query):
             read = _directory(source.connector)
             if written is not None and read is not None and (written == read or read in written.parents):
-                yield Finding(
+                finding = Finding(
                     code="HR267",
                     what=f"query '{name}' writes to {written}, which its source '{source.name}' reads",
                     fix="let it write to a directory beside the source's",
                     where=query.where,
                 )
+                yield frozenset({name}), finding
         above: dict[str, Query] = {}
         queue = [query]
         while queue:
@@ -309,12 +324,13 @@ def _fed_back(project: Project) -> Iterator[Finding]:
                     queue.append(writer)
         if name in above:
             ways = [other for other in above if other != name]
-            yield Finding(
+            finding = Finding(
                 code="HR267",
                 what=f"query '{name}' reads what it writes" + (f", by way of {', '.join(ways)}" if ways else ""),
                 fix="read from another table than the queries below it write",
                 where=query.where,
             )
+            yield frozenset({name}), finding
 
 
 def _directory(connector: object) -> Path | None:

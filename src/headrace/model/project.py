@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 from headrace import contract
 from headrace.errors import NOWHERE, Finding, Where
@@ -14,6 +15,7 @@ from headrace.model.transform import Transform
 from headrace.model.trigger import Default, Trigger
 
 INPUT_KINDS = ("source", "table", "view")
+_Thing = TypeVar("_Thing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +122,18 @@ class Project:
     def inputs(self) -> dict[str, Source | Table | View]:
         """Every name that a transformation may ask for."""
         return {**self.sources, **self.tables, **self.views}
+
+    def only(self, names: Collection[str]) -> Project:
+        """The project as if these queries, and what they read, were all of it."""
+        queries = {name: query for name, query in self.queries.items() if name in names}
+        read = {thing.name for query in queries.values() for thing in self.upstream(query.transform)}
+
+        def kept(things: Mapping[str, _Thing]) -> dict[str, _Thing]:
+            return {name: thing for name, thing in things.items() if name in read}
+
+        return replace(
+            self, queries=queries, sources=kept(self.sources), tables=kept(self.tables), views=kept(self.views)
+        )
 
     def upstream(self, transform: Transform) -> Iterator[Source | Table | View]:
         """What `transform` reads, directly or through views and tables, each once, nearest first."""

@@ -1,46 +1,66 @@
-"""A project checked as far as it can be before start: its structure, then each query's analysed plan."""
+"""A project checked as far as it can be before start: its structure, each query's analysed plan, and its sink."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.check.analysed import analysed
-from headrace.check.guarantee import Guarantee, guarantee
+from headrace.check.guarantee import guarantee
 from headrace.check.plan import PlanFacts, plan_facts
 from headrace.check.result import CheckResult
-from headrace.check.structure import structure
+from headrace.check.structure import concerning, structure
+from headrace.contract import CheckedSink, SinkRun
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.catalog import all_known
+from headrace.run.faults import finding_of_message
 from headrace.run.frames import build
 from headrace.run.state_store import applied
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def check(
-    project: Project, queries: Sequence[str] | None = None, *, spark: SparkSession | bool | None = None
+    project: Project,
+    queries: Sequence[str] | None = None,
+    *,
+    spark: SparkSession | bool | None = None,
+    connect: bool = True,
 ) -> CheckResult:
-    """Every finding about `project` and the guarantee of each of `queries` (None: all).
+    """Every finding about `project` and the guarantee of each of `queries` (None: all) that is not refused.
 
-    `spark`: a session, None for one made for it, False for the structure alone. The guarantee of a query that is
-    refused is not proven.
+    `spark`: a session, None for one made for it, False for the structure alone. `connect`: whether databases and other
+    systems are asked if they would take the results. A query whose own structure is wrong is not analysed; it keeps
+    no other from being so.
     """
     findings = list(structure(project))
     chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
+    sound = [query for query in chosen if not _refused(concerning(project, [query.name]))]
     facts: dict[str, PlanFacts] = {}
-    if spark is not False and not any(finding.severity == "error" for finding in findings):
-        findings += _analyse(project, chosen, None if spark is True else spark, facts)
-    guarantees: dict[str, Guarantee] = {
-        query.name: guarantee(project, query, facts.get(query.name)) for query in chosen
+    if spark is not False and sound:
+        findings += _analyse(project, sound, None if spark is True else spark, facts, connect)
+    guarantees = {
+        query.name: guarantee(project, query, facts.get(query.name))
+        for query in sound
+        if spark is False or query.name in facts
     }
     return CheckResult(findings=tuple(map(project.redacted_finding, findings)), guarantees=guarantees)
 
 
+def _refused(findings: Iterator[Finding]) -> bool:
+    return any(finding.severity == "error" for finding in findings)
+
+
 def _analyse(
-    project: Project, queries: Sequence[Query], spark: SparkSession | None, facts: dict[str, PlanFacts]
+    project: Project,
+    queries: Sequence[Query],
+    spark: SparkSession | None,
+    facts: dict[str, PlanFacts],
+    connect: bool,
 ) -> list[Finding]:
     from headrace.run.session import session
 
@@ -48,21 +68,40 @@ def _analyse(
     spark = spark or session(project, purpose="short")
     try:
         with applied(spark, project.target.state_store):
-            return [finding for query in queries for finding in _analysed(project, query, spark, facts)]
+            return [finding for query in queries for finding in _analysed(project, query, spark, facts, connect)]
     finally:
         if own:
             spark.stop()
 
 
-def _analysed(project: Project, query: Query, spark: SparkSession, facts: dict[str, PlanFacts]) -> Iterator[Finding]:
+def _analysed(
+    project: Project, query: Query, spark: SparkSession, facts: dict[str, PlanFacts], connect: bool
+) -> Iterator[Finding]:
+    """What is wrong with one query; `facts` gets it if nothing is."""
     try:
         with all_known(project, query, spark):
             frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
             plan = plan_facts(frame)
             findings = list(analysed(query, frame, plan))
+            if not _refused(iter(findings)):
+                findings += _of_sink(project, query, frame, connect)
     except HeadraceError as fault:
         yield from fault.findings
         return
-    if not any(finding.severity == "error" for finding in findings):
+    except Exception as fault:
+        # What Spark says of one query must not hide what is to be said of the others.
+        yield finding_of_message(query, str(fault))
+        return
+    if not _refused(iter(findings)):
         facts[query.name] = plan
     yield from findings
+
+
+def _of_sink(project: Project, query: Query, frame: DataFrame, connect: bool) -> Iterator[Finding]:
+    """Whether the sink would take the result."""
+    if not isinstance(query.sink, CheckedSink):
+        return
+    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    life = SinkRun(query=query.name, generation=layout.generation, mode=query.mode, checkpoint=layout.checkpoint)
+    for finding in query.sink.misfits(frame, life, connect=connect):
+        yield finding if finding.where.file else replace(finding, where=query.where)

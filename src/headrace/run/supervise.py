@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.check.structure import structure
+from headrace.check.structure import concerning, structure
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
@@ -56,7 +56,8 @@ def run(
     second one stops now. Raises ProjectError or CheckFailed when nothing could be started for a fault of the project.
     """
     chosen = _chosen(project, queries)
-    errors = [finding for finding in structure(project) if finding.severity == "error"]
+    found = concerning(project, queries) if queries else structure(project)
+    errors = [finding for finding in found if finding.severity == "error"]
     if errors:
         raise CheckFailed(errors)
     from headrace.run.session import session

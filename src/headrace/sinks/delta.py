@@ -17,6 +17,7 @@ from headrace.sinks.delta_form import Form
 from headrace.sinks.delta_ledger import Standing
 from headrace.sinks.delta_lineage import own_files
 from headrace.sinks.each_batch import for_each_batch
+from headrace.sinks.not_asked import findings_of
 from headrace.systems.delta import NAME, DeltaTable, State, at_path, named, require_delta
 from headrace.systems.delta_log import local
 
@@ -75,8 +76,8 @@ class DeltaSink:
         spark = frame.sparkSession
         require_delta(spark, SinkFault)
         form = Form(schema=frame.schema, key=self.key, partition_by=self.partition_by)
-        if misfits := list(form.misfits(run)):
-            raise SinkFault(misfits)
+        if found := list(form.misfits(run)):
+            raise SinkFault(found)
         table = self._find(spark)
         if table is None:
             ledger.require_match(run, {}, self._place)
@@ -92,6 +93,17 @@ class DeltaSink:
         self._ready[run.query, run.generation] = DeltaBatches(
             location=table.location, name=self._name, key=self.key, run=run, epoch=epoch
         )
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        form = Form(schema=frame.schema, key=self.key, partition_by=self.partition_by)
+        found = list(form.misfits(run))
+        yield from found
+        try:
+            if connect and not found and (table := self._find(frame.sparkSession)) is not None:
+                form.additions(table.now(), self._name, run, adds=self.on_schema_change == "add")
+                self._require_ours(table.now(), run)
+        except SinkFault as fault:
+            yield from findings_of(fault)
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
         return for_each_batch(writer, self._ready[run.query, run.generation])

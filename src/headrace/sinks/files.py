@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault, nearest
 from headrace.sinks.committed_files import CommittedFiles
+from headrace.sinks.writable import unwritable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,11 +53,16 @@ class FileSink:
 
     def prepare(self, frame: DataFrame, run: SinkRun) -> None:
         """Keep the schema; refuse a checkpoint whose batches Spark would skip as already written."""
+        if found := list(self.misfits(frame, run, connect=True)):
+            raise SinkFault(found)
+        self._files.prepare(frame, run)
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
         missing = [name for name in self.partition_by if name not in frame.columns]
         if missing:
             what = f"partition_by names {', '.join(missing)}, which the result of query '{run.query}' does not have"
-            raise SinkFault(Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns)))
-        self._files.prepare(frame, run)
+            yield Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns))
+        yield from unwritable(frame, self.format, self.partition_by, run)
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
         writer = self._files.write(writer, self.partition_by)

@@ -16,6 +16,7 @@ from headrace.sinks.each_batch import for_each_batch
 from headrace.sinks.iceberg_batches import ATTEMPTS, BatchWriter, committing
 from headrace.sinks.iceberg_columns import Part
 from headrace.sinks.iceberg_ledger import Ledger, require_ours
+from headrace.sinks.not_asked import findings_of
 from headrace.systems.iceberg import DEFAULT_CATALOG, NAME, Place, lacks
 from headrace.systems.iceberg_files import frame as frame_of
 from headrace.systems.iceberg_files import live_files
@@ -78,6 +79,15 @@ class IcebergSink:
             else:
                 self._require_fit(table, frame.schema, run)
             self._epochs[run.query, run.generation] = self._take(table, frame.schema, run)
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        try:
+            self._require_result(frame.schema, run)
+            with self._place.told():
+                if connect and (table := self._place.find()) is not None:
+                    self._require_fit(table, frame.schema, run)
+        except SinkFault as fault:
+            yield from findings_of(fault)
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
         epoch = self._epochs[run.query, run.generation]

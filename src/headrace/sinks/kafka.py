@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault
+<<<<<<< HEAD
 from headrace.systems.kafka import SERVERS_FIX, client, servers_fault, topic_fault
+=======
+from headrace.sinks.not_asked import findings_of
+from headrace.systems.kafka import client
+>>>>>>> e0a17a3 (check asks each sink what run would refuse; a sound query runs whatever is wrong with others)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,6 +82,17 @@ class KafkaSink:
         """Compare the result's columns with what Kafka takes, and ask the broker for the topic."""
         if findings := list(self._misfits(frame)):
             raise SinkFault(findings)
+        self._require_topic(frame)
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        yield from self._misfits(frame)
+        try:
+            if connect:
+                self._require_topic(frame)
+        except SinkFault as fault:
+            yield from findings_of(fault)
+
+    def _require_topic(self, frame: DataFrame) -> None:
         with client(frame.sparkSession, self.bootstrap_servers, self.options, SinkFault) as broker:
             broker.require_topics(() if self.topic is None else (self.topic,))
 

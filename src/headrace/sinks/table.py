@@ -14,6 +14,8 @@ from urllib.parse import unquote
 from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault, nearest
 from headrace.sinks.committed_files import CommittedFiles, nullable
+from headrace.sinks.not_asked import findings_of
+from headrace.sinks.writable import unwritable
 from headrace.systems.spark_catalog import canonical
 
 if TYPE_CHECKING:
@@ -73,6 +75,19 @@ class TableSink:
         if found is None:
             self._create(spark, frame.schema, files.path if files.is_local and os.path.isdir(files.path) else None)
         files.prepare(frame, run)
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        spark = frame.sparkSession
+        try:
+            self._require_partitions(frame, run)
+            yield from unwritable(frame, self.format, self.partition_by, run)
+            if connect:
+                self._require_database(spark)
+                found = self._described(spark)
+                if found is not None:
+                    self._require_fit(spark, found, frame.schema, run)
+        except SinkFault as fault:
+            yield from findings_of(fault)
 
     @property
     def catalog_table(self) -> str:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.contract import OUTPUT_MODES, Correction, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.errors import Finding
 from headrace.sinks.each_batch import for_each_batch
 from headrace.sinks.sql import exactly_once, late_rows
 from headrace.sinks.sql.batches import BatchWriter
 from headrace.sinks.sql.dialect import Dialect
 from headrace.sinks.sql.exactly_once import Ready
 from headrace.sinks.sql.lock_wait import patiently
+from headrace.sinks.sql.misfits import misfits
 from headrace.sinks.sql.own_tables import OWN_PREFIX
 from headrace.sinks.sql.retry import Retry
 from headrace.sinks.sql.silence import SILENCE_SECONDS
@@ -75,6 +77,10 @@ class DatabaseSink(ABC):
             yield Problem(code="HR401", what="silence_seconds is less than 1", fix="leave it out, and it is 30")
         if self.retry_seconds < 0:
             yield Problem(code="HR401", what="retry_seconds is negative", fix="give 0 to try each batch once only")
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        adds = self.on_schema_change == "add"
+        yield from misfits(self.dialect(), self.table, self.key, frame.schema, run, adds=adds, connect=connect)
 
     def prepare(self, frame: DataFrame, run: SinkRun) -> None:
         table = exactly_once.result_table(self.table, self.key, frame.schema, run)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from headrace.contract import OutputMode, Problem
+from headrace.contract import OutputMode, Problem, SinkRun
+from headrace.errors import Finding
 from headrace.sinks.sql.dialect import (
     Connection,
     Part,
@@ -33,6 +34,7 @@ from headrace.sinks.sql.values import ISO, Forms, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 BUSY_SECONDS = 10.0
 # How long the log grows before its pages are brought into the file, 64 MB. With SQLite's own 4 MB that is after each
@@ -70,6 +72,10 @@ class Sqlite(DatabaseSink):
 
     def dialect(self) -> SqliteDialect:
         return SqliteDialect(self.path, busy_seconds=min(BUSY_SECONDS, max(self.retry_seconds, 0.1)))
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        """A file that is not there yet is no fault: the first start makes it."""
+        yield from super().misfits(frame, run, connect=connect and Path(self.path).exists())
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
         yield from super().problems(mode)
