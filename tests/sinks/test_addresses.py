@@ -10,7 +10,7 @@ from headrace.contract import Problem
 from headrace.sinks.sql import mysql_faults, postgres_faults
 from headrace.sinks.sql.mysql import MySql
 from headrace.sinks.sql.mysql_address import Address, AddressFault
-from headrace.sinks.sql.mysql_columns import existing_column, joins_keys
+from headrace.sinks.sql.mysql_columns import existing_column
 from headrace.sinks.sql.postgres import Postgres
 from headrace.sinks.sql.retry import Retry
 
@@ -121,8 +121,8 @@ def test_no_password_of_postgres_is_repeated() -> None:
     [("utf8mb4_nopad_bin", False), ("utf8mb4_0900_bin", False), ("utf8mb4_bin", True), ("utf8mb4_general_ci", True)],
 )
 def test_a_collation_that_takes_two_texts_for_one_key_is_told(collation: str, joins: bool) -> None:
-    column = existing_column("name", "varchar(20)", True, collation)
-    assert (joins_keys(column) is not None) is joins
+    column = existing_column("name", "varchar(20)", collation)
+    assert bool(column.key_blocker) is joins
     assert column.limit.characters == 20
 
 
