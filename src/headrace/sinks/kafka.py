@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault
-<<<<<<< HEAD
-from headrace.systems.kafka import SERVERS_FIX, client, servers_fault, topic_fault
-=======
 from headrace.sinks.not_asked import findings_of
-from headrace.systems.kafka import client
->>>>>>> e0a17a3 (check asks each sink what run would refuse; a sound query runs whatever is wrong with others)
+from headrace.systems.kafka import SERVERS_FIX, client, servers_fault, topic_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
