@@ -46,7 +46,7 @@ def land_text(root: Path, number: int, text: str) -> Path:
 
 def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
     """The rows of a SELECT on a SQLite file."""
-    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
     try:
         return connection.execute(query).fetchall()
     finally:

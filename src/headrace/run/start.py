@@ -29,6 +29,7 @@ from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.catalog import know_written
 from headrace.run.checkpoint_look import require_usable
 from headrace.run.frames import Reader, build
+from headrace.run.location import bring_along
 from headrace.run.manifest import enter, written_async
 from headrace.run.moving import fill_gap, move
 from headrace.run.settings import default_partitions
@@ -121,6 +122,7 @@ def _started(
     try:
         kept = tuple(compared(project, query, checkpoint, changes, spark))
         if scratch is None:
+            kept += tuple(bring_along(project, query))
             _require_planned(project, query, layout)
         judged = replace(query, trigger=wanted)
         for source in project.sources_of(query):

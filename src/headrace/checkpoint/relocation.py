@@ -1,0 +1,104 @@
+"""The absolute paths in Spark's logs of files, and their rewriting after a directory was moved."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from headrace.checkpoint.logs import broken, numbered, text_of
+from headrace.checkpoint.rewrite import replace_file
+
+_LOCAL = re.compile(r"file:/+(?=/)|file:(?=/)")
+# What java.net.URI leaves as it is in a path; it also leaves letters beyond ASCII.
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!~*'();/:@&=+$,")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedFile:
+    """One file that a log names: its local path, and its time of modification in milliseconds."""
+
+    path: str
+    modified_ms: int | None
+
+
+def logged_files(log: Path) -> Iterator[LoggedFile]:
+    """The local files that a log of a file source or of a file sink names. Raises CheckpointFault."""
+    for _, lines in _logs(log):
+        for facts in lines:
+            path = _local(facts)
+            if path is not None:
+                time = facts.get("timestamp", facts.get("modificationTime"))
+                yield LoggedFile(path=path, modified_ms=time if isinstance(time, int) else None)
+
+
+def rewrite(log: Path, old: str, new: str) -> int:
+    """Let the files below the directory `old` that `log` names lie below `new`; how many there were.
+
+    Each file of the log is replaced as a whole. Done again after a crash, it finds what is left.
+    """
+    changed = 0
+    for file, lines in _logs(log):
+        found = 0
+        for facts in lines:
+            path = _local(facts)
+            if path is not None and path.startswith(f"{old}/") and not (below(new, old) and path.startswith(f"{new}/")):
+                facts["path"] = f"file://{encoded(new + path.removeprefix(old))}"
+                found += 1
+        if found:
+            head = (text_of(file) or "").split("\n", 1)[0]
+            text = [head, *(json.dumps(facts, separators=(",", ":"), ensure_ascii=False) for facts in lines)]
+            replace_file(file, "\n".join(text))
+            changed += found
+    return changed
+
+
+def rewrite_text(file: Path, old: str, new: str) -> None:
+    """Let a file of JSON that names files below `old` as URIs name them below `new`."""
+    text = text_of(file)
+    if text is None:
+        return
+    pattern = re.compile(r"(?<=file:)(/*)" + re.escape(encoded(old)) + "(?=/)")
+    changed = pattern.sub(lambda match: match.group(1) + encoded(new), text)
+    if changed != text:
+        replace_file(file, changed)
+
+
+def below(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies in it."""
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def encoded(path: str) -> str:
+    """`path` as Spark writes it into a URI."""
+    return "".join(_quoted(letter) for letter in path)
+
+
+def _quoted(letter: str) -> str:
+    if letter in _PLAIN or (ord(letter) > 0x9F and not letter.isspace()):
+        return letter
+    return "".join(f"%{byte:02X}" for byte in letter.encode())
+
+
+def _logs(log: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
+    """Each file of the log, with the lines behind its version."""
+    for file in numbered(log).values():
+        text = text_of(file)
+        if text is None:
+            continue
+        try:
+            lines = [json.loads(line) for line in text.split("\n")[1:] if line]
+        except ValueError as fault:
+            raise broken(file, "a line is no JSON") from fault
+        yield file, [line for line in lines if isinstance(line, dict)]
+
+
+def _local(facts: dict[str, Any]) -> str | None:
+    """The path of a line on this machine; None where it names no local file."""
+    uri = facts.get("path")
+    match = _LOCAL.match(uri) if isinstance(uri, str) else None
+    return unquote(uri[match.end() :]) if match is not None and isinstance(uri, str) else None

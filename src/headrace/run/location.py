@@ -1,0 +1,241 @@
+"""Where a project and its files lay when a query last started, and what is done when they now lie elsewhere.
+
+Spark's logs name files by absolute paths. In a directory that was moved every file would be a new one and be read
+again. So the paths below the project's old directory are rewritten before the start; a source or sink that lies
+elsewhere for another reason is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
+from headrace.checkpoint.rewrite import replace_file
+from headrace.errors import CheckpointFault, EnvironmentFault, Finding, HeadraceError
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout, latest_generation
+
+Move: TypeAlias = tuple[str, str]
+
+_GLOB = "*?[]{}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """The directories of the project and its storage, and the paths of a query's sources and sink, if they have one.
+
+    former: the directories that the project lay in before.
+    """
+
+    root: str
+    storage: str
+    sources: dict[str, str]
+    sink: str | None
+    former: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """One of Spark's logs of files, and the directory below which its files have to lie."""
+
+    whose: str
+    folder: Path
+    home: str
+
+
+def bring_along(project: Project, query: Query) -> Iterator[Finding]:
+    """Rewrite the paths in the logs of all queries after a move of the project, and say so.
+
+    The other queries come along because this one may read the files that they write. Raises CheckpointFault for
+    files of `query` that lie elsewhere for another reason.
+    """
+    for other in project.queries.values():
+        if other.name == query.name or not other.sink.facts.durable:
+            continue
+        with suppress(HeadraceError):  # Told at that query's own start.
+            list(_brought_along(project, other))
+    yield from _brought_along(project, query)
+
+
+def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
+    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    if not layout.home.is_dir():
+        return
+    before, now = _recorded(layout), _present(project, query)
+    if before is not None and asdict(before) == {**asdict(now), "former": before.former}:
+        return
+    logs = _logs(layout, now)
+    old = before.root if before is not None else _inferred(logs, now.root)
+    moves = _moves(before, old or now.root, now)
+    _require_homes(query, logs, moves)
+    changed = sum(rewrite(log.folder, *move) for move in moves for log in logs)
+    for move in moves:
+        _bring_schemas(layout, move)
+        _bring_archives(project, query, move)
+    if changed and old is not None:
+        yield Finding(
+            code="HR524",
+            what=f"the project was moved from {old} to {now.root}: {changed} paths in the logs of query "
+            f"'{query.name}' now name the new place",
+            where=query.where,
+            severity="note",
+        )
+    former = () if before is None else tuple(before.former)
+    if old is not None and old not in (now.root, *former):
+        former = (*former, old)
+    _record(layout, replace(now, former=former))
+
+
+def _moves(before: Location | None, old: str, now: Location) -> list[Move]:
+    """From where to where the project and its storage were moved, as far as they were."""
+    inside = below(now.storage, now.root)
+    if before is not None:
+        storage = before.storage
+    else:
+        storage = old + now.storage.removeprefix(now.root) if inside else now.storage
+    moves = [(old, now.root), (storage, now.storage)]
+    return [move for move in moves if move[0] != move[1] and (move == moves[0] or not below(move[0], old))]
+
+
+def _moved(path: str, moves: Sequence[Move]) -> str:
+    for old, new in moves:
+        if below(path, old):
+            return new + path.removeprefix(old)
+    return path
+
+
+def _require_homes(query: Query, logs: Sequence[Log], moves: Sequence[Move]) -> None:
+    """Raise CheckpointFault for a log whose files do not lie where they should, seen from the project's new place."""
+    for log in logs:
+        for file in logged_files(log.folder):
+            if not below(file.path, log.home) and not below(_moved(file.path, moves), log.home):
+                raise CheckpointFault(
+                    Finding(
+                        code="HR525",
+                        what=f"{log.whose} of query '{query.name}' is in '{log.home}' now, and its log names "
+                        f"'{file.path}': every file there would count as a new one",
+                        fix="put the old path and its files back, or begin the query anew",
+                        where=query.where,
+                    )
+                )
+
+
+def _inferred(logs: Sequence[Log], root: str) -> str | None:
+    """The project's former directory, where no record tells it: that of Headrace 0.1.0.
+
+    It is known where a log's files lie elsewhere by the same path from there, and those that are here now have the same
+    time of modification.
+    """
+    for log in logs:
+        if log.home == root or not below(log.home, root):
+            continue
+        inside = log.home.removeprefix(root)
+        strangers = [file for file in logged_files(log.folder) if not below(file.path, log.home)]
+        if not strangers:
+            continue
+        start = strangers[0].path.rfind(f"{inside}/")
+        old = strangers[0].path[:start]
+        if start <= 0 or not all(below(file.path, old + inside) for file in strangers):
+            continue
+        times = [(_modified_ms(root + file.path.removeprefix(old)), file.modified_ms) for file in strangers]
+        here = [(found, logged) for found, logged in times if found is not None]
+        if here and all(found == logged for found, logged in here):
+            return old
+    return None
+
+
+def _modified_ms(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns // 1_000_000
+    except OSError:
+        return None
+
+
+def _logs(layout: QueryLayout, now: Location) -> list[Log]:
+    found = [
+        Log(whose=f"source '{name}'", folder=layout.checkpoint / "sources" / name, home=_home(path))
+        for name, path in now.sources.items()
+    ]
+    if now.sink is not None:
+        found.append(Log(whose="the sink", folder=Path(now.sink) / "_spark_metadata", home=now.sink))
+    warehouse = Path(now.storage) / "warehouse"
+    for folder in (*warehouse.glob("*/_spark_metadata"), *warehouse.glob("*.db/*/_spark_metadata")):
+        found.append(Log(whose="a table", folder=folder, home=str(folder.parent)))
+    return [log for log in found if log.folder.is_dir()]
+
+
+def _bring_schemas(layout: QueryLayout, move: Move) -> None:
+    """Spark's description of an operator with several state variables names the files of their schemas."""
+    for file in layout.checkpoint.glob("state/*/_metadata/v2/*"):
+        if not file.name.startswith("."):
+            rewrite_text(file, *move)
+
+
+def _bring_archives(project: Project, query: Query, move: Move) -> None:
+    """A source that archives what it has read keeps each file there below its whole former path."""
+    for source in project.sources_of(query):
+        archive = getattr(source.connector, "source_archive_dir", None)
+        if not _is_local(archive):
+            continue
+        old, new = Path(f"{archive}{move[0]}"), Path(f"{archive}{move[1]}")
+        if old.is_dir() and not new.exists():
+            new.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(old, new)
+
+
+def _present(project: Project, query: Query) -> Location:
+    sources = {source.name: _local(source.connector) for source in project.sources_of(query)}
+    return Location(
+        root=str(project.root),
+        storage=str(project.storage),
+        sources={name: path for name, path in sources.items() if path is not None},
+        sink=_local(query.sink),
+    )
+
+
+def _local(connector: object) -> str | None:
+    """The path of a connector that has one on this machine."""
+    path = getattr(connector, "path", None)
+    plain = re.sub(r"^file:/+", "/", path) if isinstance(path, str) else None
+    return plain if _is_local(plain) else None
+
+
+def _is_local(path: object) -> bool:
+    return isinstance(path, str) and path.startswith("/")
+
+
+def _home(path: str) -> str:
+    """The directory that a source's path or pattern begins with."""
+    first = min((at for at in map(path.find, _GLOB) if at >= 0), default=None)
+    return path.rstrip("/") if first is None else path[:first].rpartition("/")[0] or "/"
+
+
+def _file(layout: QueryLayout) -> Path:
+    return layout.home / "location.json"
+
+
+def _recorded(layout: QueryLayout) -> Location | None:
+    try:
+        return Location(**json.loads(_file(layout).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _record(layout: QueryLayout, location: Location) -> None:
+    try:
+        replace_file(_file(layout), json.dumps(asdict(location)) + "\n")
+    except OSError as fault:
+        raise EnvironmentFault(
+            Finding(
+                code="HR540",
+                what=f"the storage directory {layout.home} cannot be written: {fault.strerror or fault}",
+                fix="give the user that runs Headrace the right to write there, or name another `storage`",
+            )
+        ) from fault

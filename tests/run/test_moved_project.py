@@ -1,0 +1,116 @@
+"""A project that was moved or copied reads no file twice; a source that lies elsewhere for another reason is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.api import load, run, verify
+from headrace.errors import Finding
+from tests.run.projects import land, rows, write_project
+from tests.run.test_run import FRUIT, TOTALS, Told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+MANY = (
+    TOTALS
+    + """
+written = hr.source.files("out dir", format="json", schema="name STRING, amount INT")
+
+@hr.query(sink=hr.sink.files("out dir", format="json"), trigger=hr.available_now)
+def copied(events):
+    return events
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="again", key=["name"]), mode="update", trigger=hr.available_now)
+def again(written):
+    return written.groupBy("name").agg(F.sum("amount").alias("amount"))
+"""
+)
+MORE = [{"name": "pear", "amount": 40}]
+
+
+def ran(root: Path, spark: SparkSession, queries: list[str] | None = None) -> list[Finding]:
+    """Run to the end; what was told."""
+    told = Told()
+    result = run(load(root), queries, spark=spark, reporter=told)
+    return [*told.all(Finding), *[end.finding for end in result.outcomes if end.finding is not None]]
+
+
+def totals(root: Path, table: str = "totals") -> dict[str, int]:
+    return dict(rows(root / "out.db", f"SELECT name, amount FROM {table}"))
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "of Headrace 0.1.0"])
+def test_a_moved_project_continues_with_the_files_that_are_new(
+    tmp_path: Path, spark: SparkSession, recorded: bool
+) -> None:
+    old, new = tmp_path / "p", tmp_path / "a b" / "größe 100%+#1"
+    write_project(old, MANY, batches=FRUIT)
+    (old / "out dir").mkdir()
+    order = ["totals", "copied", "again"]
+    for name in order:
+        assert [finding for finding in ran(old, spark, [name]) if finding.severity == "error"] == []
+    if not recorded:
+        for file in old.glob(".headrace/queries/*/g1/location.json"):
+            file.unlink()
+    new.parent.mkdir()
+    shutil.move(old, new)
+    land(new, 2, MORE)
+    notes = [finding for name in order for finding in ran(new, spark, [name])]
+    assert {finding.code for finding in notes if finding.severity != "warning"} <= {"HR524", "HR240"}
+    assert f"from {old} to {new}" in next(note.what for note in notes if note.code == "HR524")
+    assert totals(new) == totals(new, "again") == {"apple": 4, "pear": 42}
+    assert {name: verify(load(new), name, spark=spark).state for name in order} == dict.fromkeys(order, "equal")
+    assert [finding.code for finding in ran(new, spark, ["totals"]) if finding.code == "HR524"] == []
+    assert totals(new) == {"apple": 4, "pear": 42}
+
+
+def test_each_copy_of_a_project_continues_with_its_own_files(tmp_path: Path, spark: SparkSession) -> None:
+    first, second = tmp_path / "p", tmp_path / "q"
+    write_project(first, TOTALS, batches=FRUIT)
+    ran(first, spark)
+    shutil.copytree(first, second)
+    land(first, 2, MORE)
+    land(second, 2, [{"name": "fig", "amount": 7}])
+    ran(second, spark)
+    ran(first, spark)
+    assert (totals(first), totals(second)) == ({"apple": 4, "pear": 42}, {"apple": 4, "pear": 2, "fig": 7})
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "of Headrace 0.1.0"])
+def test_a_source_in_another_directory_is_refused_with_both_paths(
+    tmp_path: Path, spark: SparkSession, recorded: bool
+) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    ran(root, spark)
+    if not recorded:
+        (root / ".headrace/queries/totals/g1/location.json").unlink()
+    (root / "landing").rename(root / "elsewhere")
+    code = (root / "pipeline.py").read_text()
+    (root / "pipeline.py").write_text(code.replace('"landing"', '"elsewhere"'))
+    (refused,) = (finding for finding in ran(root, spark) if finding.severity == "error")
+    assert refused.code == "HR525"
+    assert f"'{root / 'elsewhere'}'" in refused.what
+    assert f"'{root / 'landing' / '0000.json'}'" in refused.what
+    assert totals(root) == {"apple": 4, "pear": 2}
+    # A pattern that finds the same files is no other directory.
+    (root / "elsewhere").rename(root / "landing")
+    (root / "pipeline.py").write_text(code.replace('"landing"', '"landing/*.json"'))
+    assert [finding for finding in ran(root, spark) if finding.severity == "error"] == []
+    assert totals(root) == {"apple": 4, "pear": 2}
+
+
+def test_paths_are_written_as_spark_writes_them(tmp_path: Path, spark: SparkSession) -> None:
+    from headrace.checkpoint.relocation import encoded
+
+    odd = tmp_path / "".join(chr(code) for code in range(33, 127) if chr(code) not in '/\\:*?[]{}"') / "ä ö\u00a0€😀"
+    path = spark._jvm.org.apache.hadoop.fs.Path(str(odd))  # type: ignore[union-attr]
+    assert encoded(str(odd)) == path.toUri().toString()
+    assert json.loads(json.dumps(encoded(str(odd)))) == encoded(str(odd))
