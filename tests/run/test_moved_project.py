@@ -1,4 +1,4 @@
-"""A project that was moved or copied reads no file twice; a source that lies elsewhere for another reason is refused."""
+"""A project that was moved or copied reads no file twice; a source that lies elsewhere otherwise is refused."""
 
 from __future__ import annotations
 
