@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from headrace.errors import HeadraceError
 from headrace.model import Project, Query, Trigger
 
 if TYPE_CHECKING:
@@ -83,10 +86,32 @@ def inspect_checkpoint(project: Project, query: str) -> Inspected:
 
 
 def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> Verdict:
-    """Compare what the sink of `query` holds with the batch query over the committed prefix of its inputs."""
-    from headrace.verify import verify as verify_query
+    """Compare what the sink of `query` holds with the batch query over the committed prefix of its inputs.
 
-    return verify_query(project, query, spark=spark)
+    The history keeps the verdict, if the project has one.
+    """
+    return next(verify_each(project, [query], spark=spark))
+
+
+def verify_each(
+    project: Project, queries: Sequence[str] | None = None, *, spark: SparkSession | None = None
+) -> Generator[Verdict, None, None]:
+    """The verdict of each of `queries` (None: all), in one session, as soon as it is found."""
+    from headrace.verify.proof import verify_each as proved
+
+    for verdict in proved(project, list(project.queries) if queries is None else queries, spark=spark):
+        _remember(project, verdict)
+        yield verdict
+
+
+def _remember(project: Project, verdict: Verdict) -> None:
+    from headrace.history import History
+    from headrace.model.layout import history_file
+
+    if history_file(project.storage).exists():
+        # A verdict is worth no less because it cannot be kept.
+        with suppress(HeadraceError), History.open(history_file(project.storage)) as history:
+            history.record_verdict(verdict.query, json.dumps(verdict.as_dict(), default=str, ensure_ascii=False))
 
 
 def late(

@@ -51,7 +51,13 @@ def q({inputs}):
         pytest.param(query("return events.select('nowhere')"), "HR214", id="missing column"),
         pytest.param(query("return events.count()"), "HR213", id="action"),
         pytest.param(query("events.show()"), "HR213", id="show"),
-        pytest.param(query("return events.union(events.where('amount > 1'))"), "HR219", id="a source twice"),
+        pytest.param(
+            query("return timed.union(timed.where(\"name > 'a'\"))", inputs="timed").replace(
+                'watermark=("time"', 'on_bad_row="quarantine", watermark=("time"'
+            ),
+            "HR219",
+            id="a source with a quarantine twice",
+        ),
         pytest.param(query("return 7"), "HR211", id="no DataFrame"),
         pytest.param(query("return events.nope()"), "HR214", id="no such method"),
         pytest.param(query("return 1 / 0"), "HR210", id="exception"),
@@ -85,6 +91,12 @@ def test_what_spark_would_refuse_is_found_before_start(
             id="join",
         ),
         pytest.param(query("return events.withColumn('r', F.rand())"), "HR241", "warning", id="chance"),
+        pytest.param(
+            query("return timed.alias('a').join(timed.alias('b'), 'name').select('name')", inputs="timed"),
+            "HR240",
+            "warning",
+            id="a join of a source with itself",
+        ),
     ],
 )
 def test_what_spark_does_not_say_is_said(

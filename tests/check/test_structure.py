@@ -50,6 +50,10 @@ FAULTS = {
         BASE.replace("events:", "my-events:").replace("FROM events", "FROM `my-events`"),
         [("HR254", 2, "error")],
     ),
+    "the name of another's further use": (
+        BASE.replace("queries:", "  events__2: {rate: {}}\nqueries:"),
+        [("HR295", 3, "error"), ("HR256", 3, "note")],
+    ),
     "a mode": (BASE + "    mode: complete\n", [("HR255", 4, "error")]),
     "an unused source": (BASE.replace("queries:", "  more: {rate: {}}\nqueries:"), [("HR256", 3, "note")]),
     "the trigger once": (BASE + "    trigger: once\n", [("HR257", 4, "warning")]),

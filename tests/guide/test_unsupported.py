@@ -50,7 +50,7 @@ REFUSED = {
         "impressions.groupBy('i_ad').agg(F.count_distinct('i_time'))",
         ("complete", "update"),
         "HR225",
-        "approx_count_distinct",
+        "size(collect_set(x))",
     ),
     "EXCEPT": (SQL.format("SELECT i_ad FROM shown EXCEPT SELECT i_ad FROM ads"), ("append", "update"), "HR278", "anti"),
     "subtract": ("impressions.select('i_ad').subtract(ads.select('i_ad'))", ("append",), "HR278", "left anti"),
@@ -104,7 +104,7 @@ REFUSED = {
         "impressions.selectExpr('count(*) OVER (PARTITION BY i_ad) AS n')",
         ("append",),
         "HR226",
-        "window(time",
+        "max_by(row, order) or max(struct(order, ...))",
     ),
     "sample": ("impressions.sample(0.5)", ("append",), "HR230", "hash of a column"),
     "two event times as keys": (

@@ -80,3 +80,25 @@ def test_schemas_differ_by_names_and_types(spark: SparkSession) -> None:
         "the sink has a column 'd' that the query has not",
         "column 'b' is bigint in the sink and int in the query",
     )
+
+
+@pytest.mark.parametrize(
+    ("ddl", "expected", "actual"),
+    [
+        pytest.param("a INT, b INT", [(None, 1)], [(1, None)], id="a NULL in another column"),
+        pytest.param("a STRING, b STRING", [("ab", "c")], [("a", "bc")], id="text cut elsewhere"),
+        pytest.param("a STRING, b STRING", [("", None)], [(None, "")], id="NULL is not empty"),
+        pytest.param("a STRUCT<x: INT, y: INT>", [((None, 1),)], [((1, None),)], id="a NULL in another field"),
+        pytest.param("a STRUCT<x: INT>", [((None,),)], [(None,)], id="a struct of NULL is not NULL"),
+        pytest.param("a INT", [(1,), (2,), (2,)], [(1,), (1,), (2,)], id="another of two rows twice"),
+        pytest.param("a INT", [], [(1,)], id="nothing expected"),
+        pytest.param("a INT", [(1,)], [], id="nothing there"),
+        pytest.param("a BIGINT, b BIGINT", [(1, 2), (3, 4)], [(1, 4), (3, 2)], id="values of two rows exchanged"),
+    ],
+)
+def test_the_hashes_of_other_rows_differ(ddl: str, expected: list[Any], actual: list[Any], spark: SparkSession) -> None:
+    found = compare(spark.createDataFrame(expected, ddl), spark.createDataFrame(actual, ddl))
+    assert not found.equal
+    assert (found.rows_expected, found.rows_actual) == (len(expected), len(actual))
+    again = compare(spark.createDataFrame(expected, ddl), spark.createDataFrame([*reversed(expected)], ddl))
+    assert again.equal

@@ -1,9 +1,9 @@
-"""The count of late rows over random timelines, held against a simulation of Spark's rule in plain Python."""
+"""Verdicts over random timelines, and their late rows beside a simulation of Spark's rule in plain Python."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.verify.kit import scene
+from tests.verify.test_corruptions import counted_join, inner, outer
 from tests.verify.test_late import windows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -66,3 +67,23 @@ def test_late_rows_are_counted_as_a_simulation_counts_them(
         verdict = made.verify()
     expected = dropped(timelines, size, slide, delay)
     assert (verdict.state, verdict.rows_late) == ("late" if expected else "equal", expected)
+
+
+@given(
+    left=EMPTY_OR_FULL,
+    right=EMPTY_OR_FULL,
+    function=st.sampled_from([inner, outer, counted_join]),
+    delay=st.integers(0, 20),
+)
+@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_no_right_result_of_a_join_is_called_wrong_or_left_open(
+    left: Timeline, right: Timeline, function: Callable[..., DataFrame], delay: int, spark: SparkSession
+) -> None:
+    timelines = [
+        [[(str(BEGIN + timedelta(minutes=minute)), "a", 1.0) for minute in batch] for batch in timeline]
+        for timeline in (left, right)
+    ]
+    with tempfile.TemporaryDirectory() as home:
+        batches, others = timelines
+        made = scene(spark, Path(home), batches, function, mode="append", delay=f"{delay} minutes", others=others)
+        assert made.verify().exit_code == 0

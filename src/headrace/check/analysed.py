@@ -73,12 +73,13 @@ def _policy(frame: DataFrame) -> str:
 
 
 def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:
-    """Spark keeps one place in its checkpoint for each name, and refuses at start what needs two."""
+    """Spark keeps one place in its checkpoint for each name; where rows are set aside, each use needs its own count."""
     for name in sorted({name for name in facts.sources if facts.sources.count(name) > 1}):
         yield Finding(
             code="HR219",
-            what=f"query '{query.name}' reads the source '{name}' in {facts.sources.count(name)} places of its plan",
-            fix="declare the source again under another name for each further place",
+            what=f"query '{query.name}' reads the source '{name}' in {facts.sources.count(name)} places of its plan "
+            "and counts its rows on the way",
+            fix="declare the source again under another name for each further place, or leave the quarantine out",
             where=query.where,
         )
 

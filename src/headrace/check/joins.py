@@ -49,14 +49,16 @@ def _sides(join: StreamJoin) -> tuple[tuple[JoinSide, JoinSide], ...]:
 def _unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:
     kept = [side for side, other in _sides(join) if kept_ms(side, other) is None]
     bare = [side for side in (join.left, join.right) if side.delay is None]
+    fix = _BOUND
     reason = f"{_all(bare)} {'has' if len(bare) == 1 else 'have'} no watermark"
     if not bare:
         reason = f"the join condition does not bound the time of {_all(kept, ' and of ')} in a way that Spark can read"
+        fix = f"{_BOUND}; of windows equate the whole window columns (a.window = b.window), not their start and end"
     if kept:
         yield Finding(
             code="HR240",
             what=f"query '{query.name}' keeps every row of {_all(kept, ' and of ')} for ever to join it: {reason}",
-            fix=_BOUND,
+            fix=fix,
             where=query.where,
             severity="warning",
         )

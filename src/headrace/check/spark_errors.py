@@ -86,12 +86,15 @@ REFUSALS = (
     Refusal(
         "HR225",
         r"[Dd]istinct aggregations",
-        "use approx_count_distinct, or drop the duplicates first and count then",
+        "use size(collect_set(x)), which is exact and keeps every value in state, or approx_count_distinct(x), which "
+        "is smaller; or drop the duplicates first and count in a second query",
     ),
     Refusal(
         "HR226",
         r"[Nn]on-time-based windows|NON_TIME_WINDOW",
-        "group by window(time, ...) instead of an OVER clause, or keep the value in state",
+        "for the row with ROW_NUMBER() = 1 of each group use max_by(row, order) or max(struct(order, ...)); for the "
+        "first N write all rows to a table and rank where it is read, or keep N rows in a state function; for windows "
+        "of time group by window(time, ...)",
     ),
     Refusal(
         "HR203",

@@ -14,6 +14,7 @@ from headrace.contract import Problem
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Project, Query, Source, SqlTransform, Table, View
 from headrace.model.spark_settings import misspelt
+from headrace.model.uses import source_of
 from headrace.systems import ddl
 
 LONGEST_NAME = 120
@@ -107,6 +108,17 @@ def _names(project: Project) -> Iterator[Finding]:
                 code="HR254",
                 what=f"the name of {whose[:60]}... has {len(thing.name)} characters",
                 fix=f"give it {LONGEST_NAME} at most: directories and tables are named after it",
+                where=thing.where,
+            )
+        if (
+            isinstance(thing, Source)
+            and source_of(thing.name) != thing.name
+            and source_of(thing.name) in project.sources
+        ):
+            yield Finding(
+                code="HR295",
+                what=f"{whose} has the name of another use of the source '{source_of(thing.name)}'",
+                fix=f"rename it, for example to {thing.name.replace('__', '_')}",
                 where=thing.where,
             )
         other = folded.setdefault(thing.name.lower(), whose)

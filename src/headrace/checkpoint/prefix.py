@@ -10,6 +10,7 @@ from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckpointFault, Finding, Where
+from headrace.model.uses import further_uses
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ def committed_prefix(
 ) -> dict[str, SourcePrefix]:
     """What each named source gave in the batches `since` to `through`, with the source's own log.
 
-    A source that was added later has neither start nor end in the batches before.
+    A source that was added later has neither start nor end in the batches before. Further uses of a source are there
+    under the names that the checkpoint has for them.
     """
     entries = planned(checkpoint, archive, through, since=max(since - 1, 0))
     before = entries.pop(since - 1, None)
@@ -112,6 +114,7 @@ def _keys(checkpoint: Checkpoint, entries: dict[int, OffsetEntry], names: Sequen
     known = {key for entry in entries.values() for key in entry.offsets}
     if known == {"0"} and len(names) == 1:
         return {names[0]: "0"}
+    names = [*names, *further_uses(names, known)]
     strangers = [name for name in names if name not in known]
     if known and strangers and all(key.isdigit() for key in known):
         raise CheckpointFault(

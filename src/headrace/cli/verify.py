@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.options import chosen, opened, project_options
-from headrace.cli.output import json_text, say_json, say_table
+from headrace.cli.output import say_json, say_table
 
 if TYPE_CHECKING:
     from headrace.model import Project
@@ -20,33 +21,35 @@ if TYPE_CHECKING:
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
 @project_options
 def verify(queries: tuple[str, ...], directory: Path, target: str | None, as_json: bool) -> int:
-    """Prove that results equal the batch query; 1 when one does not."""
+    """Prove that results equal the batch query; 1 when one does not.
+
+    Each query gets its own verdict, whatever the others do. With --json each verdict is a line, as soon as it is found.
+    """
     project = opened(directory, target)
-    verdicts = []
-    for name in chosen(project, queries):
-        verdicts.append(_judged(project, name))
-        if not as_json:
-            _say(verdicts[-1])
-    if as_json:
-        say_json({"verdicts": [verdict.as_dict() for verdict in verdicts]})
-    return max((verdict.exit_code for verdict in verdicts), default=0)
+    names = chosen(project, queries)
+    worst = 0
+    for verdict in _judged(project, names):
+        worst = max(worst, verdict.exit_code)
+        if as_json:
+            say_json(verdict.as_dict())
+        else:
+            _say(verdict)
+    return worst
 
 
-def _judged(project: Project, name: str) -> Verdict:
+def _judged(project: Project, names: Sequence[str]) -> Iterator[Verdict]:
+    """Each verdict as soon as it is found."""
     from rich.console import Console
 
-    from headrace.api import verify as judge
-    from headrace.history import History
-    from headrace.model.layout import history_file
+    from headrace.api import verify_each
 
     console = Console(stderr=True, markup=False, highlight=False)
-    waiting = console.status(f"{name}: running the batch query") if console.is_terminal else nullcontext()
-    with waiting:
-        verdict = judge(project, name)
-    if history_file(project.storage).exists():
-        with History.open(history_file(project.storage)) as history:
-            history.record_verdict(name, json_text(verdict.as_dict()))
-    return verdict
+    with closing(verify_each(project, names)) as verdicts:
+        for name in names:
+            waiting = console.status(f"{name}: running the batch query") if console.is_terminal else nullcontext()
+            with waiting:
+                verdict = next(verdicts)
+            yield verdict
 
 
 def _say(verdict: Verdict) -> None:

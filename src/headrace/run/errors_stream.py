@@ -4,8 +4,38 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+# What PySpark's worker prints when a query with transformWithState starts, each line with an empty one after it.
+_CHATTER = (
+    b"Starting Streaming TransformWithStateInPandas Python worker",
+    b"Streaming TransformWithStateInPandas Python worker",
+)
+# A Python worker that Spark no longer listens to, as at the end of a task that wants no more rows, and its trace.
+_FLUSH = b"PySpark daemon failed to flush the output to the worker process:"
+_UNHEARD = (b"BrokenPipeError", b"ConnectionResetError")
+
+
+def telling(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes]:
+    """The lines that tell something: not those that begin as `starts`, PySpark's chatter, traces of a closed pipe."""
+    blank_too, held = False, list[bytes]()
+    for line in lines:
+        if held:
+            held.append(line)
+            if line.strip() and not line.startswith((b" ", b"Traceback")):
+                if not line.startswith(_UNHEARD):
+                    yield from held
+                held, blank_too = [], True
+            continue
+        if line.startswith(_FLUSH):
+            held = [line]
+        elif line.startswith(_CHATTER):
+            blank_too = True
+        elif not line.startswith(starts) and not (blank_too and not line.strip()):
+            blank_too = False
+            yield line
+    yield from held
 
 
 @contextmanager
@@ -21,9 +51,8 @@ def dropping_lines(*starts: bytes) -> Iterator[None]:
 
     def pass_on() -> None:
         with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
-            for line in lines:
-                if not line.startswith(starts):
-                    out.write(line)
+            for line in telling(lines, starts):
+                out.write(line)
 
     threading.Thread(target=pass_on, name="standard error", daemon=True).start()
     try:

@@ -14,6 +14,7 @@ from headrace.check.spark_errors import finding_of
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
 from headrace.load import project_modules
 from headrace.model import Project, PythonTransform, Source, SqlTransform, Table, Transform, View
+from headrace.run.source_uses import apart
 from headrace.run.whole_rows import distinct_refused
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ def build(
     """The DataFrame of `transform`, with each source given by `read` and its watermark put on.
 
     Views are inlined and tables computed, but for those that `tables` holds. On a batch DataFrame a watermark has no
-    effect (guide: "Handling Late Data and Watermarking"). Raises CheckFailed when the user's function or SQL fails or
-    returns no DataFrame.
+    effect (guide: "Handling Late Data and Watermarking"). A stream that is used in several places is a source of its
+    own in each. Raises CheckFailed when the user's function or SQL fails or returns no DataFrame.
     """
     _send_by_value(project)
-    return _Builder(project, spark, read, tables).apply(transform, "result")
+    return apart(spark, _Builder(project, spark, read, tables).apply(transform, "result"))
 
 
 def _send_by_value(project: Project) -> None:
@@ -50,7 +51,7 @@ def _send_by_value(project: Project) -> None:
 
 
 class _Builder:
-    """Builds each input once, so that a source used twice is one relation of Spark's plan."""
+    """Builds each input once."""
 
     def __init__(self, project: Project, spark: SparkSession, read: Reader, tables: Mapping[str, DataFrame]) -> None:
         self.project = project

@@ -26,6 +26,7 @@ from headrace.contract import Boundary, ContinuousSource, RemoteSource, ShapingS
 from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.model.uses import source_of
 from headrace.run.catalog import know_written
 from headrace.run.checkpoint_look import require_usable
 from headrace.run.frames import Reader, build
@@ -277,5 +278,6 @@ def _require_planned(project: Project, query: Query, layout: QueryLayout) -> Non
     """Raise SourceFault if a batch that was planned and not committed can no longer be made as it was planned."""
     sources = project.sources_of(query)
     prefixes = planned_prefix(Checkpoint(layout.checkpoint), [source.name for source in sources])
-    for source in sources if prefixes is not None else ():
-        source.connector.require(prefixes[source.name])  # type: ignore[index]
+    connectors = {source.name: source.connector for source in sources}
+    for name, prefix in prefixes.items() if prefixes is not None else ():
+        connectors[source_of(name)].require(prefix)

@@ -10,10 +10,12 @@ from headrace.check.plan import analysed_plan, sequence
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.run.frames import build
-from headrace.verify import doubts, plans
+from headrace.verify import doubts, plans, source_uses
 from headrace.verify.operators import (
+    ARBITRARY_STATE,
     Operator,
     columns_by_time,
+    evictions,
     keeps_state,
     kind_of,
     operators,
@@ -63,6 +65,20 @@ class Answer:
     operators: tuple[Operator, ...] = ()
     by_time: tuple[str, ...] = ()
 
+    @property
+    def by_function(self) -> bool:
+        """Whether a function with a state of its own makes the result, which a batch cannot."""
+        return any(each in operator.kind for operator in self.operators for each in ARBITRARY_STATE)
+
+    @property
+    def inner_joins_alone(self) -> bool:
+        """Whether the result is made of inner joins of streams, and no other state.
+
+        A pair of rows comes out as soon as both are there, so that the result never holds a row that the batch answer
+        has not; without late rows it lacks none either.
+        """
+        return bool(self.operators) and {(each.kind, each.join) for each in self.operators} == {("Join", "INNER")}
+
 
 def answer(
     project: Project,
@@ -103,8 +119,11 @@ def answer(
     work.doubts.extend((*unsure, *doubts.of_plan(query, stream, analysed, known)))
     if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in known]:
         shape = doubts.other_shape(query)
-        return Answer(frame=batch, late=(), doubts=(*work.doubts, shape), untold=(shape,))
+        return Answer(frame=batch, late=(), doubts=(*work.doubts, shape), untold=(shape,), operators=known)
     work.operators = known
+    if prefix.evict_ms > 0 and any(operator.kind == "Join" for operator in known):
+        found = evictions(spark._jvm, optimised, prefix.evict_ms)
+        work.evictions = found if len(found) == len(known) else ()
     if newest:
         return Answer(frame=work.latest(tree, key), late=(), doubts=(*work.doubts, *work.untold))
     frame = plans.only(spark, plans.frame_of(spark, work.rewritten(tree)), sequence(tree.plan.output()))
@@ -127,7 +146,12 @@ def _over(
         frame = build(
             project, query.transform, spark, lambda source: share.read(spark, source, dated=dated), stretch.tables
         )
-        return frame, plans.batch_tree(plans.inlined(spark, analysed_plan(frame)))
+        plan = plans.inlined(spark, analysed_plan(frame))
+        known = {source.name: source for source in project.sources_of(query)}
+        plan = source_uses.apart(
+            spark, plan, lambda name, use: share.read(spark, known[name], dated=dated, use=use), share.sources
+        )
+        return plans.frame_of(spark, plan), plans.batch_tree(plan)
 
     if len(over.all) == 1:
         return *over_part(prefix, over.last), over.doubts
@@ -150,6 +174,7 @@ class _Rewriting:
     replayed: int
     named: bool
     operators: tuple[Operator, ...] = ()
+    evictions: tuple[int, ...] = ()
     met: int = 0
     closing: int = 0
     late: list[LateInput] = field(default_factory=list)
@@ -160,9 +185,10 @@ class _Rewriting:
         """The plan with a filter below each operator that drops rows, and one above each that has not closed all."""
         if not tree.fed or not tree.below:
             return tree.plan
-        operator = None
+        operator, evict_ms = None, self.evict_ms
         if keeps_state(tree):
             operator = self.operators[self.met]
+            evict_ms = self.evictions[self.met] if self.evictions else self.evict_ms
             self.met += 1
         children = [self.rewritten(child) for child in tree.below]
         if operator is None:
@@ -174,7 +200,7 @@ class _Rewriting:
         if operator.kind == "DeduplicateWithinWatermark":
             changed = plans.deduplicated(self.spark, changed)
         if operator.closing is not None and self.query.mode == "append":
-            changed = self._without_open(tree, changed, operator.closing)
+            changed = self._without_open(tree, changed, operator.closing, evict_ms)
         return changed
 
     def _without_late(self, operator: Operator, child: Tree, column: int, time: int | None) -> Any:
@@ -217,7 +243,7 @@ class _Rewriting:
         start = F.unix_micros(plans.column_of(self.spark, attribute)["start"].cast("timestamp"))
         return F.count_if(~F.col(_IS_LATE) & (start <= F.col(LATE)))
 
-    def _without_open(self, tree: Tree, changed: Any, closing: int) -> Any:
+    def _without_open(self, tree: Tree, changed: Any, closing: int, evict_ms: int) -> Any:
         """An aggregation without the groups that the watermark has not closed."""
         from pyspark.sql import functions as F
 
@@ -226,7 +252,7 @@ class _Rewriting:
         if tree.name == "Aggregate" and plans.identity(attribute) not in map(plans.identity, output):
             columns = [*sequence(changed.aggregateExpressions()), attribute]
             changed = plans.with_parts(self.spark, changed, {1: plans.scala_seq(self.spark, columns)})
-        closed = plans.end_micros(self.spark, attribute) <= F.lit(self.evict_ms * 1000)
+        closed = plans.end_micros(self.spark, attribute) <= F.lit(evict_ms * 1000)
         judged = plans.frame_of(self.spark, changed).withColumn(_IS_CLOSED, F.coalesce(closed, F.lit(False)))
         self.closing += 1
         counted = judged.observe(f"{OPEN_METRIC}{self.closing}", F.count_if(~F.col(_IS_CLOSED)).alias("rows"))

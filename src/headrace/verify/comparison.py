@@ -3,10 +3,14 @@
 Rows are equal when all columns are, NULL being equal to NULL. Floating-point values depend on the order in which Spark
 adds, so rows that differ are looked at again in pairs (by the key, or by all other columns) and are equal within a
 relative 1e-9 (FLOAT: 1e-6) or an absolute 1e-12.
+
+Most results are right, and that is seen without bringing equal rows together: two hashes of 64 bits for each row, added
+up on each side, are the same for the same rows in whatever order. Only where they differ are rows compared one by one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +18,14 @@ from headrace.verify.verdict import Difference
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 MOST = 20
 RELATIVE = 1e-9
 RELATIVE_FLOAT = 1e-6
 ABSOLUTE = 1e-12
+# Types whose equal values may have other bits, or that Spark does not hash in a way that is seen through.
+_UNHASHED = ("float", "double", "array", "map", "variant")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +72,12 @@ def compare(
     schema = expected.schema
     columns = [f"c{index}" for index in range(len(schema))]
     sides = (_plain(expected, schema), _plain(actual.select(*[f"`{name}`" for name in schema.names]), schema))
+    if not any(_holds(field.dataType, *_UNHASHED) for field in schema):
+        hashed = _hashed(*sides, schema)
+        rows = {row["side"]: row for row in hashed.collect()}
+        if len({tuple(row)[1:] for row in rows.values()}) == 1 and len(rows) in (0, 2):
+            count = int(rows[0]["rows"]) if rows else 0
+            return Comparison(rows_expected=count, rows_actual=count, executed=hashed)
     both = sides[0].select("*", F.lit(1).alias("e"), F.lit(0).alias("a"))
     both = both.union(sides[1].select("*", F.lit(0).alias("e"), F.lit(1).alias("a")))
     groups = both.groupBy(*columns).agg(F.sum("e").alias("e"), F.sum("a").alias("a"))
@@ -93,6 +105,31 @@ def compare(
         differences=first,
         executed=totals,
     )
+
+
+def _hashed(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataFrame:
+    """For each side that has rows: how many, and the sums of the halves of two hashes of each row."""
+    from pyspark.sql import functions as F
+
+    parts = [part for name, field in zip(expected.columns, schema, strict=True) for part in _parts(F.col(name), field)]
+    hashes = [F.xxhash64(*parts), F.xxhash64(F.lit(1), *parts)]
+    halves = [half for each in hashes for half in (each.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(each, 32))]
+    named = [half.alias(f"h{index}") for index, half in enumerate(halves)]
+    both = expected.select(F.lit(0).alias("side"), *named).union(actual.select(F.lit(1).alias("side"), *named))
+    sums = [F.sum(f"h{index}").alias(f"h{index}") for index in range(len(halves))]
+    return both.groupBy("side").agg(F.count("*").alias("rows"), *sums)
+
+
+def _parts(column: Column, field: StructField) -> Iterator[Column]:
+    """What of a column is hashed: a hash passes over NULL, so whether it is NULL goes in as well."""
+    from pyspark.sql.types import StructType
+
+    if isinstance(field.dataType, StructType):
+        for each in field.dataType:
+            yield from _parts(column[each.name], each)
+    else:
+        yield column
+    yield column.isNull()
 
 
 def _excused(groups: DataFrame, aside: DataFrame, columns: list[str], by: list[str]) -> DataFrame:

@@ -9,6 +9,7 @@ from headrace.check.plan import plan_facts, sequence
 from headrace.errors import Finding
 from headrace.model import Query
 from headrace.verify.operators import ARBITRARY_STATE, LIMITS, Operator
+from headrace.verify.order import by_order
 from headrace.verify.plans import Tree
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 _CLOCKS = frozenset(
     {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"}
 )
-_BY_ORDER = frozenset({"First", "Last", "AnyValue", "CollectList", "CollectSet", "ListAgg", "MaxBy", "MinBy", "Mode"})
+# What another run over the same batches settles.
+SETTLED_BY_RERUN = frozenset({"HR706", "HR707", "HR708", "HR716", "HR717", "HR718"})
+# Among them, what may be otherwise in that run too, because rows of one batch have no order.
+BY_ORDER = frozenset({"HR708", "HR716", "HR717"})
 
 
 def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Operator, ...]) -> Iterator[Finding]:
@@ -42,7 +46,7 @@ def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Operat
             )
     for name in dict.fromkeys(node.name for node in tree.walk() if node.name in LIMITS):
         yield Finding(
-            code="HR705",
+            code="HR717",
             what=f"query '{query.name}' takes the first rows only ({name}), and equal rows have no order",
             fix="sort by enough columns, or take the first rows where the result is read",
             where=query.where,
@@ -63,7 +67,7 @@ def other_shape(query: Query) -> Finding:
 def untraceable(query: Query, node: str) -> Finding:
     """Rows pass through something that cannot tell which batch they came in."""
     return Finding(
-        code="HR706",
+        code="HR718",
         what=f"rows of query '{query.name}' pass through {node}, behind which it cannot be told which came late",
         fix="use column expressions there, or judge the differing rows by hand",
         where=query.where,
@@ -92,24 +96,41 @@ def unfit_key(query: Query, key: tuple[str, ...], rows: int) -> Finding:
     )
 
 
+def order_of_rows(query: Query, of: str) -> Finding:
+    """What the batch answer gives depends on which row comes first."""
+    return Finding(
+        code="HR716",
+        what=f"what query '{query.name}' gives depends on the order in which rows come: {of}",
+        fix="sort what is collected, or choose by columns in which no two rows are equal",
+        where=query.where,
+        severity="note",
+    )
+
+
 def _asked_again(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Finding]:
-    found = [*plan_facts(stream).indeterminate, *dict.fromkeys(_suspicious(tree))]
+    facts = plan_facts(stream)
+    found = [
+        *facts.indeterminate,
+        *dict.fromkeys(_clocks(tree)),
+        *(["timeouts by the clock"] if facts.by_clock else []),
+    ]
     if found:
         yield Finding(
             code="HR705",
             what=f"query '{query.name}' may answer otherwise when it is asked again: {', '.join(found[:3])}",
-            fix="compute the value from the row's own columns, or take the order of arrival out of it",
+            fix="compute the value from the row's own columns",
             where=query.where,
             severity="note",
         )
+    if ordered := by_order(tree):
+        yield order_of_rows(query, ", ".join(ordered[:3]))
 
 
-def _suspicious(tree: Tree) -> Iterator[str]:
+def _clocks(tree: Tree) -> Iterator[str]:
     for node in tree.walk():
         for expression in sequence(node.plan.expressions()):
             for each in _below(expression):
-                name = each.getClass().getSimpleName()
-                if name in _CLOCKS or name in _BY_ORDER:
+                if each.getClass().getSimpleName() in _CLOCKS:
                     yield str(each)
 
 

@@ -11,8 +11,8 @@ from headrace.contract import ReplayingSink, SinkRun
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
+from headrace.run.borrowed import borrowed
 from headrace.run.catalog import all_known
-from headrace.run.session import session
 from headrace.verify import export
 from headrace.verify.answer import Answer, answer
 from headrace.verify.late_rows import counts, listed
@@ -53,8 +53,7 @@ def late(
     if unreadable or committed is None or since > committed:
         return Lateness(query=query, batch=committed, since=since, findings=unreadable)
     directory = None if to is None else export.directory(project, declared, to)
-    spark = spark or session(project, purpose="short")
-    with all_known(project, declared, spark):
+    with borrowed(project, spark) as spark, all_known(project, declared, spark):
         done = bring_back(project, declared, layout, spark) if replay else None
         prefix = since_batch(prefix_of(project, declared, layout, committed), since)
         over = stretches(project, declared, layout, committed, spark)

@@ -29,6 +29,7 @@ class Operator:
     session: whether the groups are session windows.
     covered: for each child, whether another stateful operator lies below it.
     by_order: whether the result depends on which of its rows came first.
+    join: the kind of a join, as SQL says it.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Operator:
     session: bool = False
     covered: tuple[bool, ...] = ()
     by_order: bool = False
+    join: str = ""
 
 
 def stateful(tree: Tree) -> Iterator[Tree]:
@@ -90,9 +92,47 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Opera
                 session=session,
                 covered=covered,
                 by_order=_by_order(kept[index] if same else node),
+                join=str(node.plan.joinType().sql()) if node.name == "Join" else "",
             )
         )
     return tuple(found)
+
+
+def evictions(jvm: Any, optimised: Tree, evict_ms: int) -> tuple[int, ...]:
+    """The watermark by which each stateful operator of a streaming plan lets go, in a batch that has `evict_ms`.
+
+    Rows of a join may be as old as the state that it still keeps, so what lies above it runs behind by that much.
+    Source: Spark's WatermarkPropagator and SymmetricHashJoinExec.produceOutputWatermark.
+    """
+    found: list[int] = []
+
+    def given_out(node: Tree) -> int:
+        position = len(found)
+        if keeps_state(node):
+            found.append(evict_ms)
+        below = [given_out(child) for child in node.below if child.fed]
+        watermark = min(below, default=evict_ms)
+        if keeps_state(node):
+            found[position] = watermark
+            if node.name == "Join":
+                return _given_out_by_join(jvm, node.plan, watermark)
+        return watermark
+
+    given_out(optimised)
+    return tuple(found)
+
+
+def _given_out_by_join(jvm: Any, join: Any, watermark: int) -> int:
+    helper = jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper
+    if helper.isWatermarkInJoinKeys(join):
+        return watermark
+    kept = [watermark]
+    for side, other in ((join.left(), join.right()), (join.right(), join.left())):
+        if any(attribute.metadata().contains(WATERMARK_KEY) for attribute in sequence(side.output())):
+            asked = jvm.scala.Option.apply(jvm.java.lang.Long(watermark))
+            solved = helper.getStateValueWatermark(side.outputSet(), other.outputSet(), join.condition(), asked)
+            kept += [int(solved.get())] if solved.isDefined() else []
+    return min(kept[1:], default=watermark)
 
 
 def _takes_all(node: Tree) -> bool:

@@ -52,27 +52,29 @@ class Prefix:
         }
         return replace(self, sources=sources, label=f"_from_{first}")
 
-    def read(self, spark: SparkSession, source: Source, *, dated: bool) -> DataFrame:
+    def read(self, spark: SparkSession, source: Source, *, dated: bool, use: str = "") -> DataFrame:
         """The prefix of `source`, marked in its plan; if `dated`, BATCH and LATE lie hidden below the mark.
 
-        The rows that are read are counted under the observed metric READ + the source's name + `label`.
+        use: the name of a further use of the source. The rows that are read are counted under the observed metric READ
+        + the use's name + `label`.
         """
         from pyspark.sql import functions as F
 
-        prefix = self.sources[source.name]
+        use = use or source.name
+        prefix = self.sources.get(use, self.sources[source.name])
         raw = source.connector.read(spark, prefix, batch_column=BATCH if dated else None)
         visible = [name for name in raw.columns if name != BATCH]
         late = [self.watermarks[batch].late_ms * 1000 for batch in sorted(self.watermarks)]
         # One folded literal however many batches there are, and no join.
         table = F.from_json(F.lit(json.dumps(late)), "array<bigint>")
-        counted = raw.observe(READ + source.name + self.label, F.count(F.lit(1)).alias("rows"))
+        counted = raw.observe(READ + use + self.label, F.count(F.lit(1)).alias("rows"))
         known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int"))) if dated else counted
         if dated and self.named:
             line = F.to_json(F.struct(*[F.col(f"`{name}`") for name in visible]), ROW_OPTIONS)
             number = F.monotonically_increasing_id()
-            origin = F.struct(F.lit(source.name).alias("source"), number.alias("number"), line.alias("line"))
+            origin = F.struct(F.lit(use).alias("source"), number.alias("number"), line.alias("line"))
             known = known.withColumn(ORIGIN, origin)
-        return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + source.name)
+        return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + use)
 
 
 def since_batch(prefix: Prefix, batch: int) -> Prefix:

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
-from headrace.contract import SinkRun, Snapshot
-from headrace.errors import CheckFailed, Finding, ProjectError, nearest
+from headrace.contract import SinkRun
+from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.borrowed import borrowed
 from headrace.run.catalog import all_known
-from headrace.run.session import session
-from headrace.verify import doubts
-from headrace.verify.answer import (
-    LATE_METRIC,
-    OPEN_METRIC,
-    REPLAYED,
-    REVIVED,
-    Answer,
-    LateInput,
-    answer,
-    metric,
-    metrics_of,
-)
-from headrace.verify.comparison import MOST, Comparison, compare, schema_differences
-from headrace.verify.late_rows import listed
-from headrace.verify.prefix import READ, prefix_of
+from headrace.verify import faults
+from headrace.verify.answer import answer
+from headrace.verify.comparison import schema_differences
+from headrace.verify.judgement import Evidence, verdict_of
+from headrace.verify.prefix import prefix_of
+from headrace.verify.rerun import Rerun, settings_of
 from headrace.verify.stretches import stretches
-from headrace.verify.verdict import LateRow, State, Verdict
+from headrace.verify.verdict import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,21 +32,55 @@ if TYPE_CHECKING:
 def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> Verdict:
     """Compare what the sink of `query` holds with the batch answer over the prefix that it has committed.
 
-    Nothing is written. The query may be running meanwhile. Raises SourceFault or CheckpointFault when the prefix can no
-    longer be read, and whatever HeadraceError the query's own function raises.
+    Nothing is written, and the session stays as it was. The query may be running meanwhile. What keeps the verdict
+    open, such as a missing file or a damaged checkpoint, is told by the verdict's findings. Raises ProjectError when
+    no query has that name and EnvironmentFault when no session can be started.
     """
-    begun = time.monotonic()
-    declared = declared_query(project, query)
-    layout = layout_of(project, declared)
-    # Before the snapshot: the sink is never behind what was committed earlier.
-    committed = committed_batch(layout)
-    unreadable = (*_unreadable_sink(declared), *obstacles(project, declared, layout))
-    if unreadable:
-        return Verdict(query=query, batch=committed, state="undecided", findings=unreadable)
-    spark = spark or session(project, purpose="short")
-    with all_known(project, declared, spark):
-        verdict = _proved(project, declared, layout, committed, spark)
-    return replace(verdict, seconds=time.monotonic() - begun)
+    return next(verify_each(project, [query], spark=spark))
+
+
+def verify_each(
+    project: Project, queries: Sequence[str], *, spark: SparkSession | None = None
+) -> Generator[Verdict, None, None]:
+    """The verdict of each of `queries`, as soon as it is found; see `verify`."""
+    with ExitStack() as opened:
+        for name in queries:
+            begun = time.monotonic()
+            declared = declared_query(project, name)
+            committed, findings = _prospects(project, declared)
+            if findings:
+                verdict = Verdict(query=name, batch=committed, state="undecided", findings=findings)
+            else:
+                spark = spark or opened.enter_context(borrowed(project))
+                with borrowed(project, spark) as session:
+                    verdict = _guarded(project, declared, committed, session)
+            yield replace(
+                verdict,
+                seconds=time.monotonic() - begun,
+                findings=tuple(map(project.redacted_finding, verdict.findings)),
+            )
+
+
+def _prospects(project: Project, query: Query) -> tuple[int | None, tuple[Finding, ...]]:
+    """The last committed batch, and what is known without Spark to keep the verdict open."""
+    unreadable = tuple(_unreadable_sink(query))
+    try:
+        layout = layout_of(project, query)
+        # Before the snapshot: the sink is never behind what was committed earlier.
+        committed = committed_batch(layout)
+        return committed, (*unreadable, *obstacles(project, query, layout))
+    except HeadraceError as fault:
+        return None, (*unreadable, *fault.findings)
+
+
+def _guarded(project: Project, query: Query, committed: int | None, spark: SparkSession) -> Verdict:
+    """The verdict on one query; what it cannot be proved for is no trouble of the others."""
+    try:
+        with all_known(project, query, spark):
+            return _proved(project, query, layout_of(project, query), committed, spark)
+    except Exception as fault:
+        findings = faults.findings_of(query, fault)
+        return Verdict(query=query.name, batch=committed, state="undecided", findings=findings)
 
 
 def declared_query(project: Project, name: str) -> Query:
@@ -121,7 +147,8 @@ def uncommitted(query: Query) -> Finding:
 
 def _proved(project: Project, query: Query, layout: QueryLayout, committed: int | None, spark: SparkSession) -> Verdict:
     run = SinkRun(query=query.name, generation=layout.generation, mode=query.mode, checkpoint=layout.checkpoint)
-    snapshot = query.sink.snapshot(spark, run)
+    with faults.blamed_on_the_sink(query):
+        snapshot = query.sink.snapshot(spark, run)
     through = committed if snapshot.batch is None else snapshot.batch
     if through is None:
         return Verdict(query=query.name, batch=None, state="undecided", findings=(uncommitted(query),))
@@ -142,60 +169,17 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
             where=query.where,
         )
         return Verdict(query=query.name, batch=through, state="wrong", findings=(finding,))
-    found = compare(expected.frame, snapshot.rows, snapshot.key, snapshot.set_aside)
-    return _judged(query, through, expected, snapshot, found)
-
-
-def _judged(query: Query, through: int, expected: Answer, snapshot: Snapshot, found: Comparison) -> Verdict:
-    counted = {name: metric(found.executed, name) for name in metrics_of(found.executed)}
-    late = sum(rows for name, rows in counted.items() if name.startswith(LATE_METRIC))
-    replayed = sum(metric(found.executed, name, REPLAYED) for name in counted if name.startswith(LATE_METRIC))
-    pending = sum(rows for name, rows in counted.items() if name.startswith(OPEN_METRIC))
-    verdict = Verdict(
-        query=query.name,
-        batch=through,
-        state="equal",
-        rows_read=sum(rows for name, rows in counted.items() if name.startswith(READ)),
-        rows_expected=found.rows_expected,
-        rows_actual=found.rows_actual,
-        rows_pending=pending,
-        rows_late=late,
-        rows_replayed=replayed,
-        rows_set_aside=found.set_aside,
-        missing=found.missing,
-        unexpected=found.unexpected,
-        different=found.different,
-        differences=found.differences,
-        late=tuple(_first_late(expected.late)) if late else (),
+    again = Rerun(
+        project=project,
+        query=query,
+        prefix=prefix,
+        over=over,
+        left_out=Repartitions(layout.repartitions).batches(Checkpoint(layout.checkpoint)),
+        conf=settings_of(Checkpoint(layout.checkpoint), through),
     )
-    if found.equal:
-        state: State = "late" if late else "pending" if pending else "equal"
-        return replace(verdict, state=state)
-    reasons = (*expected.doubts, *_doubts_of_rows(query, expected, snapshot, found))
-    if reasons:
-        return replace(verdict, state="undecided", findings=reasons)
-    return replace(verdict, state="wrong", findings=(_wrong(query, verdict),))
-
-
-def _doubts_of_rows(query: Query, expected: Answer, snapshot: Snapshot, found: Comparison) -> Iterator[Finding]:
-    """The doubts that only the rows themselves can raise."""
-    names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
-    revived = sum(metric(found.executed, name, REVIVED) for name in names)
-    if revived:
-        yield doubts.revived_sessions(query, revived)
-    # In the other modes a database refuses a second row of one key.
-    if snapshot.key and query.mode == "update":
-        distinct = expected.frame.select(*[f"`{name}`" for name in snapshot.key]).distinct().count()
-        if distinct < found.rows_expected:
-            yield doubts.unfit_key(query, snapshot.key, found.rows_expected - distinct)
-
-
-def _first_late(inputs: tuple[LateInput, ...]) -> Iterator[LateRow]:
-    room = MOST
-    for each in inputs:
-        found = listed(each, room)
-        room -= len(found)
-        yield from found
+    return verdict_of(
+        Evidence(query=query, batch=through, expected=expected, snapshot=snapshot, again=again, spark=spark)
+    )
 
 
 def _lost(query: Query, held: int, committed: int) -> Finding:
@@ -203,14 +187,5 @@ def _lost(query: Query, held: int, committed: int) -> Finding:
         code="HR704",
         what=f"the sink holds batches up to {held}, but batch {committed} was committed: {committed - held} are lost",
         fix="restore the checkpoint of the same time as the sink, or begin the query anew",
-        where=query.where,
-    )
-
-
-def _wrong(query: Query, verdict: Verdict) -> Finding:
-    return Finding(
-        code="HR712",
-        what=verdict.why,
-        fix="look at the rows below; if nothing else writes to the sink, begin the query anew",
         where=query.where,
     )

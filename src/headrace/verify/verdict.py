@@ -75,6 +75,7 @@ class Verdict:
     the rows dropped at the operator, so that a row of two sliding windows counts once for each window it missed;
     rows_replayed those of them that `headrace late --replay` brought back, which are not among the late ones any more;
     rows_set_aside those that the sink did not take and keeps in its quarantine.
+    rerun: whether the proof is another run over the same batches, because a batch query does not tell.
     differences and late are the first of them; missing, unexpected and different count them all.
     """
 
@@ -93,6 +94,7 @@ class Verdict:
     different: int = 0
     differences: tuple[Difference, ...] = ()
     late: tuple[LateRow, ...] = ()
+    rerun: bool = False
     seconds: float = 0.0
     findings: tuple[Finding, ...] = ()
 
@@ -119,6 +121,8 @@ class Verdict:
             apart.append(f"{counted(self.rows_replayed, 'late row')} brought back")
         if self.rows_pending:
             apart.append(f"{counted(self.rows_pending, 'group')} still open")
+        if self.rerun:
+            apart.append("shown by another run over the same batches")
         if self.rows_set_aside:
             apart.append(f"{counted(self.rows_set_aside, 'row')} in the sink's quarantine")
         return "; ".join(["prefix integrity: holds", *apart])
@@ -141,6 +145,7 @@ class Verdict:
             "state": self.state,
             "sentence": self.sentence,
             **{name: getattr(self, name) for name in (*counts, "rows_set_aside", "missing", "unexpected", "different")},
+            "rerun": self.rerun,
             "differences": [difference.as_dict() for difference in self.differences],
             "late": [row.as_dict() for row in self.late],
             "seconds": round(self.seconds, 3),

@@ -1,0 +1,68 @@
+"""What kept a query from being verified, as findings of that query alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headrace.check.spark_errors import sentence_of
+from headrace.errors import Finding, HeadraceError, SinkFault
+from headrace.model import Query
+from headrace.run.faults import python_error
+
+if TYPE_CHECKING:
+    from headrace.contract import Snapshot
+
+
+@contextmanager
+def blamed_on_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterator[None]:
+    """Raise SinkFault for a failure inside when the rows of `snapshot` cannot be read; without one, for any failure."""
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except Exception as fault:
+        cause: Exception | None = fault
+        if snapshot is not None:
+            cause = _reading(snapshot)
+        if cause is None:
+            raise
+        raise SinkFault(_unreadable(query, cause)) from fault
+
+
+def findings_of(query: Query, fault: Exception) -> tuple[Finding, ...]:
+    """Why the verdict on `query` stays open after `fault`."""
+    if isinstance(fault, HeadraceError):
+        return fault.findings
+    text = str(fault)
+    kind = "" if type(fault).__module__.startswith(("pyspark", "py4j")) else f"{type(fault).__name__}: "
+    return (
+        Finding(
+            code="HR713",
+            what=f"the batch query of '{query.name}' failed: {python_error(text) or kind + sentence_of(fault)}",
+            fix="correct what the message names; the result itself was not changed",
+            where=query.where,
+        ),
+    )
+
+
+def _reading(snapshot: Snapshot) -> Exception | None:
+    """What comes of reading all rows of the sink, and nothing else."""
+    for frame in (snapshot.rows, snapshot.set_aside):
+        if frame is None:
+            continue
+        try:
+            frame.write.format("noop").mode("overwrite").save()
+        except Exception as fault:
+            return fault
+    return None
+
+
+def _unreadable(query: Query, fault: Exception) -> Finding:
+    return Finding(
+        code="HR714",
+        what=f"the sink of query '{query.name}' cannot be read: {sentence_of(fault)}",
+        fix="restore what is damaged there, or begin the query anew",
+        where=query.where,
+    )
