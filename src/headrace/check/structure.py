@@ -10,11 +10,11 @@ from headrace.check.live import live
 from headrace.check.policy import declared_policy
 from headrace.check.refresh import intervals, refreshed
 from headrace.check.triggers import triggers
+from headrace.checkpoint.uses import source_of
 from headrace.contract import Problem
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Project, Query, Source, SqlTransform, Table, View
 from headrace.model.spark_settings import misspelt
-from headrace.model.uses import source_of
 from headrace.systems import ddl
 
 LONGEST_NAME = 120

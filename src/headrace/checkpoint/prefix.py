@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
+from headrace.checkpoint.uses import further_uses
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckpointFault, Finding, Where
-from headrace.model.uses import further_uses
 
 
 @dataclass(frozen=True)

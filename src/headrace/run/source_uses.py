@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from headrace.check.plan import analysed_plan, nodes, sequence, source_names
-from headrace.model.uses import use_name
+from headrace.checkpoint.uses import use_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

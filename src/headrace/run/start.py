@@ -22,11 +22,11 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
+from headrace.checkpoint.uses import source_of
 from headrace.contract import Boundary, ContinuousSource, RemoteSource, ShapingSink, SinkRun
 from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
-from headrace.model.uses import source_of
 from headrace.run.catalog import know_written
 from headrace.run.checkpoint_look import require_usable
 from headrace.run.frames import Reader, build

@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Archive, Checkpoint, watermarks
+from headrace.checkpoint.uses import source_of
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
-from headrace.model.uses import source_of
 from headrace.run.frames import build
 from headrace.run.settings import is_local
 from headrace.verify.plans import BATCH

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from headrace.check.plan import analysed_plan, sequence
-from headrace.model.uses import use_name
+from headrace.checkpoint.uses import use_name
 from headrace.verify import plans
 from headrace.verify.plans import MARK
 
