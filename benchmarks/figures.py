@@ -43,7 +43,7 @@ class Figure:
     against: str
     ours: Side
     theirs: Side
-    unit: Literal["s", "ms", "MB"]
+    unit: Literal["s", "ms", "MB", "share", "batches"]
     target: float | None = None
     target_of: Literal["ratio", "ours"] = "ratio"
     note: str = ""

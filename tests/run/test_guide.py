@@ -144,15 +144,41 @@ def test_a_backlog_is_caught_up_without_an_oversized_batch(tmp_path: Path, spark
 @pytest.mark.capability("MANAGE-03")
 def test_each_query_has_a_pool_of_its_own_under_the_fair_scheduler(tmp_path: Path, spark: SparkSession) -> None:
     others = TOTALS.replace("def totals", "def others").replace('"totals"', '"others"').replace("out.db", "two.db")
-    root = write_project(tmp_path / "p", TOTALS + others, batches=FRUIT)
-    pools = []
+    root = write_project(tmp_path / "p", TOTALS + others, batches=[*FRUIT, *FRUIT])
+    context, pools = spark.sparkContext, []
 
     def reached(boundary: str, batch: int) -> None:
-        pools.append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
+        if boundary == "inside-transaction":
+            _, number, query = str(context.getLocalProperty("spark.scheduler.pool")).split()
+            pools.append((query, batch, int(number)))
 
     assert run(load(root), spark=spark, reached=reached).exit_code == 0
-    assert set(pools) == {"totals", "others"}
+    assert {query for query, _, _ in pools} == {"totals", "others"}
+    for query in ("totals", "others"):
+        own = [(batch, number) for name, batch, number in pools if name == query]
+        assert own == sorted(own)
+        assert len({number for _, number in own}) > 1, "a batch comes after those that waited meanwhile"
+    assert len({(query, number) for query, _, number in pools}) == len({number for _, _, number in pools})
+    left = context._jsc.sc().getAllPools()  # type: ignore[attr-defined]
+    assert not [name for at in range(left.size()) if (name := left.apply(at).name()).startswith("turn ")]
     assert spark.conf.get("spark.scheduler.mode") == "FAIR"
+
+
+def test_a_pool_that_the_user_has_chosen_stays(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT[:1])
+    context, pools = spark.sparkContext, set()
+    context.setLocalProperty("spark.scheduler.pool", "mine")
+    try:
+        result = run(
+            load(root),
+            spark=spark,
+            reached=lambda _boundary, _batch: pools.add(context.getLocalProperty("spark.scheduler.pool")),
+        )
+        assert result.exit_code == 0
+        assert context.getLocalProperty("spark.scheduler.pool") == "mine"
+    finally:
+        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+    assert pools == {"mine"}
 
 
 @pytest.mark.capability("MON-01")

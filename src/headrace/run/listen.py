@@ -6,6 +6,8 @@ import queue
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from headrace.run.turns import Turns
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -20,7 +22,7 @@ class Event:
 
 
 class Listener:
-    """Puts the events of every streaming query of a session into `events`, until closed.
+    """Puts the events of every streaming query of a session into `events`, until closed, and gives batches their turns.
 
     PySpark's own listener turns each progress into Python objects by some hundred calls into the JVM; this one asks
     for its JSON by one (org.apache.spark.sql.streaming.PythonStreamingQueryListener).
@@ -36,7 +38,7 @@ class Listener:
         java_import(gateway.jvm, "org.apache.spark.sql.streaming.*")
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         self._manager = spark.streams._jsqm
-        self._wrapped = gateway.jvm.PythonStreamingQueryListenerWrapper(_JavaListener(self.events))
+        self._wrapped = gateway.jvm.PythonStreamingQueryListenerWrapper(_JavaListener(self.events, Turns(spark)))
         self._manager.addListener(self._wrapped)
 
     def close(self) -> None:
@@ -45,21 +47,28 @@ class Listener:
 
 
 class _JavaListener:
-    def __init__(self, events: queue.SimpleQueue[Event]) -> None:
+    def __init__(self, events: queue.SimpleQueue[Event], turns: Turns) -> None:
         self.events = events
+        self.turns = turns
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        self.events.put(Event("started", str(event.runId().toString())))
+        run_id = str(event.runId().toString())
+        self.turns.begin(run_id, event.name())
+        self.events.put(Event("started", run_id))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         progress = event.progress()
-        self.events.put(Event("progress", str(progress.runId().toString()), str(progress.json())))
+        run_id = str(progress.runId().toString())
+        self.turns.next(run_id)
+        self.events.put(Event("progress", run_id, str(progress.json())))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         self.events.put(Event("idle", str(event.runId().toString())))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        self.events.put(Event("terminated", str(event.runId().toString())))
+        run_id = str(event.runId().toString())
+        self.events.put(Event("terminated", run_id))
+        self.turns.end(run_id)
 
     class Java:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)

@@ -222,8 +222,6 @@ def _checked(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[Finding,
 
 
 def _writer(frame: DataFrame, query: Query, run: SinkRun, trigger: Trigger) -> DataStreamWriter:
-    # One pool a query: the queries of an application share the cores fairly.
-    frame.sparkSession.sparkContext.setLocalProperty("spark.scheduler.pool", query.name)
     writer = (
         frame.writeStream.queryName(query.name).outputMode(query.mode).option("checkpointLocation", str(run.checkpoint))
     )

@@ -1,0 +1,102 @@
+"""Fair shares of the cores among the queries of a run: each batch has a scheduler pool of its own, in order of age.
+
+Spark's fair scheduler gives a free core to the pool with the fewest running tasks; of pools with equally many, to the
+one whose name is smaller (FairSchedulingAlgorithm of Spark 4.2). With one pool for each query the same queries win
+every such tie, and on few cores the others wait until those are done: of 12 equal queries on two cores the last one
+wrote its first batch when most others had ended. So a batch's pool has the number of the batch in its name, counted
+over all queries: the oldest batch wins the tie, and a query that has just had its turn comes last.
+
+A query's thread reads the name of its pool from its own local properties at each job. They are at hand in the call that
+tells of the query's start, which Spark makes in that very thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POOL = "spark.scheduler.pool"
+# After Spark's pool "default" in the alphabet: jobs beside the batches are few and small, and need not wait for them.
+PREFIX = "turn "
+# What a job of the last batch may still use is left alone; older pools are taken away, some at a time.
+KEPT, SWEPT_AT = 2, 16
+
+
+@dataclass(kw_only=True)
+class _Turn:
+    """One run of a query: its thread's properties, and the pools of its batches that are still there."""
+
+    query: str
+    properties: Any
+    pools: deque[str] = field(default_factory=deque)
+
+
+class Turns:
+    """Gives the batches of each query their pools; does nothing where the user has chosen pools."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        context = spark.sparkContext
+        self._context: Any = context._jsc.sc()
+        fair = (context.getConf().get("spark.scheduler.mode") or "FIFO").upper() == "FAIR"
+        self._active = fair and context.getLocalProperty(POOL) is None
+        self._numbers = count()
+        self._turns: dict[str, _Turn] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, run_id: str, query: str | None) -> None:
+        """Take up a query; to be called in its own thread, as Spark calls a listener when a query starts."""
+        if not self._active:
+            return
+        properties = self._context.getLocalProperties()
+        if properties.getProperty("spark.jobGroup.id") != run_id:
+            return  # PYSPARK_PIN_THREAD=false: this is another thread of the JVM
+        name = query or run_id
+        if self._context.getPoolForName(name).isDefined():
+            properties.setProperty(POOL, name)  # of the user's own allocation file
+            return
+        turn = _Turn(query=name, properties=properties)
+        with self._lock:
+            self._turns[run_id] = turn
+        self._next(turn)
+
+    def next(self, run_id: str) -> None:
+        """A batch of the query has ended: the next one comes after those that wait."""
+        turn = self._turns.get(run_id)
+        if turn is not None:
+            self._next(turn)
+            if len(turn.pools) >= SWEPT_AT:
+                self._sweep(turn, KEPT)
+
+    def end(self, run_id: str) -> None:
+        """The query has ended."""
+        with self._lock:
+            turn = self._turns.pop(run_id, None)
+        if turn is not None:
+            self._sweep(turn, 0)
+
+    def _next(self, turn: _Turn) -> None:
+        with self._lock:
+            name = f"{PREFIX}{next(self._numbers):012d} {turn.query}"
+        turn.pools.append(name)
+        turn.properties.setProperty(POOL, name)
+
+    def _sweep(self, turn: _Turn, kept: int) -> None:
+        """Take away the pools of batches that have ended; one in which a task still runs stays for later."""
+        busy = []
+        for _ in range(len(turn.pools) - kept):
+            name = turn.pools.popleft()
+            found = self._context.getPoolForName(name)
+            if not found.isDefined():
+                continue
+            pool = found.get()
+            if pool.schedulableQueue().isEmpty():
+                pool.parent().removeSchedulable(pool)
+            else:
+                busy.append(name)
+        turn.pools.extendleft(reversed(busy))
