@@ -237,6 +237,10 @@ def _not_noted(finding: Finding) -> None:
     """Tell nobody of what went on."""
 
 
+def _not_counted(batch: int, whole: bool) -> None:
+    """Count nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SinkRun:
     """The life of a query that a sink writes for.
@@ -248,6 +252,8 @@ class SinkRun:
     reached: called at each boundary of a batch; the crash tests halt or kill there.
     failed: called with a fault of the sink's own before it is raised out of a batch; Spark passes on only its text.
     noted: called with what a user should know of though the batch goes on: an attempt that failed, rows set aside.
+    computed: called each time that a batch's rows were computed, with whether to the end: Spark's own count of the rows
+        read adds up over all of them. A sink that computes each batch once need not call it.
     unseen: batches of the checkpoint that no sink is ever given: they hold no rows, only state in other partitions.
     """
 
@@ -259,6 +265,7 @@ class SinkRun:
     reached: Callable[[Boundary, int], None] = _no_boundary
     failed: Callable[[HeadraceError], None] = _not_told
     noted: Callable[[Finding], None] = _not_noted
+    computed: Callable[[int, bool], None] = _not_counted
     unseen: frozenset[int] = frozenset()
 
 

@@ -137,6 +137,18 @@ class History:
             if record.batch % _PRUNE_EVERY == 0:
                 self._prune(db, about[0])
 
+    def unreported(self, query: str, generation: int, through: int) -> list[int]:
+        """The batches up to `through`, all committed, of which an earlier run should have told and did not.
+
+        Those before the first one that is kept do not count; nor do any where the history knows of no earlier run.
+        """
+        with self._reading() as db:
+            of_query = (query, generation)
+            runs = db.execute("SELECT count(*) FROM runs WHERE query = ? AND generation = ?", of_query).fetchone()[0]
+            found = db.execute("SELECT batch FROM batches WHERE query = ? AND generation = ?", of_query).fetchall()
+        known = {batch for (batch,) in found}
+        return [batch for batch in range(min(known, default=0), through + 1) if batch not in known] if runs > 1 else []
+
     def recent(self, query: str, count: int = 100) -> list[BatchRecord]:
         """The newest batches of a query's newest generation, in order."""
         with self._reading() as db:

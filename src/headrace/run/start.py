@@ -52,6 +52,7 @@ Reached = Callable[[Boundary, int], None]
 class Running:
     """A started query: Spark's handle, where it keeps things, and what its sink reported: faults, and other news.
 
+    computed: for each batch, whether each time that its sink computed it came to the end.
     rows_tracked: whether its state store counts its rows.
     tables, versions: those that are computed anew while it runs, and which versions it was started over.
     """
@@ -65,6 +66,7 @@ class Running:
     notes: tuple[Finding, ...]
     faults: list[HeadraceError]
     news: SimpleQueue[Finding]
+    computed: dict[int, list[bool]]
     rows_tracked: bool = True
     tables: Tables
     versions: Mapping[str, int]
@@ -144,6 +146,7 @@ def _started(
         _set_policy(spark, checkpoint, project, query, facts)
         faults: list[HeadraceError] = []
         news: SimpleQueue[Finding] = SimpleQueue()
+        computed: dict[int, list[bool]] = {}
         sink_run = SinkRun(
             query=query.name,
             generation=layout.generation,
@@ -152,6 +155,7 @@ def _started(
             fingerprint=fingerprint(frame, query),
             failed=faults.append,
             noted=lambda finding: news.put(replace(finding, where=query.where)),
+            computed=lambda batch, whole: computed.setdefault(batch, []).append(whole),
             unseen=changes.batches(checkpoint),
         )
         if reached is not None:
@@ -188,6 +192,7 @@ def _started(
         notes=notes,
         faults=faults,
         news=news,
+        computed=computed,
         rows_tracked=rows_tracked(spark),
         tables=tables,
         versions=versions,

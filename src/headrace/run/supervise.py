@@ -18,6 +18,7 @@ from headrace.model.layout import QueryLayout, latest_generation
 from headrace.progress import BatchRecord
 from headrace.run.ailments import Ailments
 from headrace.run.catalog import in_turn
+from headrace.run.counted import missed_records, rightly_counted
 from headrace.run.faults import failure_of, finding_of_message
 from headrace.run.halt import Halt
 from headrace.run.listen import Event, Listener
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
+LAST_EVENTS_SECONDS = 3.0
 
 Versions: TypeAlias = Mapping[str, int] | None
 Begun: TypeAlias = tuple[Running | Finding, bool]
@@ -111,7 +113,7 @@ class _Supervisor:
         try:
             waiting = in_turn(self.project, queries)
             while waiting or self.watched:
-                waiting = self._start_due(waiting, trigger)
+                waiting = self._start_due(waiting, trigger, listener)
                 if self.watched:
                     self._step(listener)
             self._take_events(listener, seconds=0.0)
@@ -126,7 +128,7 @@ class _Supervisor:
 
     # ------------------------------------------------------------------------------------------ start and end
 
-    def _start_due(self, waiting: Sequence[Query], trigger: Trigger | None) -> tuple[Query, ...]:
+    def _start_due(self, waiting: Sequence[Query], trigger: Trigger | None, listener: Listener) -> tuple[Query, ...]:
         """Start what need not wait; what is left waits for others to end whose tables it reads to their ends."""
         left: list[Query] = []
         for query in waiting:
@@ -139,10 +141,13 @@ class _Supervisor:
                 left.append(query)
             else:
                 self._start(query, trigger)
+                # What has started makes batches already; they are told of before the next one starts.
+                self._take_events(listener, seconds=0.0)
         return tuple(left)
 
     def _start(self, query: Query, trigger: Trigger | None) -> None:
         layout = QueryLayout(self.project.storage, query.name, latest_generation(self.project.storage, query.name))
+        committed = Checkpoint(layout.checkpoint).last_committed
         run_id = self.notes.record(
             lambda history: history.begin_run(
                 query.name,
@@ -176,6 +181,8 @@ class _Supervisor:
         for note in running.notes:
             self.notes.tell(note)
         self._keep_fresh(watched)
+        if lasting and committed is not None:
+            self.notes.guarded(query, lambda: self._report_missed(watched, committed))
         if watched.quarantine is not None:
             self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, watched.quarantine.catch_up())))  # type: ignore[union-attr]
 
@@ -237,7 +244,7 @@ class _Supervisor:
         for watched in list(self.watched.values()):
             self._tell_news(watched)
             if watched.halt.step() if watched.halt else not watched.running.handle.isActive:
-                self._take_events(listener, seconds=POLL_SECONDS)
+                self._hear_out(watched, listener)
                 finding = failure_of(watched.query, watched.running.handle, watched.running.faults)
                 if finding is None and not watched.asked and (watched.halt or watched.finishing):
                     self._go_on(watched)
@@ -329,8 +336,17 @@ class _Supervisor:
         except queue.Empty:
             return
 
+    def _hear_out(self, watched: Watched, listener: Listener) -> None:
+        """Take the events of a query that has ended, the last of which tells of its end."""
+        until = time.monotonic() + LAST_EVENTS_SECONDS
+        while not watched.terminated and time.monotonic() < until:
+            self._take_events(listener, seconds=POLL_SECONDS)
+        watched.terminated = False
+
     def _take(self, event: Event) -> None:
         watched = self.watched.get(event.run_id) or self.former.get(event.run_id)
+        if watched is not None and event.kind == "terminated" and event.run_id == str(watched.running.handle.runId):
+            watched.terminated = True
         if watched is None or event.kind != "progress":
             return
         record = BatchRecord.parse(
@@ -338,10 +354,12 @@ class _Supervisor:
         )
         if watched.last_batch is not None and record.batch <= watched.last_batch and record.rows == 0:
             return  # An idle query repeats its last progress.
+        self._archive(watched)
+        if watched.archive is not None:
+            record = rightly_counted(self.project, watched.running, record, self.spark, first=not watched.batches)
         watched.batches += 1
         watched.rows += record.rows
         watched.last_batch = record.batch
-        self._archive(watched)
         record = replace(record, query=watched.query.name, backlog=watched.known_backlog(self.project))
         if watched.history_run is not None:
             self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
@@ -351,6 +369,19 @@ class _Supervisor:
         if watched.quarantine is not None:
             quarantine = watched.quarantine
             self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
+
+    def _report_missed(self, watched: Watched, committed: int) -> None:
+        """Bring into the history what batches took that were committed by a driver that could not tell of it."""
+        self._archive(watched)
+        running, run_id = watched.running, watched.history_run
+        if run_id is None:
+            return
+        missed: list[int] = []
+        self.notes.record(
+            lambda history: missed.extend(history.unreported(running.query.name, running.layout.generation, committed))
+        )
+        for record in missed_records(self.project, running, missed, self.spark):
+            self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
 
     def _tell_news(self, watched: Watched) -> None:
         """Tell what the sink had to say: an attempt that failed, rows set aside."""

@@ -43,6 +43,7 @@ class Watched:
     last_batch: int | None = None
     batch_when_asked: int | None = None
     asked: bool = False
+    terminated: bool = False
     backlog: Backlog | None = None
     backlog_at: float = field(default=0.0)
     finishing: bool = False

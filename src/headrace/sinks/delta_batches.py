@@ -94,6 +94,7 @@ class DeltaBatches:
             self._tell(fault, batch)
             if _CONFLICTS not in str(fault):
                 raise
+            self.run.computed(batch, False)
             self._standing(table, batch)
             return first_sentence(fault)
         if self._standing(table, batch) == last:

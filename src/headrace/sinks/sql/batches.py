@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -73,11 +73,12 @@ class BatchWriter:
         if ledger.holds(self.run, batch):
             if computed.content is None and is_stateful(self.run.checkpoint):
                 # Spark commits the state of a batch only if every partition of it is computed.
-                frame.write.format("noop").mode("overwrite").save()
+                with self._computing(batch):
+                    frame.write.format("noop").mode("overwrite").save()
             return
         try:
             if computed.content is None:
-                computed.content = self._compute(frame, computed)
+                computed.content = self._compute(frame, batch, computed)
             self._transact(connection, ledger, batch, computed.content)
         except Exception as fault:
             if computed.content is None or not self._passes(fault) or isinstance(fault, PartLost):
@@ -86,14 +87,28 @@ class BatchWriter:
             raise
         self._drop_staged(connection, computed)
 
-    def _compute(self, frame: DataFrame, computed: _Computed) -> Content:
+    def _compute(self, frame: DataFrame, batch: int, computed: _Computed) -> Content:
         """The rows of the batch, before the transaction begins, so that its lock is short."""
-        content = self.stage.small(frame) if self._last_was_small else None
+        content = None
+        if self._last_was_small:
+            with self._computing(batch):
+                content = self.stage.small(frame)
         if content is None:
             computed.staged = True
-            content = self.stage.large(frame)
+            with self._computing(batch):
+                content = self.stage.large(frame)
         self._last_was_small = not content.parts and content.table.nbytes <= DRIVER_BYTES
         return content
+
+    @contextmanager
+    def _computing(self, batch: int) -> Iterator[None]:
+        """Tell that the rows are computed, and whether to their end."""
+        whole = False
+        try:
+            yield
+            whole = True
+        finally:
+            self.run.computed(batch, whole)
 
     def _transact(self, connection: Connection, ledger: Ledger, batch: int, content: Content) -> None:
         checkpoint = checkpoint_id(self.run.checkpoint) or ""
