@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.api import load, verify
+from headrace.api import load, status, verify
 from headrace.testing.crash import MOMENTS, Driver, KillAt, Moment, moments
 
 from . import monitoring
@@ -61,6 +61,7 @@ def test_a_kill_at_a_boundary_changes_nothing(tmp_path: Path, moment: Moment) ->
         if moment != "after-commit":
             assert len(monitoring.ledger(root)) == written
     assert Driver(root).wait() == 0
+    assert [each.rows_total for each in status(load(root))] == [4 * 50]
     assert monitoring.ledger(root) == [0, 1, 2, 3]
     assert monitoring.stored(root) == monitoring.counted(root)
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Event:
-    """One event of Spark's StreamingQueryListener; `json` is the progress, where there is one."""
+    """One event of Spark's StreamingQueryListener, or a call to look around; `json` is the progress, if any."""
 
-    kind: Literal["started", "progress", "idle", "terminated"]
-    run_id: str
+    kind: Literal["started", "progress", "idle", "terminated", "wake"]
+    run_id: str = ""
     json: str = ""
 
 
@@ -40,6 +40,10 @@ class Listener:
         self._manager = spark.streams._jsqm
         self._wrapped = gateway.jvm.PythonStreamingQueryListenerWrapper(_JavaListener(self.events, Turns(spark)))
         self._manager.addListener(self._wrapped)
+
+    def wake(self) -> None:
+        """Let whoever waits for an event look around."""
+        self.events.put(Event("wake"))
 
     def close(self) -> None:
         """Stop listening."""

@@ -9,11 +9,13 @@ from headrace.errors import CheckFailed
 from headrace.model import Project, Query, Trigger
 from headrace.run.settings import LOCAL_FILE_MANAGER, ROCKSDB, UNFINISHED_REPARTITION, is_local
 from headrace.run.start import start
+from headrace.run.state_store import applied
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 # Settings of a session, not of the application, without which a checkpoint of Headrace cannot be begun.
 NEEDED = {
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
@@ -29,15 +31,13 @@ def start_in_session(
 ) -> StreamingQuery:
     """Start `query` in `spark` and return Spark's StreamingQuery.
 
-    The session's settings in NEEDED are set, without which a checkpoint could not be read by `headrace` later. Raises
-    as `start`.
+    The session has the settings in NEEDED, without which a checkpoint could not be read by `headrace` later, for the
+    time of the start only: Spark gives the query a copy of the session. Raises as `start`.
     """
-    for key, value in NEEDED.items():
-        spark.conf.set(key, value)
-    if is_local(spark.sparkContext.master or ""):
-        key = "spark.sql.streaming.checkpointFileManagerClass"
-        if spark.conf.get(key, None) is None:
-            spark.conf.set(key, LOCAL_FILE_MANAGER)
     if unfit := tuple(alone(project, query, trigger or query.trigger)):
         raise CheckFailed(unfit)
-    return start(project, query, spark, trigger=trigger).handle
+    needed = dict(NEEDED)
+    if is_local(spark.sparkContext.master or "") and spark.conf.get(FILE_MANAGER, None) is None:
+        needed[FILE_MANAGER] = LOCAL_FILE_MANAGER
+    with applied(spark, needed):
+        return start(project, query, spark, trigger=trigger).handle

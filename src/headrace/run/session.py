@@ -30,6 +30,8 @@ LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -X
 INCUBATOR_WARNING = b"WARNING: Using incubator modules"
 # What a thread of Spark's prints past its log when it reports to a session that is ending, and the lines of any trace.
 TRACES = (b"java.util.concurrent.RejectedExecutionException: Task Future(<not completed>)", b"\tat ")
+# What a JVM learns only at its start.
+_FIXED_AT_START = ("spark.driver.", "spark.jars", "spark.master")
 # PySpark's own, which log every exception of the analysis.
 QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -55,6 +57,7 @@ def session(
 
 def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, str] | None = None) -> SparkSession:
     """Start a session on `master` with Headrace's settings, `overrides` last."""
+    from headrace.run import jvm
     from headrace.run.java import require_java
     from headrace.run.masters import require_master
 
@@ -64,6 +67,7 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
     conf["spark.app.name"] = name
     conf.update(overrides or {})
     own = conf.get("spark.driver.extraJavaOptions", "")
+    jvm.require(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
     options = jvm_options(purpose, own, local=is_local(master))
     if is_local(master):
         from headrace.run import cds

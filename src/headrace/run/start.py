@@ -34,7 +34,7 @@ from headrace.run.location import bring_along
 from headrace.run.manifest import enter, written_async
 from headrace.run.moving import fill_gap, move
 from headrace.run.settings import default_partitions
-from headrace.run.state_store import applied, compared, rows_tracked
+from headrace.run.state_store import applied, compared, restored, rows_tracked
 from headrace.run.tables import Tables
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def start(
     committed, or else they are computed. Raises CheckFailed, CheckpointFault, EnvironmentFault, SourceFault or
     SinkFault; then nothing was started.
     """
-    with applied(spark, project.target.state_store):
+    with restored(spark, (PARTITIONS, POLICY)), applied(spark, project.target.state_store):
         return _started(project, query, spark, trigger, reached, versions, tell)
 
 

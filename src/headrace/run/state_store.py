@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,16 @@ _FIXED = {
 @contextmanager
 def applied(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Let the session have `settings` inside; a query that is started there keeps them."""
-    before = {key: spark.conf.get(key, None) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
+    with restored(spark, settings):
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        yield
+
+
+@contextmanager
+def restored(spark: SparkSession, keys: Collection[str]) -> Iterator[None]:
+    """Give the session back the settings `keys` as they were before."""
+    before = {key: spark.conf.get(key, None) for key in keys}
     try:
         yield
     finally:

@@ -27,6 +27,7 @@ from headrace.run.quarantine import Quarantine
 from headrace.run.refresh import Refresher
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult, Silent
 from headrace.run.start import Reached, Running, start
+from headrace.run.starts import Begun, Start, Starts
 from headrace.run.stop import StopRequest, end_process, stop_on_signals
 from headrace.run.tables import Tables
 from headrace.run.watched import Watched
@@ -39,7 +40,6 @@ HEARTBEAT_SECONDS = 1.0
 LAST_EVENTS_SECONDS = 3.0
 
 Versions: TypeAlias = Mapping[str, int] | None
-Begun: TypeAlias = tuple[Running | Finding, bool]
 
 
 def run(
@@ -105,19 +105,30 @@ class _Supervisor:
         self.outcomes: dict[str, Outcome] = {}
         self.watched: dict[str, Watched] = {}
         self.former: dict[str, Watched] = {}
+        self.start: Start | None = None
+        self.early: list[Event] = []
+        self.said: queue.SimpleQueue[Finding] = queue.SimpleQueue()
         self.notes = Notes(project, reporter)
         self.heartbeat_at = 0.0
 
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
         listener = Listener(self.spark)
+        starts = Starts(self.spark, listener.wake)
         try:
             waiting = in_turn(self.project, queries)
-            while waiting or self.watched:
-                waiting = self._start_due(waiting, trigger, listener)
-                if self.watched:
+            while waiting or self.start is not None or self.watched:
+                if self.start is None:
+                    waiting = self._start_next(waiting, trigger, starts)
+                if self.start is not None or self.watched:
                     self._step(listener)
+                if self.start is not None and self.start.begun.done():
+                    begun, self.start = self.start, None
+                    self._begun(begun)
             self._take_events(listener, seconds=0.0)
         finally:
+            starts.close()
+            if self.start is not None:
+                self._begun(self.start)
             for watched in list(self.watched.values()):
                 watched.running.handle.stop()
                 self._end(watched, "stopped", None)
@@ -128,46 +139,56 @@ class _Supervisor:
 
     # ------------------------------------------------------------------------------------------ start and end
 
-    def _start_due(self, waiting: Sequence[Query], trigger: Trigger | None, listener: Listener) -> tuple[Query, ...]:
-        """Start what need not wait; what is left waits for others to end whose tables it reads to their ends."""
-        left: list[Query] = []
-        for query in waiting:
-            if self.request:
-                return ()
+    def _start_next(self, waiting: Sequence[Query], trigger: Trigger | None, starts: Starts) -> tuple[Query, ...]:
+        """Start the first that need not wait for others to end whose tables it reads to their ends."""
+        if self.request:
+            return ()
+        ending = {each.query.name for each in self.watched.values() if each.ends}
+        for at, query in enumerate(waiting):
+            wanted = trigger or query.trigger
             awaited = {writer.name for writer in self.project.writers_for(query)}
-            if (trigger or query.trigger).ends and not awaited.isdisjoint(
-                [other.name for other in left] + [each.query.name for each in self.watched.values() if each.ends]
-            ):
-                left.append(query)
-            else:
-                self._start(query, trigger)
-                # What has started makes batches already; they are told of before the next one starts.
-                self._take_events(listener, seconds=0.0)
-        return tuple(left)
+            if not wanted.ends or awaited.isdisjoint(ending):
+                self._start(query, wanted, starts)
+                return (*waiting[:at], *waiting[at + 1 :])
+            ending.add(query.name)
+        return tuple(waiting)
 
-    def _start(self, query: Query, trigger: Trigger | None) -> None:
+    def _start(self, query: Query, trigger: Trigger, starts: Starts) -> None:
         layout = QueryLayout(self.project.storage, query.name, latest_generation(self.project.storage, query.name))
-        committed = Checkpoint(layout.checkpoint).last_committed
         run_id = self.notes.record(
             lambda history: history.begin_run(
                 query.name,
                 pid=os.getpid(),
                 mode=query.mode,
-                trigger=str(trigger or query.trigger),
+                trigger=str(trigger),
                 sink=query.sink_kind,
                 generation=layout.generation,
             )
         )
-        wanted = trigger or query.trigger
-        running, finishing = self._started(query, Tables(self.project, query, layout, self.spark), wanted)
-        if isinstance(running, Finding):
-            self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=running))
+        self.start = Start(
+            query=query,
+            trigger=trigger,
+            history_run=run_id,
+            committed=Checkpoint(layout.checkpoint).last_committed,
+            begun=starts.submit(lambda: self._started(query, Tables(self.project, query, layout, self.spark), trigger)),
+        )
+
+    def _begun(self, start: Start) -> None:
+        """A start has come to its end."""
+        query, run_id = start.query, start.history_run
+        early, self.early = self.early, []
+        running, finishing = start.begun.result()
+        self._tell_said()
+        if not isinstance(running, Running):
+            for finding in running[1:]:
+                self.notes.tell(finding)
+            self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=running[0]))
             return
         lasting = running.scratch is None
         watched = Watched(
             running=running,
             finishing=finishing,
-            trigger=wanted,
+            trigger=start.trigger,
             history_run=run_id,
             archive=Archive(running.layout.archive) if lasting else None,
             quarantine=Quarantine(layout=running.layout, sources=self.project.sources_of(query), spark=self.spark)
@@ -177,14 +198,17 @@ class _Supervisor:
         )
         self.watched[str(running.handle.runId)] = watched
         self.notes.record(lambda history: history.state(run_id, "running") if run_id is not None else None)
-        self.reporter.started(replace(query, trigger=wanted), running.layout)
+        self.reporter.started(replace(query, trigger=start.trigger), running.layout)
         for note in running.notes:
             self.notes.tell(note)
         self._keep_fresh(watched)
+        committed = start.committed
         if lasting and committed is not None:
             self.notes.guarded(query, lambda: self._report_missed(watched, committed))
         if watched.quarantine is not None:
             self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, watched.quarantine.catch_up())))  # type: ignore[union-attr]
+        for event in early:
+            self._take(event)
 
     def _started(self, query: Query, tables: Tables, trigger: Trigger, versions: Versions = None) -> Begun:
         """Start `query`; a batch that was begun with other versions of its tables is made first, and then it ends."""
@@ -198,14 +222,12 @@ class _Supervisor:
                 trigger=Once() if finishing else trigger,
                 reached=self.reached,
                 versions=planned if finishing else versions,
-                tell=self.notes.tell,
+                tell=self.said.put,
             )
         except HeadraceError as fault:
-            for finding in fault.findings[1:]:
-                self.notes.tell(finding)
-            return fault.findings[0], False
+            return fault.findings, False
         except Exception as fault:
-            return finding_of_message(query, str(fault)), False
+            return (finding_of_message(query, str(fault)),), False
         return running, finishing
 
     def _end(self, watched: Watched, state: OutcomeState, finding: Finding | None) -> None:
@@ -239,6 +261,7 @@ class _Supervisor:
 
     def _step(self, listener: Listener) -> None:
         self._take_events(listener, seconds=POLL_SECONDS)
+        self._tell_said()
         if self.request:
             self._stop_what_may_stop()
         for watched in list(self.watched.values()):
@@ -290,8 +313,10 @@ class _Supervisor:
             return
         versions = watched.refresher.versions if watched.refresher is not None else None
         running, finishing = self._started(watched.query, before.tables, watched.trigger, versions)
-        if isinstance(running, Finding):
-            self._end(watched, "failed", running)
+        if not isinstance(running, Running):
+            for finding in running[1:]:
+                self.notes.tell(finding)
+            self._end(watched, "failed", running[0])
             return
         self._tell_news(watched)
         self._forget_former(watched)
@@ -345,6 +370,8 @@ class _Supervisor:
 
     def _take(self, event: Event) -> None:
         watched = self.watched.get(event.run_id) or self.former.get(event.run_id)
+        if watched is None and self.start is not None:
+            self.early.append(event)  # It may be of the query that is being started.
         if watched is not None and event.kind == "terminated" and event.run_id == str(watched.running.handle.runId):
             watched.terminated = True
         if watched is None or event.kind != "progress":
@@ -383,6 +410,11 @@ class _Supervisor:
         for record in missed_records(self.project, running, missed, self.spark):
             self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
 
+    def _tell_said(self) -> None:
+        """Tell what a start has to say, which goes on in another thread."""
+        while not self.said.empty():
+            self.notes.tell(self.said.get())
+
     def _tell_news(self, watched: Watched) -> None:
         """Tell what the sink had to say: an attempt that failed, rows set aside."""
         while not watched.running.news.empty():
@@ -412,8 +444,8 @@ class _Supervisor:
         if now - self.heartbeat_at < HEARTBEAT_SECONDS:
             return
         self.heartbeat_at = now
-        for watched in self.watched.values():
-            run_id = watched.history_run
+        for run in (*self.watched.values(), *((self.start,) if self.start else ())):
+            run_id = run.history_run
             if run_id is not None:
                 self.notes.record(lambda history, run_id=run_id: history.heartbeat(run_id))  # type: ignore[misc]
 
