@@ -90,11 +90,15 @@ class SourcePrefix:
 
 @dataclass(frozen=True, kw_only=True)
 class Backlog:
-    """What a source still holds that no batch has taken yet. `unit` is the field's word: files, rows, records."""
+    """What a source still holds that no batch has taken yet. `unit` is the field's word: files, rows, records.
+
+    left_out: how many besides no batch will ever take.
+    """
 
     count: int
     unit: str
     bytes: int | None = None
+    left_out: int = 0
 
 
 @runtime_checkable
@@ -191,6 +195,15 @@ class AilingSource(Source, Protocol):
 
     def ailment(self, spark: SparkSession) -> Problem | None:
         """What keeps a query that has begun its second batch from getting rows; asked about once a second."""
+        ...
+
+
+@runtime_checkable
+class SelectiveSource(Source, Protocol):
+    """A source that may leave out some of what is in its place."""
+
+    def left_out(self, prefix: SourcePrefix) -> Problem | None:
+        """What lies there and will never be given, without a JVM; asked by `verify`, and from time to time by `run`."""
         ...
 
 

@@ -129,7 +129,7 @@ def test_a_status_is_plain_data_for_json(history: History) -> None:
     history.end_run(1, "failed", FAULT)
     plain = history.statuses()[0].as_dict()
     assert plain["watermark"] == "2024-01-01T01:00:00+00:00"
-    assert plain["backlog"] == {"count": 2, "unit": "files", "bytes": 80}
+    assert plain["backlog"] == {"count": 2, "unit": "files", "bytes": 80, "left_out": 0}
     assert plain["error"] == FAULT.as_dict()
 
 

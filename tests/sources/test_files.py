@@ -9,15 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import headrace as hr
 from headrace.contract import bad_rows_metric
-from headrace.errors import SourceFault
+from headrace.errors import Finding, SourceFault
 from headrace.sources.files import DEFAULT_MAX_BYTES, Files
 from headrace.testing.conformance import NAME, drain, prefix_of
+from headrace.verify import verify
+from tests.run.test_run import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
+
+
+LEFT_OUT = """
+name: p
+sources:
+  events:
+    files: {path: in, format: text, max_file_age: 10s}
+queries:
+  taken:
+    select: SELECT value FROM events
+    trigger: available-now
+    sink: {files: {path: out, format: parquet}}
+"""
 
 
 def land(home: Path, name: str, text: str, *, at: int | None = None) -> Path:
@@ -107,21 +123,61 @@ def test_a_file_of_the_same_name_is_new_unless_names_alone_count(
 
 
 @pytest.mark.capability("SRC-FILE-05")
-def test_a_file_that_is_too_old_is_left_out_and_the_user_is_told_when_age_is_ignored(
+def test_every_file_is_read_whatever_its_date_and_a_lifted_limit_reads_none_twice(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    source = Files(path=str(tmp_path / "input"), format="text", max_file_age="10s")
-    checkpoint = tmp_path / "checkpoint"
-    land(tmp_path / "input", "first", "first\n", at=100)
-    drain(source.stream(spark, NAME), checkpoint)
-    land(tmp_path / "input", "old", "old\n", at=50)
-    land(tmp_path / "input", "young", "young\n", at=95)
+    home, checkpoint, day = tmp_path / "input", tmp_path / "checkpoint", 86_400
+    limited = Files(path=str(home), format="text", max_file_age="7d")
+    source = Files(path=str(home), format="text")
+
+    def batch(of: Files) -> list[str]:
+        return sorted(row[0] for rows in drain(of.stream(spark, NAME), checkpoint)[0].values() for row in rows)
+
+    land(home, "ahead", "ahead\n", at=10 * day)
+    assert batch(limited) == ["ahead"]
+    land(home, "today", "today\n", at=0)
+    assert batch(limited) == []
+    told = limited.left_out(prefix_of(checkpoint))
+    assert told is not None
+    assert (told.code, f"'{home / 'today'}' are more than max_file_age (7d) older" in told.what) == ("HR360", True)
     left = source.backlog(prefix_of(checkpoint))
     assert left is not None
-    assert (left.count, left.unit, left.bytes) == (1, "files", 6)
-    assert values(drain(source.stream(spark, NAME), checkpoint)[0]) == [["young"]]
+    assert (left.count, left.bytes, left.left_out) == (1, 6, 0)
+    land(home, "moved in with its old date", "old\n", at=-8 * day)
+    land(home, "from the first second", "first\n", at=-1_700_000_000)
+    assert batch(source) == ["first", "old", "today"]
+    assert batch(source) == []
+    assert source.left_out(prefix_of(checkpoint)) is None
+
+
+@pytest.mark.capability("SRC-FILE-05")
+def test_the_user_is_told_when_the_age_is_ignored() -> None:
     ignored = Files(path="/in", format="text", max_file_age="10s", latest_first=True, max_files_per_trigger=1)
     assert [(told.code, told.severity) for told in ignored.problems()] == [("HR314", "warning")]
+
+
+@pytest.mark.capability("SRC-FILE-05")
+def test_a_run_and_verify_name_the_files_that_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "headrace.yml").write_text(LEFT_OUT)
+    for name, at in (("good.txt", 100), ("_SUCCESS", 100), (".good.txt.crc", 100)):
+        land(tmp_path / "in", name, "x\n", at=at)
+    project = hr.load(tmp_path)
+    hr.run(project, spark=spark)
+    land(tmp_path / "in", "old.txt", "x\n", at=50)
+    land(tmp_path / "in", "new.txt", "x\n", at=101)
+    told = Told()
+    hr.run(project, spark=spark, reporter=told)
+    verdict = verify(project, "taken", spark=spark)
+    assert verdict.state == "equal"
+    for findings in (told.all(Finding), verdict.findings):
+        [finding] = [each for each in findings if each.code == "HR360"]
+        assert finding.severity == "warning"
+        assert f"'{tmp_path / 'in' / 'old.txt'}' are more than max_file_age (10s) older" in finding.what
+        assert "SUCCESS" not in finding.what
+        assert "crc" not in finding.what
+    [status] = hr.status(project)
+    assert status.backlog is not None
+    assert (status.backlog.count, status.backlog.left_out) == (0, 1)
 
 
 @pytest.mark.capability("SRC-FILE-06")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -60,9 +60,5 @@ class QueryStatus:
         for name in ("watermark", "started", "last_seen"):
             plain[name] = plain[name].isoformat() if plain[name] else None
         plain["error"] = self.error.as_dict() if self.error else None
-        plain["backlog"] = (
-            {"count": self.backlog.count, "unit": self.backlog.unit, "bytes": self.backlog.bytes}
-            if self.backlog
-            else None
-        )
+        plain["backlog"] = asdict(self.backlog) if self.backlog else None
         return plain

@@ -1,9 +1,9 @@
-"""Whether the sources of a running query still give rows, as far as they can tell."""
+"""Whether the sources of a running query still give rows, all that they hold, as far as they can tell."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.contract import AilingSource
@@ -14,23 +14,37 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SECONDS = 1.0
+# To list a large directory takes its time.
+LEFT_OUT_SECONDS = 10.0
+LEFT_OUT_SHARE = 0.05
 
 
 class Ailments:
-    """Asks the sources of one query no more than once a second, and tells each one's ailment once."""
+    """Asks the sources of one query no more than once a second, and tells each one's ailment once.
 
-    def __init__(self, sources: Sequence[Source], spark: SparkSession) -> None:
+    left_out: what the sources hold and will never give; asked more rarely, told once, and at the end what is new.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        spark: SparkSession,
+        left_out: Callable[[], Iterable[Finding]] = tuple,
+    ) -> None:
         self.sources = {source.name: source for source in sources if isinstance(source.connector, AilingSource)}
         self.spark = spark
         self.asked_at = 0.0
+        self.left_out = left_out
+        self.told: tuple[Finding, ...] = ()
+        self.look_at = 0.0
 
-    def new(self) -> Iterator[Finding]:
-        """What has begun to ail since it was last asked."""
+    def new(self, *, begun: bool) -> Iterator[Finding]:
+        """What has begun to ail since it was last asked; `begun`: the query has made a batch."""
         now = time.monotonic()
-        if not self.sources or now - self.asked_at < SECONDS:
+        if now - self.asked_at < SECONDS:
             return
         self.asked_at = now
-        for name, source in list(self.sources.items()):
+        for name, source in list(self.sources.items()) if begun else ():
             assert isinstance(source.connector, AilingSource)
             problem = source.connector.ailment(self.spark)
             if problem is not None:
@@ -42,3 +56,14 @@ class Ailments:
                     where=source.where,
                     severity=problem.severity,
                 )
+        if not self.told and now >= self.look_at:
+            yield from self.last()
+
+    def last(self) -> Iterator[Finding]:
+        """What the sources will never give, unless just that was told before."""
+        begun = time.monotonic()
+        found = tuple(self.left_out())
+        ended = time.monotonic()
+        self.look_at = ended + max(LEFT_OUT_SECONDS, (ended - begun) / LEFT_OUT_SHARE)
+        yield from (finding for finding in found if finding not in self.told)
+        self.told = found

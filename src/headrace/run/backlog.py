@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
-from headrace.contract import Backlog, SourcePrefix
-from headrace.errors import HeadraceError
+from headrace.contract import Backlog, Problem, SelectiveSource, SourcePrefix
+from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 
@@ -27,7 +29,34 @@ def backlog(project: Project, query: Query, layout: QueryLayout) -> Backlog | No
         count=sum(part.count for part in known),
         unit=known[0].unit,
         bytes=sum(sizes) if len(sizes) == len(known) else None,
+        left_out=sum(part.left_out for part in known),
     )
+
+
+def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
+    """What the sources of `query` hold and will never give, without a JVM."""
+    sources = [each for each in project.sources_of(query) if isinstance(each.connector, SelectiveSource)]
+    if not sources:
+        return
+    try:
+        prefixes = _prefixes(layout, [source.name for source in project.sources_of(query)])
+        found = [(source, _left_out(source.connector, prefixes[source.name])) for source in sources]
+    except (HeadraceError, OSError):
+        return
+    for source, problem in found:
+        if problem is not None:
+            yield Finding(
+                code=problem.code,
+                what=f"source '{source.name}': {problem.what}",
+                fix=problem.fix,
+                where=source.where,
+                severity=problem.severity,
+            )
+
+
+def _left_out(connector: object, prefix: SourcePrefix) -> Problem | None:
+    assert isinstance(connector, SelectiveSource)
+    return connector.left_out(prefix)
 
 
 def _prefixes(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:

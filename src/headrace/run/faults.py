@@ -43,6 +43,20 @@ KNOWN = (
         "mend the file and start again: the batch is read again from its beginning; or leave out NOT NULL",
     ),
     Known(
+        "HR302",
+        r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:)?(?P<place>\S+) `(?P<value>[^`]*)`",
+        "a row of {place} does not fit the schema: '{value}' in column '{column}' is no {type}",
+        "mend the file and start again: the batch is read again from its beginning; or set on_bad_row to quarantine, "
+        "and such rows are set aside",
+    ),
+    Known(
+        "HR361",
+        r"HEADRACE_INEXACT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:)?(?P<place>\S+) `(?P<value>[^`]*)`",
+        "a value of {place} would be changed: '{value}' in column '{column}' is not exactly a {type}",
+        "declare a type that holds it, or STRING; or set inexact to round, and what does not fit is cut or rounded; "
+        "or set on_bad_row to quarantine, and such rows are set aside",
+    ),
+    Known(
         "HR325",
         r"\[USER_RAISED_EXCEPTION\] HEADRACE_ENCODING `(?P<column>[^`]+)` (?:file:)?(?P<place>\S+)",
         "the column '{column}' of {place} holds bytes that are no UTF-8",

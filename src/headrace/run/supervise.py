@@ -17,6 +17,7 @@ from headrace.model import Once, Project, Query, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.progress import BatchRecord
 from headrace.run.ailments import Ailments
+from headrace.run.backlog import left_out
 from headrace.run.catalog import in_turn
 from headrace.run.counted import missed_records, rightly_counted
 from headrace.run.faults import failure_of, finding_of_message
@@ -194,7 +195,11 @@ class _Supervisor:
             quarantine=Quarantine(layout=running.layout, sources=self.project.sources_of(query), spark=self.spark)
             if lasting
             else None,
-            ailments=Ailments(self.project.sources_of(query), self.spark),
+            ailments=Ailments(
+                self.project.sources_of(query),
+                self.spark,
+                (lambda: left_out(self.project, query, running.layout)) if lasting else tuple,
+            ),
         )
         self.watched[str(running.handle.runId)] = watched
         self.notes.record(lambda history: history.state(run_id, "running") if run_id is not None else None)
@@ -233,6 +238,8 @@ class _Supervisor:
     def _end(self, watched: Watched, state: OutcomeState, finding: Finding | None) -> None:
         self._archive(watched)
         self._tell_news(watched)
+        for last in watched.ailments.last():
+            self.notes.tell(last)
         watched.running.discard_scratch()
         if watched.refresher is not None:
             watched.refresher.stop()
@@ -276,9 +283,9 @@ class _Supervisor:
                 self._end(watched, "failed" if finding else ends, finding)
                 continue
             self._refresh(watched)
-            if watched.batches:
-                for ailment in watched.ailments.new():
-                    self.notes.tell(ailment)
+            for ailment in watched.ailments.new(begun=bool(watched.batches)):
+                self.notes.tell(ailment)
+                self._record_ills(watched, [ailment])
         self._beat()
 
     # ----------------------------------------------------------------------------------- tables computed anew

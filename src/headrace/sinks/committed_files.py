@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint.rewrite import replace_file, sync_file
 from headrace.contract import SinkRun, Snapshot
 from headrace.errors import CheckpointFault, Finding, SinkFault
+from headrace.sinks import file_form
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,11 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SCHEMA_FILE = "_headrace_schema.json"
-# Spark writes milliseconds by default, and would drop the microseconds of a timestamp without a word.
-_WHOLE_TIMES = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+_FORM = "headraceForm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +29,20 @@ class CommittedFiles:
     path: str
     format: str
     options: Mapping[str, str]
+    form_if_new: int = file_form.NEWEST
+
+    @property
+    def form(self) -> int:
+        """The form of the files that are there; one directory keeps one form."""
+        if not self.is_local or not self.is_prepared:
+            return self.form_if_new
+        kept = json.loads((Path(self.path) / SCHEMA_FILE).read_text())
+        return int(kept.get(_FORM, file_form.FIRST))
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        """The options to read the files with."""
+        return file_form.read_options(self.format, self.options, self.form)
 
     @property
     def is_local(self) -> bool:
@@ -64,20 +75,27 @@ class CommittedFiles:
             fix = f"restore the checkpoint '{run.checkpoint}', or write to an empty directory"
             raise CheckpointFault(Finding(code="HR410", what=what, fix=fix))
         if self.is_local:
-            self._keep_schema(frame.schema.json())
+            form = self.form
+            if form < file_form.NEWEST and self.format == "csv" and self.is_prepared:
+                what = f"the csv files in '{self.path}' were begun by Headrace 0.1.0, whose form changes some texts: "
+                fix = "write to a new directory, or choose parquet"
+                what += "empty ones, and those with line breaks, with backslashes before quotes or of blanks alone"
+                run.noted(Finding(code="HR444", what=what, fix=fix, severity="warning"))
+            self._keep_schema(json.dumps({**json.loads(frame.schema.json()), _FORM: form}))
         if run.unseen:
             _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(run.unseen))
 
     def write(self, writer: DataStreamWriter, partition_by: Sequence[str]) -> DataStreamWriter:
         """Let Spark's file sink write here."""
-        writer = writer.format(self.format).options(**self._options()).option("path", self.path)
+        options = file_form.write_options(self.format, self.options, self.form)
+        writer = writer.format(self.format).options(**options).option("path", self.path)
         return writer.partitionBy(*partition_by) if partition_by else writer
 
     def snapshot(self, spark: SparkSession, run: SinkRun, partition_by: Sequence[str]) -> Snapshot:
         """The files that Spark's log names; read again if a batch was added meanwhile."""
         from pyspark.sql.types import StructType
 
-        reader = spark.read.format(self.format).options(**self._options())
+        reader = spark.read.format(self.format).options(**self.read_options)
         if not self.is_local:
             return Snapshot(rows=reader.load(self.path), batch=None)
         while True:
@@ -91,9 +109,6 @@ class CommittedFiles:
             rows = reader.schema(StructType(ordered)).load(self.path).select(*[f"`{name}`" for name in schema.names])
             if self.last_batch == batch:
                 return Snapshot(rows=rows, batch=batch)
-
-    def _options(self) -> dict[str, str]:
-        return {**(_WHOLE_TIMES if self.format in ("csv", "json") else {}), **self.options}
 
     def _keep_schema(self, schema: str) -> None:
         home = Path(self.path)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault, nearest
+from headrace.sinks import file_form
 from headrace.sinks.committed_files import CommittedFiles
 from headrace.sinks.writable import unwritable
 
@@ -26,6 +27,9 @@ class FileSink:
     Source: Structured Streaming guide, "Output Sinks". Exactly once for readers that use Spark, which heed the log;
     others may see files of a batch that was broken off. `retention` (such as `30d`) lets Spark forget files older
     than that. The schema is kept beside the log, so that the result can be read back with its types.
+
+    Values come back as they were: csv doubles quotes and writes NULL as nothing. What a format does not hold is refused
+    by its type before the start, or by the value, and then ends the batch.
     """
 
     facts: ClassVar[SinkFacts] = SinkFacts(
@@ -63,6 +67,11 @@ class FileSink:
             what = f"partition_by names {', '.join(missing)}, which the result of query '{run.query}' does not have"
             yield Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns))
         yield from unwritable(frame, self.format, self.partition_by, run)
+        yield from file_form.misfits(self.format, frame.schema, self.partition_by, run.query)
+
+    def shape(self, frame: DataFrame) -> DataFrame:
+        """The same rows; one with a value that the format would change ends the batch."""
+        return file_form.refusing(self.format, frame, self.partition_by)
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
         writer = self._files.write(writer, self.partition_by)

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault, nearest
+from headrace.sinks import file_form
 from headrace.sinks.committed_files import CommittedFiles, nullable
 from headrace.sinks.not_asked import findings_of
 from headrace.sinks.writable import unwritable
@@ -73,7 +74,8 @@ class TableSink:
             fix = "write to another table: readers would no longer see those rows"
             raise SinkFault(Finding(code="HR407", what=what, fix=fix))
         if found is None:
-            self._create(spark, frame.schema, files.path if files.is_local and os.path.isdir(files.path) else None)
+            directory = files.path if files.is_local and os.path.isdir(files.path) else None
+            self._create(spark, frame.schema, directory, files.read_options)
         files.prepare(frame, run)
 
     def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
@@ -81,6 +83,7 @@ class TableSink:
         try:
             self._require_partitions(frame, run)
             yield from unwritable(frame, self.format, self.partition_by, run)
+            yield from file_form.misfits(self.format, frame.schema, self.partition_by, run.query)
             if connect:
                 self._require_database(spark)
                 found = self._described(spark)
@@ -99,7 +102,7 @@ class TableSink:
         files = self._files(spark, None)
         directory = files.path if files.is_local and files.is_prepared else stand_in
         if directory is not None:
-            self._create(spark, frame.schema, directory)
+            self._create(spark, frame.schema, directory, files.read_options)
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
         # What toTable does for such a table once it is there, but for the start, which is the caller's.
@@ -119,7 +122,9 @@ class TableSink:
             location = f"{spark.catalog.getDatabase(database).locationUri}/{table.lower()}"
         if location.startswith("file:"):
             location = re.sub(r"^file:/+", "/", unquote(location))
-        return CommittedFiles(path=location, format=self.format, options=self.options)
+        # A table that is there has options of its own, by which others read it.
+        new = file_form.NEWEST if found is None else file_form.FIRST
+        return CommittedFiles(path=location, format=self.format, options=self.options, form_if_new=new)
 
     def _parts(self, spark: SparkSession) -> tuple[str, str]:
         match = _NAME.fullmatch(self.table)
@@ -187,13 +192,21 @@ class TableSink:
         inside = [name for name in schema.names if name not in self.partition_by]
         return [(name, kinds[name]) for name in [*inside, *self.partition_by]]
 
-    def _create(self, spark: SparkSession, schema: StructType, directory: str | None) -> None:
+    def shape(self, frame: DataFrame) -> DataFrame:
+        """The same rows; one with a value that the format would change ends the batch."""
+        return file_form.refusing(self.format, frame, self.partition_by)
+
+    def _create(
+        self, spark: SparkSession, schema: StructType, directory: str | None, options: Mapping[str, str]
+    ) -> None:
         """Make the table; over a directory that this sink has filled before, with its rows."""
         from pyspark.errors import PySparkException
 
         quoted = ", ".join(f"`{name.replace('`', '``')}`" for name in self.partition_by)
         parts = f" PARTITIONED BY ({quoted})" if quoted else ""
-        table = f"CREATE TABLE {self.table} ({nullable(schema).toDDL()}) USING {self.format}{parts}"
+        named = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in options.items())
+        table = f"CREATE TABLE {self.table} ({nullable(schema).toDDL()}) USING {self.format}"
+        table += (f" OPTIONS ({named})" if named else "") + parts
         try:
             if directory is None:
                 spark.sql(table)

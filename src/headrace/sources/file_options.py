@@ -84,6 +84,8 @@ def _bad_rows(source: Files) -> Iterator[Problem]:
     elif source.on_bad_row == "quarantine" and source.format not in ROW_FORMATS:
         what = f"on_bad_row: quarantine looks at rows, and a {source.format} file is good or bad as a whole"
         yield _wrong(what, "choose on_bad_row: fail, or csv or json files")
+    if source.inexact not in ("bad-row", "round"):
+        yield _wrong(f"inexact is '{source.inexact}'", "choose bad-row or round")
 
 
 def _limits(source: Files) -> Iterator[Problem]:

@@ -51,18 +51,21 @@ def patterns(path: str) -> Iterator[str]:
         yield from patterns(path[: found.start()] + choice + path[found.end() :])
 
 
-def listing(path: str) -> Iterator[os.DirEntry[str]]:
-    """The files that Spark finds under the local `path`, a directory or a glob; hidden ones are left out."""
+def listing(path: str, *, hidden: bool = False) -> Iterator[os.DirEntry[str]]:
+    """The files that Spark finds under the local `path`, a directory or a glob.
+
+    Those of hidden names, which Spark leaves out, only if `hidden`; what lies in hidden directories never.
+    """
     for pattern in patterns(path):
         for place in glob.glob(pattern) if is_glob(pattern) else [pattern]:
             if os.path.isdir(place):
-                yield from _below(place)
+                yield from _below(place, hidden)
             elif os.path.exists(place):
                 with os.scandir(os.path.dirname(place)) as entries:
                     yield from (entry for entry in entries if entry.path == place)
 
 
-def _below(place: str) -> Iterator[os.DirEntry[str]]:
+def _below(place: str, hidden: bool) -> Iterator[os.DirEntry[str]]:
     queue = [place]
     while queue:
         try:
@@ -71,15 +74,14 @@ def _below(place: str) -> Iterator[os.DirEntry[str]]:
         except OSError:
             continue
         for entry in found:
-            if _is_hidden(entry.name):
-                continue
             if entry.is_dir():
-                queue.append(entry.path)
-            else:
+                if not is_hidden(entry.name):
+                    queue.append(entry.path)
+            elif hidden or not is_hidden(entry.name):
                 yield entry
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Spark's rule: names that begin with a dot, or with an underscore unless it is a key=value directory."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 

@@ -8,21 +8,24 @@ from operator import or_
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
-    Fault: TypeAlias = tuple[str, Column]
+    # What the message of a refused row says, and whether a row has the fault.
+    Fault: TypeAlias = tuple[Column, Column]
 
 # What run/faults.py knows the message of a refused row by; what follows is the column and the file.
 MISSING = "HEADRACE_MISSING_VALUE"
 ENCODING = "HEADRACE_ENCODING"
+MISFIT = "HEADRACE_MISFIT"
+INEXACT = "HEADRACE_INEXACT"
 # Java puts it in the place of bytes that are no text.
 _REPLACEMENT = "\ufffd"
 
 
 def faults(
-    frame: DataFrame, format_: str, required: Sequence[str], options: Mapping[str, str]
+    kinds: Sequence[tuple[str, str]], format_: str, required: Sequence[str], options: Mapping[str, str]
 ) -> dict[str, list[Fault]]:
-    """The faults that each column of `frame` may have.
+    """The faults that each column of `kinds`, names and types, may have.
 
     Spark's readers make every column nullable, and its csv reader replaces what does not decode. Whoever names an
     encoding takes that upon himself.
@@ -30,35 +33,37 @@ def faults(
     from pyspark.sql import functions as F
 
     found: dict[str, list[Fault]] = {}
-    names = {name.lower(): name for name in frame.columns}
+    names = {name.lower(): name for name, _ in kinds}
     for name in required:
         if name.lower() in names:
             own = names[name.lower()]
-            found.setdefault(own, []).append((MISSING, F.col(f"`{own}`").isNull()))
+            found.setdefault(own, []).append((_said(MISSING, own), F.col(f"`{own}`").isNull()))
     if {"encoding", "charset"} & {option.lower() for option in options}:
         return found
-    for name, kind in frame.dtypes:
+    for name, kind in kinds:
         if kind == "string" and format_ == "csv":
-            found.setdefault(name, []).append((ENCODING, F.col(f"`{name}`").contains(_REPLACEMENT)))
+            found.setdefault(name, []).append((_said(ENCODING, name), F.col(f"`{name}`").contains(_REPLACEMENT)))
         elif kind == "string" and format_ == "text":
-            found.setdefault(name, []).append((ENCODING, ~F.is_valid_utf8(F.col(f"`{name}`"))))
+            found.setdefault(name, []).append((_said(ENCODING, name), ~F.is_valid_utf8(F.col(f"`{name}`"))))
     return found
 
 
-def refuse(frame: DataFrame, faults: Mapping[str, Sequence[Fault]]) -> DataFrame:
-    """Fail at the first value with a fault, naming its file, in a column that the query reads."""
+def _said(mark: str, name: str) -> Column:
     from pyspark.sql import functions as F
 
-    if not faults:
-        return frame
-    columns = []
-    for name, kind in frame.dtypes:
-        column = F.col(f"`{name}`")
-        for mark, bad in faults.get(name, ()):
-            said = F.concat(F.lit(f"{mark} `{name}` "), F.col("_metadata.file_path"))
-            column = F.when(bad, F.raise_error(said).cast(kind)).otherwise(column)
-        columns.append(column.alias(name))
-    return frame.select(*columns)
+    return F.concat(F.lit(f"{mark} `{name}` "), F.col("_metadata.file_path"))
+
+
+def refuse(columns: Mapping[str, Column], faults: Mapping[str, Sequence[Fault]]) -> list[Column]:
+    """The columns, each failing at the first value with a fault and naming its file, if the query reads it."""
+    from pyspark.sql import functions as F
+
+    checked = []
+    for name, column in columns.items():
+        for said, bad in faults.get(name, ()):
+            column = F.when(bad, F.raise_error(said)).otherwise(column)
+        checked.append(column.alias(name))
+    return checked
 
 
 def any_of(faults: Mapping[str, Sequence[Fault]]) -> Column:

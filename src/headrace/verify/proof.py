@@ -14,6 +14,7 @@ from headrace.contract import SinkRun
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.backlog import left_out
 from headrace.run.borrowed import borrowed
 from headrace.run.catalog import all_known
 from headrace.verify import faults
@@ -54,6 +55,7 @@ def verify_each(
                 spark = spark or opened.enter_context(borrowed(project))
                 with borrowed(project, spark) as session:
                     verdict = _guarded(project, declared, committed, session)
+                    verdict = replace(verdict, findings=(*verdict.findings, *_left_out(project, declared)))
             yield replace(
                 verdict,
                 seconds=time.monotonic() - begun,
@@ -71,6 +73,14 @@ def _prospects(project: Project, query: Query) -> tuple[int | None, tuple[Findin
         return committed, (*unreadable, *obstacles(project, query, layout))
     except HeadraceError as fault:
         return None, (*unreadable, *fault.findings)
+
+
+def _left_out(project: Project, query: Query) -> tuple[Finding, ...]:
+    """What its sources hold and will never give, which no comparison could show."""
+    try:
+        return tuple(left_out(project, query, layout_of(project, query)))
+    except HeadraceError:
+        return ()
 
 
 def _guarded(project: Project, query: Query, committed: int | None, spark: SparkSession) -> Verdict:

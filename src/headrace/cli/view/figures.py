@@ -38,12 +38,13 @@ def instant(value: datetime | None) -> str:
 
 
 def left(backlog: Backlog | None) -> str:
-    """`3 files`, `12 files (1.5 MB)`."""
+    """`3 files`, `12 files (1.5 MB)`, `0 files, 2 left out`."""
     if backlog is None:
         return NOTHING
     unit = backlog.unit.removesuffix("s") if backlog.count == 1 else backlog.unit
     size = f" ({size_of(backlog.bytes)})" if backlog.bytes else ""
-    return f"{backlog.count:,} {unit}{size}"
+    never = f", {backlog.left_out:,} left out" if backlog.left_out else ""
+    return f"{backlog.count:,} {unit}{size}{never}"
 
 
 def state_rows(known: BatchRecord | QueryStatus | None) -> str:

@@ -1,0 +1,120 @@
+"""How each format of files is written so that values come back as they were, and what no option can save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.errors import Finding
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+# The form of a directory, kept beside its schema. Headrace 0.1.0 wrote the first.
+FIRST, NEWEST = 1, 2
+
+# Spark writes milliseconds by default, and an offset without the seconds that old ones of most zones have.
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+# Spark's writer trims blanks by default; its reader does not.
+_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+# A quote is doubled, as everywhere but in Spark, and a backslash is a letter like others.
+_QUOTED = {"escape": '"', "lineSep": "\n"}
+# NULL is nothing, an empty text is "". The reader takes both for NULL, unless NULL is called something else there.
+_CSV_READ = {"escape": '"', "lineSep": "\n", "multiLine": "true", "emptyValue": "", "nullValue": "\u0001headrace null"}
+
+# The days that Pope Gregory left out; ORC counts days by the calendar of before and after.
+_FIRST_LEFT_OUT, _AFTER_LEFT_OUT = "1582-10-05", "1582-10-15"
+
+
+def write_options(format_: str, options: Mapping[str, str], form: int) -> dict[str, str]:
+    """The options of Spark's writer, the user's last."""
+    chosen: dict[str, str] = {}
+    if format_ in ("csv", "json"):
+        chosen |= _times(options)
+    if format_ == "csv":
+        chosen |= _BLANKS if form == FIRST else {**_BLANKS, **_QUOTED}
+    if format_ == "json":
+        # A map's entry without a value would be left out.
+        chosen["ignoreNullFields"] = "false"
+    return {**chosen, **options}
+
+
+def read_options(format_: str, options: Mapping[str, str], form: int) -> dict[str, str]:
+    """The options of the reader that takes what `write_options` wrote, the user's last."""
+    chosen = _times(options) if format_ in ("csv", "json") else {}
+    if format_ == "csv" and form >= NEWEST:
+        chosen |= {**_BLANKS, **_CSV_READ}
+    return {**chosen, **options}
+
+
+def _times(options: Mapping[str, str]) -> dict[str, str]:
+    named = {name.lower() for name in options}
+    return dict(_TIMES) if "timestampformat" in named else {**_TIMES, "timeZone": "UTC"}
+
+
+def misfits(format_: str, schema: StructType, partition_by: Sequence[str], query: str) -> Iterator[Finding]:
+    """The columns whose values Spark writes into files of a format and does not read again."""
+    inside = [field for field in schema if field.name not in partition_by]
+    for field in inside:
+        for path, kind in _lost(field.name, field.dataType, format_):
+            yield Finding(
+                code="HR442",
+                what=f"{format_} files do not give back column '{path}' of the result of query '{query}', a {kind}",
+                fix="choose format parquet, or select it in another type, for example as text",
+            )
+
+
+def _lost(path: str, kind: DataType, format_: str) -> Iterator[tuple[str, str]]:
+    """The parts of a column that a format does not hold, with their types."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    if format_ == "csv" and kind.typeName() == "binary":
+        yield path, "BINARY"
+    elif format_ == "json" and isinstance(kind, MapType) and not isinstance(kind.keyType, StringType):
+        yield path, f"MAP with keys of {kind.keyType.simpleString().upper()}"
+    elif isinstance(kind, StructType):
+        for field in kind:
+            yield from _lost(f"{path}.{field.name}", field.dataType, format_)
+    elif isinstance(kind, ArrayType):
+        yield from _lost(f"{path}[]", kind.elementType, format_)
+    elif isinstance(kind, MapType):
+        yield from _lost(f"{path}.key", kind.keyType, format_)
+        yield from _lost(f"{path}.value", kind.valueType, format_)
+
+
+def refusing(format_: str, frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
+    """The frame, failing at the first value that a format would change, where its type alone does not tell."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
+
+    columns = []
+    inside = [field.name for field in frame.schema if field.name not in partition_by]
+    for field in frame.schema:
+        column = F.col(f"`{field.name}`")
+        bad: Column | None = None
+        is_text = field.name in inside and isinstance(field.dataType, StringType)
+        if format_ == "text" and is_text:
+            bad = column.isNull() | column.rlike("[\r\n]") | column.startswith("\ufeff")
+            why = "is NULL or holds a line break, which a line of a text file does not"
+        elif format_ == "csv" and inside == [field.name]:
+            bad = column.isNull() | (column.startswith("\ufeff") if is_text else F.lit(False))
+            why = "is NULL, and a csv file of one column has an empty line for it, which no reader takes for a row"
+        elif format_ == "csv" and is_text:
+            bad = column.startswith("\ufeff")
+            why = "begins with a byte order mark, which csv files do not give back"
+        elif format_ == "orc" and isinstance(field.dataType, DateType | TimestampType | TimestampNTZType):
+            bad = (column >= F.lit(_FIRST_LEFT_OUT).cast(field.dataType)) & (
+                column < F.lit(_AFTER_LEFT_OUT).cast(field.dataType)
+            )
+            why = "lies in the ten days of October 1582 that ORC's calendar leaves out"
+        if bad is not None:
+            # As a fault of Headrace that comes out of Spark is written, so that its message shows it as one.
+            said = f"\nheadrace.errors.SinkFault: headrace HR443: a value of column '{field.name}' {why}\n"
+            fix = "  fix: filter such rows out or change the value in the query's last select, or choose parquet\n"
+            column = F.when(bad, F.raise_error(F.lit(said + fix)).cast(field.dataType)).otherwise(column)
+        columns.append(column.alias(field.name))
+    return frame.select(*columns)
