@@ -31,6 +31,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next(i for i, tier in enumerate(TIERS) if item.get_closest_marker(tier)))
 
 
+@pytest.fixture(autouse=True)
+def fresh_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret of one test is a word of another."""
+    from headrace import redaction
+
+    monkeypatch.setattr(redaction, "KNOWN", redaction.Redactor())
+
+
 class Sessions:
     """One local session for each tier, with the settings that Headrace runs with; that of `services` has connectors."""
 

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
+from headrace.redaction import redacted
+
 Severity = Literal["error", "warning", "note"]
 
 
@@ -51,11 +53,11 @@ class Finding:
     def __str__(self) -> str:
         mark = "" if self.severity == "error" else f" ({self.severity})"
         head = f"{self.where} {self.code}{mark}: {self.what}"
-        return f"{head}\n  fix: {self.fix}" if self.fix else head
+        return redacted(f"{head}\n  fix: {self.fix}" if self.fix else head)
 
     def as_dict(self) -> dict[str, Any]:
         """The finding as plain data, for `--json`."""
-        return asdict(self)
+        return {**asdict(self), "what": redacted(self.what), "fix": redacted(self.fix)}
 
 
 class HeadraceError(Exception):

@@ -114,7 +114,10 @@ def test_a_secret_setting_is_on_no_command_line_in_no_environment_and_in_no_file
                 assert b"sesame-4711" not in Path(f"/proc/{pid}/environ").read_bytes()
         time.sleep(0.02)
     assert len(seen) >= 3  # Python, the shell that becomes the JVM, and its launcher
-    assert list((tmp_path / "tmp").glob("headrace-start-*")) == []
+    left = list((tmp_path / "tmp").iterdir())
+    assert any(place.name.startswith("headrace-spark-") for place in left)
+    assert [place for place in left if place.is_dir() and place.stat().st_mode & 0o077] == []
+    assert [place for place in left if place.name.startswith("headrace-start-")] == []
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["at once", "later"])

@@ -12,13 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from headrace.errors import Finding
+from headrace.redaction import redacted
 
 PACKAGES = ("headrace", "pyspark", "pyarrow", "pandas", "click", "rich")
 
 
 def unforeseen(fault: BaseException, arguments: Sequence[str], *, near: Path) -> Finding:
     """Write the crash log below `near`, or in the temporary directory, and say where it is."""
-    text = "\n".join(_lines(fault, arguments))
+    text = redacted("\n".join(_lines(fault, arguments)))
     name = f"headrace-crash-{datetime.now(timezone.utc):%Y%m%dT%H%M%S%fZ}.log"
     path = _written(near, name, text)
     kept = f"the crash log is '{path}'" if path else "no crash log could be written"
@@ -51,6 +52,7 @@ def _written(near: Path, name: str, text: str) -> Path | None:
         path = directory / name
         try:
             if directory.is_dir():
+                path.touch(mode=0o600)
                 path.write_text(text, encoding="utf-8")
                 return path
         except OSError:

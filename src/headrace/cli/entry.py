@@ -23,6 +23,7 @@ from headrace.cli.state import state
 from headrace.cli.status import status
 from headrace.cli.verify import verify
 from headrace.errors import Finding, HeadraceError, nearest
+from headrace.redaction import output_redacted
 
 # How messages name the kinds of numbers that click has.
 _NUMBERS = {
@@ -78,7 +79,11 @@ for _command in COMMANDS:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code; no exception but SystemExit ever leaves it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    as_json = "--json" in given
+    with output_redacted():
+        return _run(given, as_json="--json" in given)
+
+
+def _run(given: list[str], *, as_json: bool) -> int:
     try:
         code: Any = headrace.main(given, prog_name="headrace", standalone_mode=False)
     except HeadraceError as fault:

@@ -23,6 +23,7 @@ from headrace.declare.things import (
 )
 from headrace.declare.variables import Variables
 from headrace.errors import Finding, ProjectError, Where
+from headrace.redaction import remember_settings
 
 
 @dataclass(kw_only=True)
@@ -79,6 +80,7 @@ class Assembly:
             options[option] = self.variables.expand(value, declared.lines.get(option, declared.where), self.findings)
             if len(self.findings) > before:
                 unresolved.add(option)
+        remember_settings(options)
         built, faults = registry.build(
             kind, declared.kind, options, declared.where, lines=declared.lines, unresolved=unresolved
         )

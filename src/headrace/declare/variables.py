@@ -12,12 +12,11 @@ from typing import Any
 from headrace.declare.place import shown
 from headrace.declare.texts import NoText, read_text
 from headrace.errors import Finding, ProjectError, Where, nearest
+from headrace.redaction import Redactor, redacted, remember, secrets_in
 
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_SECRET_NAME = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|AUTH|DSN|URL|URI", re.IGNORECASE)
-_SECRET_VALUE = re.compile(r"://[^/@\s]*:[^/@\s]*@|password=", re.IGNORECASE)
-_SHORTEST_SECRET = 4
+_SECRET_NAME = re.compile(r"PASS|PWD|SECRET|TOKEN|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 @dataclass(kw_only=True)
@@ -110,7 +109,7 @@ class Variables:
                 findings.append(self._unset(name, where))
                 return None
             return default
-        if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value):
+        if _SECRET_NAME.search(name) or any(secrets_in(value)):
             self._remember(value, name)
         return value
 
@@ -133,8 +132,9 @@ class Variables:
         return value
 
     def _remember(self, value: str, name: str) -> None:
-        if len(value) >= _SHORTEST_SECRET:
+        if value:
             self.secrets[value] = "${" + name + "}"
+            remember(value, self.secrets[value])
 
     def _unset(self, name: str, where: Where) -> Finding:
         searched = ["the environment"]
@@ -155,9 +155,10 @@ class Variables:
 
     def redacted(self, text: str) -> str:
         """`text` with every secret that was given out put back as it was written."""
-        for value in sorted(self.secrets, key=len, reverse=True):
-            text = text.replace(value, self.secrets[value])
-        return text
+        known = Redactor()
+        for value, reference in self.secrets.items():
+            known.remember(value, reference)
+        return redacted(known.redacted(text))
 
 
 def read_dotenv(text: str) -> dict[str, str]:

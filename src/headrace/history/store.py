@@ -20,6 +20,7 @@ from headrace.history.schema import VERSION, create
 from headrace.history.standing import status_of
 from headrace.history.status import ENDED, QueryStatus, RunState
 from headrace.progress import BatchRecord
+from headrace.redaction import redacted
 
 BATCHES_KEPT = 10_000
 RUNS_KEPT = 1_000
@@ -50,7 +51,9 @@ class History:
                     raise nothing_yet(path)
                 connection = _connect_to_read(path)
             else:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                # SQLite gives the files beside it the same mode.
+                path.touch(mode=0o600)
                 connection = _connect(str(path))
             try:
                 found = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -118,7 +121,7 @@ class History:
 
     def record(self, run: int, record: BatchRecord) -> None:
         """Keep what a batch did; a batch that is run again replaces what is known of it."""
-        text = json.dumps(record.as_dict(), separators=(",", ":"), default=str)
+        text = redacted(json.dumps(record.as_dict(), separators=(",", ":"), default=str))
         with self._transaction() as db:
             about = db.execute("SELECT query, generation FROM runs WHERE id = ?", (run,)).fetchone()
             if about is None:
@@ -160,8 +163,12 @@ class History:
 
     def record_verdict(self, query: str, verdict_json: str) -> None:
         """Keep what verify found."""
+        text = redacted(verdict_json)
         with self._transaction() as db:
-            db.execute("INSERT INTO verdicts (query, at, verdict) VALUES (?, ?, ?)", (query, time.time(), verdict_json))
+            db.execute(
+                "INSERT INTO verdicts (query, at, verdict) VALUES (?, ?, ?)",
+                (query, time.time(), text),
+            )
             db.execute(
                 "DELETE FROM verdicts WHERE query = :query AND id NOT IN "
                 "(SELECT id FROM verdicts WHERE query = :query ORDER BY id DESC LIMIT :kept)",

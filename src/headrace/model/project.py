@@ -13,6 +13,7 @@ from headrace.errors import NOWHERE, Finding, Where
 from headrace.model.duration import Duration
 from headrace.model.transform import Transform
 from headrace.model.trigger import Default, Trigger
+from headrace.redaction import Redactor, redacted
 
 INPUT_KINDS = ("source", "table", "view")
 _Thing = TypeVar("_Thing")
@@ -106,9 +107,10 @@ class Project:
 
     def redacted(self, text: str) -> str:
         """`text` with every secret of the project replaced by what stood for it."""
-        for value in sorted(self.secrets, key=len, reverse=True):
-            text = text.replace(value, self.secrets[value])
-        return text
+        known = Redactor()
+        for value, shown in self.secrets.items():
+            known.remember(value, shown)
+        return redacted(known.redacted(text))
 
     def redacted_finding(self, finding: Finding) -> Finding:
         """`finding`, as it may be shown and stored: messages of Spark or a database can hold a secret."""

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from headrace.redaction import redacted
+
 # What PySpark's worker prints when a query with transformWithState starts, each line with an empty one after it.
 _CHATTER = (
     b"Starting Streaming TransformWithStateInPandas Python worker",
@@ -52,7 +54,7 @@ def dropping_lines(*starts: bytes) -> Iterator[None]:
     def pass_on() -> None:
         with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
             for line in telling(lines, starts):
-                out.write(line)
+                out.write(redacted(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape"))
 
     threading.Thread(target=pass_on, name="standard error", daemon=True).start()
     try:

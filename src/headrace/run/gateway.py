@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from headrace.redaction import remember_settings
+from headrace.run.private import LOCAL_DIRECTORIES, LOCAL_SETTING
 from headrace.run.processes import kill_all
 
 # Spark's own measure of what is secret, by the name or the value of a setting.
@@ -30,11 +32,24 @@ _POLL_SECONDS = 0.05
 
 def secret(conf: Mapping[str, str]) -> dict[str, str]:
     """The settings of `conf` that Spark itself would not show."""
-    try:
-        pattern = re.compile(conf.get(REDACTION_SETTING, REDACTION))
-    except re.error:  # Java's, which is not Python's in everything
-        pattern = re.compile(REDACTION)
+    pattern = _measure(conf)
     return {key: value for key, value in conf.items() if pattern.search(key) or pattern.search(value)}
+
+
+def remember_secrets(conf: Mapping[str, str]) -> None:
+    """Let no message show what Spark would not show."""
+    pattern = _measure(conf)
+    remember_settings(conf)
+    for key, value in conf.items():
+        if pattern.search(key):
+            remember_settings({"secret": value})
+
+
+def _measure(conf: Mapping[str, str]) -> re.Pattern[str]:
+    try:
+        return re.compile(conf.get(REDACTION_SETTING, REDACTION))
+    except re.error:  # Java's, which is not Python's in everything
+        return re.compile(REDACTION)
 
 
 def ensure(conf: Mapping[str, str]) -> None:
@@ -75,7 +90,7 @@ def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, st
                     _command(conf, place),
                     # The JVM ends when this pipe closes, however this process ends.
                     stdin=subprocess.PIPE,
-                    env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
+                    env=_environment(conf, answer),
                     preexec_fn=lambda: _set_signals(before),
                 )
             finally:
@@ -92,6 +107,14 @@ def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, st
         raise
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _environment(conf: Mapping[str, str], answer: Path) -> dict[str, str]:
+    found = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)}
+    if LOCAL_SETTING in conf:
+        # It would go before the setting, which has private directories in the same places.
+        found.pop(LOCAL_DIRECTORIES, None)
+    return found
 
 
 def _set_signals(mask: Iterable[int]) -> None:

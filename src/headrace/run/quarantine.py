@@ -99,5 +99,6 @@ class Quarantine:
 def _write_whole(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.touch(mode=0o600)
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)

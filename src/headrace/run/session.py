@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
 from headrace.model import Project
-from headrace.run import connectors
+from headrace.run import connectors, gateway
 from headrace.run.errors_stream import dropping_lines
 from headrace.run.masters import not_started
+from headrace.run.private import LOCAL_SETTING, local_directories
 from headrace.run.settings import Purpose, default_master, is_local, settings
 
 if TYPE_CHECKING:
@@ -66,6 +68,10 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
     conf = {setting.key: setting.value for setting in settings(master=master, purpose=purpose)}
     conf["spark.app.name"] = name
     conf.update(overrides or {})
+    gateway.remember_secrets(conf)
+    if is_local(master):
+        with suppress(OSError):  # Spark says it in its own words.
+            conf[LOCAL_SETTING] = local_directories(conf)
     own = conf.get("spark.driver.extraJavaOptions", "")
     jvm.require(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
     options = jvm_options(purpose, own, local=is_local(master))
@@ -108,8 +114,6 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for logger in QUERY_LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
-    from headrace.run import gateway
-
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)

@@ -33,6 +33,7 @@ from headrace.run.frames import Reader, build
 from headrace.run.location import bring_along
 from headrace.run.manifest import enter, written_async
 from headrace.run.moving import fill_gap, move
+from headrace.run.private import make_private
 from headrace.run.settings import default_partitions
 from headrace.run.state_store import applied, compared, restored, rows_tracked
 from headrace.run.tables import Tables
@@ -264,7 +265,8 @@ def _set_policy(spark: SparkSession, checkpoint: Checkpoint, project: Project, q
 
 def _make_home(layout: QueryLayout) -> None:
     try:
-        layout.home.mkdir(parents=True, exist_ok=True)
+        make_private(layout.storage)
+        layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         probe = tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-")  # noqa: SIM115
         probe.close()
     except OSError as fault:

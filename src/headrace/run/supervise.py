@@ -6,6 +6,7 @@ import os
 import queue
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,6 +25,7 @@ from headrace.run.faults import failure_of, finding_of_message
 from headrace.run.halt import Halt
 from headrace.run.listen import Event, Listener
 from headrace.run.notes import Notes
+from headrace.run.private import make_private
 from headrace.run.quarantine import Quarantine
 from headrace.run.refresh import Refresher
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult, Silent
@@ -66,6 +68,8 @@ def run(
     from headrace.run.session import session
 
     own = spark is None
+    with suppress(OSError):  # told when the first query starts
+        make_private(project.storage)
     spark = spark or session(project)
     # Not before: PySpark sets its own handler of SIGINT with the session. A process with a session of its own is ours
     # to end.

@@ -13,6 +13,7 @@ from pymysql.constants import CLIENT
 from pymysql.cursors import SSCursor
 
 from headrace.contract import OutputMode, Problem
+from headrace.redaction import encoding_fault
 from headrace.sinks.sql.dialect import (
     Connection,
     Part,
@@ -82,7 +83,11 @@ class MySql(DatabaseSink):
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
         yield from super().problems(mode)
         try:
-            Address.parse(self.url)
+            if character := encoding_fault(self.url):
+                what = f"the password in the url of the database has a '{character}' that is not encoded"
+                yield Problem(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
+            else:
+                Address.parse(self.url)
         except AddressFault as fault:
             yield Problem(code="HR413", what=str(fault), fix="write mysql://user:password@host:port/database")
         if len(self.table) > 64:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import pymysql
 
 from headrace.contract import Problem
-from headrace.sinks.sql.mysql_address import Address, AddressFault
+from headrace.redaction import without
 
 # The server has gone, is going or is not there yet; a lock was waited for too long; a deadlock; too many connections.
 _PASSING = (1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 2055, 4031)
@@ -67,7 +67,7 @@ def explained(fault: Exception, url: str) -> Problem:
     where = f"MySQL at {parts.hostname or 'localhost'}:{parts.port or 3306}"
     number = number_of(fault)
     said = str(fault.args[1]) if len(fault.args) > 1 else str(fault)
-    text = without_password(" ".join(said.split()), url)
+    text = without(" ".join(said.split()), url)
     if number in _WORDS:
         code, what, fix = _WORDS[number]
         detail = f": {text}" if code == "HR414" else ""
@@ -76,14 +76,3 @@ def explained(fault: Exception, url: str) -> Problem:
         fix = "start the server, or correct the url; then start again"
         return Problem(code="HR405", what=f"{where} does not answer: {text}", fix=fix)
     return Problem(code="HR405", what=f"{where} refused the batch: {text}")
-
-
-def without_password(text: str, url: str) -> str:
-    """`text` without the password of `url`, plain or encoded."""
-    try:
-        password = Address.parse(url).password
-    except AddressFault:
-        return text
-    for secret in {password, quote(password, safe="")} - {""}:
-        text = text.replace(secret, "***")
-    return text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import psycopg
 
 from headrace.contract import OutputMode, Problem
+from headrace.redaction import encoding_fault
 from headrace.sinks.sql import postgres_connection
 from headrace.sinks.sql.dialect import (
     Connection,
@@ -83,6 +84,10 @@ class Postgres(DatabaseSink):
 
 def _url_problems(url: str) -> Iterator[Problem]:
     """What libpq would refuse of a url, or take for something else; nothing of it is repeated, for it may be secret."""
+    if character := encoding_fault(url, may="#"):
+        what = f"the password in the url of the database has a '{character}' that is not encoded"
+        yield Problem(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
+        return
     fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
     try:
         parsed = psycopg.conninfo.conninfo_to_dict(url)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote, urlsplit
 
 import psycopg
 from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
 
 from headrace.contract import Problem
+from headrace.redaction import without
 
 # By the class of the error, or the first two characters of its SQLSTATE (PostgreSQL manual, appendix A).
 _PASSING_STATES = ("08", "40", "57P01", "57P02", "57P03", "57P05", "55P03", "25P03", "25P04", "53300")
@@ -67,10 +68,9 @@ def may_pass(fault: Exception) -> bool:
 
 def explained(fault: Exception, url: str) -> Problem:
     """The error as one sentence, without a password."""
-    parts = urlsplit(url)
-    where = f"PostgreSQL at {parts.hostname or 'localhost'}:{_port(url)}"
+    where = f"PostgreSQL at {_place(url)}"
     state = sqlstate(fault)
-    text = without_password(" ".join(str(fault).split()), url)
+    text = without(" ".join(str(fault).split()), url)
     if isinstance(fault, errors.InsufficientPrivilege):
         fix = "grant it: the documentation of the sink lists the rights that it needs"
         return Problem(code="HR414", what=f"{where} refuses it: {text}", fix=fix)
@@ -89,23 +89,10 @@ def explained(fault: Exception, url: str) -> Problem:
     return Problem(code="HR405", what=f"{where} refused the batch: {text}")
 
 
-def without_password(text: str, url: str) -> str:
-    """`text` without the password of `url`, plain or encoded."""
-    password = _password(url)
-    for secret in {password, unquote(password)} - {""}:
-        text = text.replace(secret, "***")
-    return text
-
-
-def _password(url: str) -> str:
+def _place(url: str) -> str:
+    """Host and port as libpq reads them."""
     try:
-        return urlsplit(url).password or ""
-    except ValueError:
-        return ""
-
-
-def _port(url: str) -> int:
-    try:
-        return urlsplit(url).port or 5432
-    except ValueError:
-        return 5432
+        found = conninfo_to_dict(url)
+    except psycopg.Error:
+        found = {}
+    return f"{found.get('host') or found.get('hostaddr') or 'localhost'}:{found.get('port') or 5432}"

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.sinks.sql.dialect import Stager
@@ -40,6 +41,8 @@ class FileStager:
     def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms) -> None:
         self.path, self.columns, self.forms = path, columns, forms
         quoted = ", ".join('"' + column.name.replace('"', '""') + '"' for column in columns)
+        # Beside a result that others may read, rows that may never be in it.
+        Path(path).touch(mode=0o600)
         self.connection = sqlite3.connect(path, isolation_level=None)
         for statement in (
             "PRAGMA journal_mode = OFF",

@@ -1,0 +1,184 @@
+"""Secrets that this process knows, and texts without them; the one place that every message passes on its way out."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, TextIO, cast
+from urllib.parse import quote, quote_plus, unquote
+
+MASK = "***"
+# An option or a setting of such a name holds a secret.
+SECRET_NAME = re.compile(
+    r"pass(word|wd|phrase)?(?![a-z])|pwd|secret|token|credential|api[._-]?key|access[._-]?key|private[._-]?key|jaas",
+    re.IGNORECASE,
+)
+
+# A value of so many characters is masked wherever it stands, a shorter one only as a word of its own, and one that is
+# shorter still only where a value stands: a password of one letter is no reason to mask that letter.
+_ANYWHERE, _AS_WORD = 12, 4
+# What an option that switches something may be.
+_NO_SECRETS = ("true", "false", "none", "0", "1")
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_PAIR = re.compile(
+    r"(?P<name>[\w.-]*(?:pass(?:word|wd|phrase)?|pwd|secret|token|credential|api[._-]?key|access[._-]?key))=(?P<value>'[^']*'|\"[^\"]*\"|[^\s&;,'\"\\]+)",
+    re.IGNORECASE,
+)
+# What is a secret by its form alone, though nobody has told us of it.
+_USERINFO = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@'\"]*:)(?P<value>[^\s/@'\"]+)(?=@)")
+
+
+def secrets_in(text: str) -> Iterator[str]:
+    """The passwords in a text that is a url or holds one: before its `@`, or as `password=`, encoded as they should be
+    or not."""
+    for found in _URL.finditer(text):
+        url = found.group()
+        for userinfo in {_userinfo(url), _userinfo(url.partition("?")[0])}:
+            _, colon, password = userinfo.partition(":")
+            if colon and password:
+                yield password
+    for pair in _PAIR.finditer(text):
+        value = pair["value"].strip("'\"")
+        if value and not value.startswith("${"):
+            yield value
+
+
+def _userinfo(url: str) -> str:
+    """What stands before the last `@`: an `@`, `/` or `#` in a password that should be encoded is part of it."""
+    return url.partition("://")[2].rpartition("@")[0]
+
+
+def encoding_fault(url: str, *, may: str = "") -> str | None:
+    """The character of the password in `url` that must be encoded, None when all are; those in `may` need not be."""
+    account = _userinfo(url.partition("?")[0] if "@" in url.partition("?")[0] else url)
+    password = account.partition(":")[2]
+    found = re.finditer(r"[/?#@\[\]\s]|%(?![0-9A-Fa-f]{2})", password)
+    return next((each.group() for each in found if each.group() not in may), None)
+
+
+class Redactor:
+    """Knows secret values, each with the text that stands for it, and takes them out of texts."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._known: dict[str, str] = {}
+        self._patterns: list[tuple[re.Pattern[str], str]] = []
+        self._lock = Lock()
+        for value in values:
+            self.remember(value)
+
+    def remember(self, value: str, shown: str = MASK) -> None:
+        """Never let `value` out: not as it is, nor as it stands in a url or in JSON; nor a password that it holds."""
+        with self._lock:
+            for each, instead in ((value, shown), *((inner, MASK) for inner in secrets_in(value))):
+                for form in _forms(each):
+                    if form not in self._known:
+                        self._known[form] = instead
+                        self._patterns.append((_pattern(form), instead))
+            # The longest first: a password is part of its url.
+            self._patterns.sort(key=lambda found: -len(found[0].pattern))
+
+    def remember_settings(self, settings: Mapping[str, Any]) -> None:
+        """Remember each value whose name says that it is a secret, and each password in the others."""
+        for name, value in settings.items():
+            if isinstance(value, Mapping):
+                self.remember_settings(value)
+            elif isinstance(value, str) and value:
+                if SECRET_NAME.search(str(name)) and value.lower() not in _NO_SECRETS:
+                    self.remember(value)
+                else:
+                    for inner in secrets_in(value):
+                        self.remember(inner)
+
+    def redacted(self, text: str) -> str:
+        """`text` without any secret that is known, or that is one by its form."""
+        for pattern, shown in tuple(self._patterns):
+            text = pattern.sub(lambda _, shown=shown: shown, text)  # type: ignore[misc]
+        if "://" in text:
+            text = _USERINFO.sub(lambda found: found["before"] + _kept(found["value"]), text)
+        return _PAIR.sub(lambda found: f"{found['name']}={_kept(found['value'])}", text) if "=" in text else text
+
+
+def _kept(value: str) -> str:
+    """A reference to a variable stays, and so does what is masked already."""
+    return value if value.startswith(("${", MASK)) else MASK
+
+
+def _forms(value: str) -> set[str]:
+    plain = unquote(value)
+    forms = {value, plain, quote(plain, safe=""), quote_plus(plain), json.dumps(value)[1:-1]}
+    return {form for form in (*forms, json.dumps(plain, ensure_ascii=False)[1:-1]) if form.strip()}
+
+
+def _pattern(value: str) -> re.Pattern[str]:
+    escaped = re.escape(value)
+    if len(value) >= _ANYWHERE:
+        return re.compile(escaped)
+    if len(value) >= _AS_WORD:
+        return re.compile(rf"(?<![A-Za-z0-9_]){escaped}(?![A-Za-z0-9_])")
+    return re.compile(rf"(?<=[:=]){escaped}(?=[@&\s'\";,]|$)|(?<=['\"]){escaped}(?=['\"])")
+
+
+# What this process has learnt; filled where variables are resolved and connectors are built.
+KNOWN = Redactor()
+
+
+def remember(value: str, shown: str = MASK) -> None:
+    """Never let `value` out of this process."""
+    KNOWN.remember(value, shown)
+
+
+def remember_settings(settings: Mapping[str, Any]) -> None:
+    """Never let out what `settings` hold of secrets."""
+    KNOWN.remember_settings(settings)
+
+
+def redacted(text: str) -> str:
+    """`text` without any secret that this process knows."""
+    return KNOWN.redacted(text)
+
+
+def without(text: str, source: str) -> str:
+    """`text` without the passwords of one url, for a process that has resolved no variables."""
+    return Redactor(secrets_in(source)).redacted(redacted(text))
+
+
+class RedactingStream:
+    """A text stream that lets no secret through; all else is the stream below."""
+
+    def __init__(self, below: TextIO) -> None:
+        self._below = below
+
+    def write(self, text: str) -> int:
+        self._below.write(redacted(text) if isinstance(text, str) else text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._below)
+
+
+@contextmanager
+def output_redacted() -> Iterator[None]:
+    """Let no secret through the standard streams of this process while the block runs."""
+    before = sys.stdout, sys.stderr
+    ours = tuple(cast(TextIO, RedactingStream(stream)) for stream in before)
+    sys.stdout, sys.stderr = ours
+    try:
+        yield
+    finally:
+        # One that was replaced meanwhile stays, as for a reader who has seen enough.
+        if sys.stdout is ours[0]:
+            sys.stdout = before[0]
+        if sys.stderr is ours[1]:
+            sys.stderr = before[1]

@@ -1,0 +1,67 @@
+"""Directories that their owner alone may read, whatever the umask: they hold rows of the user's data."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
+LOCAL_SETTING = "spark.local.dir"
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def make_private(storage: Path) -> None:
+    """Make the storage directory, or take it from the eyes of others: what 0.1.0 made was as open as the umask.
+
+    What lies deeper is hidden with it. Raises OSError where it cannot be made.
+    """
+    storage.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # A project that is its own storage is more than that, and belongs to whoever works on it.
+    if not (storage / "headrace.yml").exists():
+        tighten(storage)
+    for place in _own(storage):
+        tighten(place)
+
+
+def tighten(place: Path) -> None:
+    """Let only the owner read and write `place`; what belongs to somebody else, or to everybody, stays as it is."""
+    with suppress(OSError):
+        mode = place.stat().st_mode
+        if mode & _OTHERS and not mode & stat.S_ISVTX:
+            place.chmod(stat.S_IMODE(mode) & ~_OTHERS)
+
+
+def _own(storage: Path) -> Iterator[Path]:
+    for pattern in ("history.db*", "headrace-crash-*", "queries", "queries/*", "queries/*/g*", "queries/*/g*/*"):
+        yield from storage.glob(pattern)
+
+
+def local_directories(conf: Mapping[str, str], environ: Mapping[str, str] | None = None) -> str:
+    """Private directories for shuffle files and local state, one in each that Spark would take; gone at the end.
+
+    Spark's own `blockmgr-...` are as open as the umask.
+    """
+    environ = os.environ if environ is None else environ
+    wanted = environ.get(LOCAL_DIRECTORIES) or conf.get(LOCAL_SETTING) or tempfile.gettempdir()
+    made = []
+    for place in (each.strip() for each in wanted.split(",")):
+        os.makedirs(place, exist_ok=True)
+        made.append(tempfile.mkdtemp(prefix="headrace-spark-", dir=place))
+    _made.extend(made)
+    return ",".join(made)
+
+
+_made: list[str] = []
+
+
+@atexit.register
+def discard_local_directories() -> None:
+    """Remove what Spark has left there."""
+    while _made:
+        shutil.rmtree(_made.pop(), ignore_errors=True)
