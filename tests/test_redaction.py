@@ -63,6 +63,7 @@ WORDS = {
     "letter-quoted": ("x", "the password 'x' of user x", "the password '***' of user x"),
     "word": ("sesame", "sesame, sesames and open_sesame", "***, sesames and open_sesame"),
     "long": ("d41d8cd98f00b204", "xd41d8cd98f00b204y", "x***y"),
+    "word-of-messages": ("password", "u:password@h refuses the password", "u:***@h refuses the password"),
     "encoded": ("a b/c d e f", "a%20b%2Fc%20d%20e%20f and a+b%2Fc+d+e+f", "*** and ***"),
     "json": ('say "hello" to her', '{"what": "say \\"hello\\" to her"}', '{"what": "***"}'),
 }
@@ -75,7 +76,7 @@ def test_a_value_is_masked_as_a_whole_and_in_every_form(secret: str, said: str, 
 
 def test_what_has_the_form_of_a_secret_is_masked_though_nobody_told_of_it() -> None:
     assert redacted("jdbc:p://me:sesame@db/x?password=sesame&a=1") == "jdbc:p://me:***@db/x?password=***&a=1"
-    kept = "write p://user:${DATABASE_PASSWORD}@db, or password=${PASSWORD}; the password: give it"
+    kept = "write p://user:${DATABASE_PASSWORD}@db, p://user:password@db or password=${PASSWORD}; the password: give it"
     assert redacted(kept) == kept
 
 

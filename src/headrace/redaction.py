@@ -21,6 +21,8 @@ SECRET_NAME = re.compile(
 # A value of so many characters is masked wherever it stands, a shorter one only as a word of its own, and one that is
 # shorter still only where a value stands: a password of one letter is no reason to mask that letter.
 _ANYWHERE, _AS_WORD = 12, 4
+# Words of our own messages: to mask them everywhere would tell that one is the password.
+_COMMON = ("password", "secret", "token", "postgres", "postgresql", "mysql", "mariadb", "root", "admin", "user", "test")
 # What an option that switches something may be.
 _NO_SECRETS = ("true", "false", "none", "0", "1")
 
@@ -104,8 +106,8 @@ class Redactor:
 
 
 def _kept(value: str) -> str:
-    """A reference to a variable stays, and so does what is masked already."""
-    return value if value.startswith(("${", MASK)) else MASK
+    """A reference to a variable stays, and so does what is masked already, or what is advised in a message."""
+    return value if value.startswith(("${", MASK, "...")) or value.lower() == "password" else MASK
 
 
 def _forms(value: str) -> set[str]:
@@ -118,7 +120,7 @@ def _pattern(value: str) -> re.Pattern[str]:
     escaped = re.escape(value)
     if len(value) >= _ANYWHERE:
         return re.compile(escaped)
-    if len(value) >= _AS_WORD:
+    if len(value) >= _AS_WORD and value.lower() not in _COMMON:
         return re.compile(rf"(?<![A-Za-z0-9_]){escaped}(?![A-Za-z0-9_])")
     return re.compile(rf"(?<=[:=]){escaped}(?=[@&\s'\";,]|$)|(?<=['\"]){escaped}(?=['\"])")
 
