@@ -43,12 +43,12 @@ def test_a_wrong_address_is_told_without_a_server(url: str, said: str) -> None:
 
 
 WRONG = {
-    "scheme": (Postgres(url="mysql://db/x", table="t"), "append", "HR413"),
-    "long-name": (Postgres(url="postgresql://db/x", table="t" * 64), "append", "HR401"),
-    "own-name": (Postgres(url="postgresql://db/x", table="_headrace_ledger"), "append", "HR401"),
-    "no-key": (Postgres(url="postgresql://db/x", table="t"), "update", "HR403"),
-    "key-twice": (MySql(url="mysql://db/x", table="t", key=["a", "a"]), "append", "HR401"),
-    "retry": (MySql(url="mysql://db/x", table="t", retry_seconds=-1), "append", "HR401"),
+    "scheme": (Postgres(url="mysql://localhost/x", table="t"), "append", "HR413"),
+    "long-name": (Postgres(url="postgresql://localhost/x", table="t" * 64), "append", "HR401"),
+    "own-name": (Postgres(url="postgresql://localhost/x", table="_headrace_ledger"), "append", "HR401"),
+    "no-key": (Postgres(url="postgresql://localhost/x", table="t"), "update", "HR403"),
+    "key-twice": (MySql(url="mysql://localhost/x", table="t", key=["a", "a"]), "append", "HR401"),
+    "retry": (MySql(url="mysql://localhost/x", table="t", retry_seconds=-1), "append", "HR401"),
 }
 
 

@@ -33,8 +33,8 @@ from headrace.sinks.sql.mysql_connection import lock_holder
 from headrace.sinks.sql.mysql_faults import LOCK_WAIT, explained, is_part_lost, may_pass, number_of
 from headrace.sinks.sql.mysql_staging import LoadStager
 from headrace.sinks.sql.mysql_table import existing_table
+from headrace.sinks.sql.server_sink import SYSTEM, ServerSink
 from headrace.sinks.sql.silence import SILENCE_SECONDS
-from headrace.sinks.sql.sink import DatabaseSink
 from headrace.sinks.sql.types import Kind, ResultColumn
 from headrace.sinks.sql.values import Forms, rows
 
@@ -66,7 +66,7 @@ _INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INT", "bigint
 
 
 @dataclass(frozen=True, kw_only=True)
-class MySql(DatabaseSink):
+class MySql(ServerSink):
     """A table in a MySQL 8 or MariaDB 10.11 database; each batch is one transaction with its line in the ledger.
 
     url: `mysql://user:password@host:port/database`, with options behind `?`: `ssl_mode` (disabled, required, verify_ca,
@@ -75,10 +75,22 @@ class MySql(DatabaseSink):
     JSON as text; neither NaN nor infinity can be kept. Texts in the key have up to 255 characters.
     """
 
+    # Declared here again: the first option is the one that may be given by position.
     url: str = field(repr=False)
 
     def dialect(self) -> MySqlDialect:
-        return MySqlDialect(self.url, self.silence_seconds)
+        return MySqlDialect(self.secured_url(), self.silence_seconds)
+
+    def host(self) -> str:
+        return Address.parse(self.url).host
+
+    def given_tls(self) -> tuple[dict[str, str], bool]:
+        address = Address.parse(self.url)
+        given = {name: value for name, value in address.options.items() if name.startswith("ssl_")}
+        return given, address.ssl_mode in ("verify_ca", "verify_identity")
+
+    def verify_full(self, ca: str) -> dict[str, str]:
+        return {"ssl_mode": "verify_identity", **({} if ca == SYSTEM else {"ssl_ca": ca})}
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
         yield from super().problems(mode)
@@ -87,7 +99,7 @@ class MySql(DatabaseSink):
                 what = f"the password in the url of the database has a '{character}' that is not encoded"
                 yield Problem(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
             else:
-                Address.parse(self.url)
+                yield from self.tls_problems()
         except AddressFault as fault:
             yield Problem(code="HR413", what=str(fault), fix="write mysql://user:password@host:port/database")
         if len(self.table) > 64:

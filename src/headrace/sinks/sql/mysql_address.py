@@ -67,6 +67,12 @@ class Address:
             options=options,
         )
 
+    @property
+    def ssl_mode(self) -> str:
+        """The mode that the url gives, or that its other options ask for; without any, the server decides."""
+        implied = "verify_ca" if "ssl_ca" in self.options else "required" if "ssl_cert" in self.options else ""
+        return self.options.get("ssl_mode", implied).lower()
+
     def seconds(self, name: str, default: float) -> int:
         """The time-out of this name that the url gives."""
         return int(self.options.get(name, default))
@@ -109,9 +115,9 @@ class Address:
         return connection
 
     def _tls(self) -> ssl.SSLContext | None:
-        mode = self.options.get("ssl_mode", "verify_ca" if "ssl_ca" in self.options else "").lower()
-        if not mode or mode == "disabled":
+        if self.ssl_mode in ("", "disabled"):
             return None
+        mode = self.ssl_mode
         context = ssl.create_default_context(cafile=self.options.get("ssl_ca"))
         context.check_hostname = mode == "verify_identity"
         if mode == "required":

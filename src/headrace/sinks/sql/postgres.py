@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -28,8 +29,8 @@ from headrace.sinks.sql.dialect import (
 from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
 from headrace.sinks.sql.postgres_columns import existing_table, misfit
 from headrace.sinks.sql.postgres_faults import LOCK_WAIT, explained, locked_table, may_pass, sqlstate
+from headrace.sinks.sql.server_sink import ServerSink, is_loopback
 from headrace.sinks.sql.silence import SILENCE_SECONDS
-from headrace.sinks.sql.sink import DatabaseSink
 from headrace.sinks.sql.types import Kind, ResultColumn
 from headrace.sinks.sql.values import Forms, lines, texts
 
@@ -53,7 +54,7 @@ _DECLARED: dict[Kind, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Postgres(DatabaseSink):
+class Postgres(ServerSink):
     """A table in a PostgreSQL database; each batch is one transaction with its line in the ledger.
 
     url: `postgresql://user:password@host:port/database`, with the options of libpq behind `?`, such as
@@ -62,16 +63,33 @@ class Postgres(DatabaseSink):
     (TIMESTAMP_NTZ); arrays, maps and structs are jsonb.
     """
 
+    # Declared here again: the first option is the one that may be given by position.
     url: str = field(repr=False)
     schema: str = ""
 
     def dialect(self) -> PostgresDialect:
-        return PostgresDialect(self.url, self.schema, self.silence_seconds)
+        return PostgresDialect(self.secured_url(), self.schema, self.silence_seconds)
+
+    def host(self) -> str:
+        known = psycopg.conninfo.conninfo_to_dict(self.url)
+        hosts = str(known.get("host") or known.get("hostaddr") or "").split(",")
+        return next((host for host in hosts if not is_loopback(host)), hosts[0])
+
+    def given_tls(self) -> tuple[dict[str, str], bool]:
+        known = psycopg.conninfo.conninfo_to_dict(self.url)
+        given = {name: str(value) for name, value in known.items() if name in ("sslmode", "sslrootcert")}
+        mode = given.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
+        # So libpq keeps what earlier versions did.
+        return given, mode.startswith("verify") or (mode == "require" and "sslrootcert" in given)
+
+    def verify_full(self, ca: str) -> dict[str, str]:
+        return {"sslmode": "verify-full", "sslrootcert": ca}
 
     def problems(self, mode: OutputMode) -> Iterator[Problem]:
         yield from super().problems(mode)
         if self.url.startswith(("postgresql://", "postgres://")):
-            yield from _url_problems(self.url)
+            faults = list(_url_problems(self.url))
+            yield from faults or self.tls_problems()
         else:
             yield Problem(
                 code="HR413",
