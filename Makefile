@@ -9,10 +9,15 @@ DIR ?= demo
 
 setup: $(DONE)
 
-$(DONE): pyproject.toml constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Each file that is fetched has a hash in the lock, those too that build what comes as source.
+$(DONE): pyproject.toml constraints.txt scripts/build.txt
 	@sh scripts/preflight.sh $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --require-hashes --requirement scripts/build.txt
+	$(PIP) --require-hashes --no-build-isolation --requirement constraints.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m headrace.run.cds
 	@touch $(DONE)
 
@@ -58,9 +63,11 @@ docs: setup
 bench: setup
 	$(BIN)/python -m benchmarks $(NAME)
 
+LOCK := uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url --generate-hashes
+
 lock:
-	uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url \
-	  --constraint scripts/pins.txt --extra dev pyproject.toml --output-file constraints.txt
+	$(LOCK) scripts/build.in --output-file scripts/build.txt
+	$(LOCK) --constraint scripts/pins.txt --extra dev pyproject.toml --output-file constraints.txt
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

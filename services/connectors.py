@@ -9,6 +9,7 @@ from pathlib import Path
 from headrace.errors import EnvironmentFault
 from headrace.run.connectors import CONTENT, DIRECTORIES_VARIABLE, bring, cache, find, known
 from headrace.run.maven import FetchFault, fetch
+from services import process
 
 SPARK = version("pyspark")
 # In place of the coordinates and what they need: the same jars one by one, the missing ones of an older Spark, with
@@ -46,7 +47,7 @@ def install() -> list[str]:
         except EnvironmentFault as fault:
             try:
                 folder = directory() / name
-                fetch(STAND_INS[name], folder, transitive=False)
+                fetch(STAND_INS[name], folder, transitive=False, sums=process.jar_sums())
                 (folder / CONTENT).write_text("\n".join(connector.coordinates) + "\n")
             except (FetchFault, KeyError, OSError):
                 faults.append(fault.findings[0].what)

@@ -41,7 +41,7 @@ class KafkaServer(Server):
     def bring() -> None:
         """Fetch the broker; raises ServerFault."""
         try:
-            fetch(COORDINATES, jars(), for_spark=False)
+            fetch(COORDINATES, jars(), for_spark=False, sums=process.jar_sums())
             (jars() / "whole").touch()
         except (FetchFault, OSError) as fault:
             raise process.ServerFault(f"{MISSING} ({fault})") from fault

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.run.jar_sums import known_sums, read_sums
+
 # Below the ports of outgoing connections: one of those could take the port of a server that is stopped for a moment.
 PORTS = range(20000, 32000)
 START_SECONDS = 60.0
@@ -73,6 +75,11 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise ServerFault(f"no free port found from {PORTS.start} to {PORTS.stop - 1}")
+
+
+def jar_sums() -> dict[str, str]:
+    """The SHA-256 sums of the jars that only tests fetch, and of the package's own."""
+    return {**known_sums(), **read_sums((Path(__file__).parent / "jars.sha256").read_text())}
 
 
 def new_home(name: str) -> Path:

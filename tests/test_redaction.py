@@ -105,7 +105,7 @@ def raising(fault: Exception) -> Any:
 
 
 LEAK = "the server refuses tok-4711-abc"
-COMMANDS = {"verify": "verify", "late": "late", "run": "run", "check": "check"}
+COMMANDS = {"verify": "verify_each", "late": "late", "run": "run", "check": "check"}
 
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
@@ -121,7 +121,7 @@ def test_no_command_shows_or_keeps_a_secret(
 ) -> None:
     (project / ".headrace").mkdir()
     fault = SinkFault(Finding(code="HR405", what=LEAK, fix=LEAK)) if foreseen else RuntimeError(LEAK)
-    monkeypatch.setattr(headrace.api, command, raising(fault))
+    monkeypatch.setattr(headrace.api, COMMANDS[command], raising(fault))
     arguments = [command, *(["q"] if command == "late" else []), *(["--json"] if as_json else [])]
     assert main(arguments) in (1, 2)
     shown = capsys.readouterr()

@@ -66,6 +66,13 @@ def test_a_crash_log_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert mode(file) == 0o600
 
 
+def test_the_umask_is_read_and_stays() -> None:
+    for mask in (0o027, 0o002):
+        os.umask(mask)
+        assert private.umask() == mask
+        assert os.umask(mask) == mask
+
+
 @pytest.mark.parametrize("by_environment", [True, False], ids=["environment", "setting"])
 def test_spark_gets_private_directories_in_the_places_that_it_was_given(tmp_path: Path, by_environment: bool) -> None:
     wanted = f"{tmp_path / 'a'},{tmp_path / 'b'}"

@@ -82,6 +82,14 @@ def _target(project: Project) -> Iterator[Finding]:
             fix="remove the file, or name another `storage`",
             where=project.target.where,
         )
+    if packages := project.target.spark.get("spark.jars.packages"):
+        yield Finding(
+            code="HR484",
+            what=f"spark.jars.packages names {packages}, which Spark fetches without comparing a SHA-256 sum",
+            fix="to be sure, fetch the jars once, compare their sums, and name them in spark.jars",
+            where=project.target.where,
+            severity="note",
+        )
     for key in project.target.spark:
         if known := misspelt(key):
             yield Finding(

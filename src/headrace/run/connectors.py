@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from headrace.errors import EnvironmentFault, Finding, nearest
 from headrace.model import Project
-from headrace.run.maven import FetchFault, fetch
+from headrace.run.jar_sums import known_sums
+from headrace.run.maven import FetchFault, SumFault, fetch
 from headrace.run.settings import default_partitions
 
 DIRECTORIES_VARIABLE = "HEADRACE_CONNECTORS"
@@ -131,6 +133,14 @@ def bring(connector: JvmConnector, directory: Path) -> list[Path]:
             old.unlink()
         jars = fetch(connector.coordinates, folder)
         (folder / CONTENT).write_text("\n".join(connector.coordinates) + "\n")
+    except SumFault as fault:
+        raise EnvironmentFault(
+            Finding(
+                code="HR483",
+                what=f"the connector '{connector.name}' was not taken: {fault}",
+                fix="find out what the repository gives, or what stands in between; no jar of it was kept",
+            )
+        ) from fault
     except (FetchFault, OSError) as fault:
         raise EnvironmentFault(
             Finding(
@@ -140,7 +150,18 @@ def bring(connector: JvmConnector, directory: Path) -> list[Path]:
                 fix=f"on a machine with a network: headrace connectors fetch DIR; then set {DIRECTORIES_VARIABLE}=DIR",
             )
         ) from fault
+    if unknown := sorted(jar.name for jar in jars if jar.name not in known_sums()):
+        print(_unchecked(connector.name, unknown), file=sys.stderr)
     return jars
+
+
+def _unchecked(name: str, jars: Sequence[str]) -> Finding:
+    return Finding(
+        code="HR484",
+        what=f"of the connector '{name}', these jars are unchecked, for want of a SHA-256 sum: {', '.join(jars)}",
+        fix="compare them with the sums that their projects publish",
+        severity="note",
+    )
 
 
 def _jars(connector: JvmConnector, root: Path | None) -> list[Path]:

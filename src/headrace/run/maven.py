@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
+
+from headrace.run.jar_sums import changed, known_sums
 
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 FETCH_SECONDS = 900
@@ -35,13 +37,23 @@ class FetchFault(Exception):
     """Jars could not be fetched; the message is one sentence."""
 
 
+class SumFault(FetchFault):
+    """A jar is not the one that is known by its name."""
+
+
 def fetch(
-    coordinates: Sequence[str], directory: Path, *, for_spark: bool = True, transitive: bool = True
+    coordinates: Sequence[str],
+    directory: Path,
+    *,
+    for_spark: bool = True,
+    transitive: bool = True,
+    sums: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Bring the jars of `coordinates` (group:artifact:version), `transitive` ones too, into `directory`.
 
     Maven does it where there is one, with its settings; else Ivy, which Spark brings along, and which takes all that
-    they need. `for_spark`: jars that Spark has itself are left out. Raises FetchFault.
+    they need. `for_spark`: jars that Spark has itself are left out. Raises FetchFault; SumFault when
+    one is not the jar whose sum is known, by `sums` or the package's own, and then none is kept.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="headrace-jars-") as scratch:
@@ -51,6 +63,8 @@ def fetch(
             _by_ivy(coordinates, Path(scratch))
         sparks = (Path(str(files("pyspark"))) / "jars").glob("*.jar") if for_spark else ()
         own = {_artifact(jar.name) for jar in sparks}
+        if other := changed(Path(scratch).glob("*.jar"), known_sums() if sums is None else sums):
+            raise SumFault(f"{', '.join(sorted(other))} has another SHA-256 sum than this version of Headrace knows")
         fetched = [jar for jar in sorted(Path(scratch).glob("*.jar")) if _artifact(jar.name) not in own]
         return [Path(shutil.move(jar, directory / jar.name)) for jar in fetched]
 
@@ -68,7 +82,16 @@ def _by_maven(coordinates: Sequence[str], directory: Path, transitive: bool) -> 
     pom = directory / "pom.xml"
     pom.write_text(_POM.format(dependencies=dependencies))
     goal = f"{PLUGIN}:copy-dependencies"
-    command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), goal, "-DincludeScope=runtime"]
+    command = [
+        "mvn",
+        "--batch-mode",
+        "--strict-checksums",
+        "--quiet",
+        "--file",
+        str(pom),
+        goal,
+        "-DincludeScope=runtime",
+    ]
     _finish([*command, f"-DoutputDirectory={directory}"])
 
 

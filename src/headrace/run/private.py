@@ -42,6 +42,16 @@ def _own(storage: Path) -> Iterator[Path]:
         yield from storage.glob(pattern)
 
 
+def umask() -> int:
+    """What this process takes from the modes of its new files."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
 def local_directories(conf: Mapping[str, str], environ: Mapping[str, str] | None = None) -> str:
     """Private directories for shuffle files and local state, one in each that Spark would take; gone at the end.
 

@@ -19,7 +19,7 @@ from headrace.model import Project
 from headrace.run import connectors, gateway
 from headrace.run.errors_stream import dropping_lines
 from headrace.run.masters import not_started
-from headrace.run.private import LOCAL_SETTING, local_directories
+from headrace.run.private import LOCAL_SETTING, local_directories, umask
 from headrace.run.settings import Purpose, default_master, is_local, settings
 
 if TYPE_CHECKING:
@@ -72,6 +72,9 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
     if is_local(master):
         with suppress(OSError):  # Spark says it in its own words.
             conf[LOCAL_SETTING] = local_directories(conf)
+        if "HADOOP_CONF_DIR" not in os.environ:
+            # Hadoop has an umask of its own, 022, whatever that of the process: a result is the user's to open or close.
+            conf.setdefault("spark.hadoop.fs.permissions.umask-mode", f"{umask():03o}")
     own = conf.get("spark.driver.extraJavaOptions", "")
     jvm.require(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
     options = jvm_options(purpose, own, local=is_local(master))
