@@ -73,7 +73,7 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
         with suppress(OSError):  # Spark says it in its own words.
             conf[LOCAL_SETTING] = local_directories(conf)
         if "HADOOP_CONF_DIR" not in os.environ:
-            # Hadoop has an umask of its own, 022, whatever that of the process: a result is the user's to open or close.
+            # Hadoop's own umask is 022, whatever that of the process: a result is the user's to open or close.
             conf.setdefault("spark.hadoop.fs.permissions.umask-mode", f"{umask():03o}")
     own = conf.get("spark.driver.extraJavaOptions", "")
     jvm.require(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
