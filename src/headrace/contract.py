@@ -346,6 +346,31 @@ class Sink(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class SinkLocation:
+    """Where a sink writes, without secrets: as a checkpoint keeps it, and as people read it.
+
+    name: the table or topic; of two names never the same rows. systems: the servers or the path that hold it. ledger:
+    what is there tells by itself whether it has the checkpoint's batches, so that it may lie in another system now.
+    shown: both in words.
+    """
+
+    name: str
+    systems: tuple[str, ...]
+    shown: str
+    ledger: bool = False
+
+
+@runtime_checkable
+class LocatedSink(Sink, Protocol):
+    """A sink whose rows outlive a run in one place."""
+
+    @property
+    def location(self) -> SinkLocation:
+        """The place, from the options alone."""
+        ...
+
+
 @runtime_checkable
 class CheckedSink(Sink, Protocol):
     """A sink that tells before a start whether `prepare` would take a result."""

@@ -34,6 +34,11 @@ class QueryLayout:
         return self.home / "manifest.jsonl"
 
     @property
+    def sink(self) -> Path:
+        """Where the sink of this checkpoint writes."""
+        return self.home / "sink.json"
+
+    @property
     def repartitions(self) -> Path:
         """The changes of the number of state partitions, each with the batch that it took."""
         return self.home / "repartitions.jsonl"

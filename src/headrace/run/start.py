@@ -35,6 +35,7 @@ from headrace.run.manifest import enter, written_async
 from headrace.run.moving import fill_gap, move
 from headrace.run.private import make_private
 from headrace.run.settings import default_partitions
+from headrace.run.sink_location import enter_sink, require_same_sink
 from headrace.run.state_store import applied, compared, restored, rows_tracked
 from headrace.run.tables import Tables
 
@@ -119,6 +120,7 @@ def _started(
         checkpoint_directory = layout.checkpoint
         _make_home(layout)
         require_usable(query, layout)
+        require_same_sink(project, query, layout)
     else:
         scratch = Path(tempfile.mkdtemp(prefix="headrace-"))
         checkpoint_directory = scratch / "checkpoint"
@@ -165,6 +167,8 @@ def _started(
             sink_run if tell is None else replace(sink_run, noted=lambda told: tell(replace(told, where=query.where)))
         )
         query.sink.prepare(frame, waits)
+        if scratch is None:
+            enter_sink(project, query, layout)
         continuous = isinstance(judged.trigger, Continuous)
         move(checkpoint, facts.sources, continuous=continuous)
         if scratch is None and not continuous and not query.sink.facts.async_progress:

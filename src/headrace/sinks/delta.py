@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault
 from headrace.sinks import delta_ledger as ledger
 from headrace.sinks.checkpoint_match import checkpoint_id
@@ -93,6 +93,10 @@ class DeltaSink:
         self._ready[run.query, run.generation] = DeltaBatches(
             location=table.location, name=self._name, key=self.key, run=run, epoch=epoch
         )
+
+    @property
+    def location(self) -> SinkLocation:
+        return SinkLocation(name="", systems=(self._place,), shown=f"Delta table '{self._place}'", ledger=True)
 
     def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
         form = Form(schema=frame.schema, key=self.key, partition_by=self.partition_by)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.contract import OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault, nearest
 from headrace.sinks import file_form
 from headrace.sinks.committed_files import CommittedFiles
@@ -60,6 +60,10 @@ class FileSink:
         if found := list(self.misfits(frame, run, connect=True)):
             raise SinkFault(found)
         self._files.prepare(frame, run)
+
+    @property
+    def location(self) -> SinkLocation:
+        return SinkLocation(name="", systems=(self.path,), shown=f"directory '{self.path}'")
 
     def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
         missing = [name for name in self.partition_by if name not in frame.columns]

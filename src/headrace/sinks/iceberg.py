@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.contract import OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault, nearest
 from headrace.sinks import iceberg_columns
 from headrace.sinks.checkpoint_match import require_match
@@ -79,6 +79,10 @@ class IcebergSink:
             else:
                 self._require_fit(table, frame.schema, run)
             self._epochs[run.query, run.generation] = self._take(table, frame.schema, run)
+
+    @property
+    def location(self) -> SinkLocation:
+        return SinkLocation(name="", systems=(self.table,), shown=f"Iceberg table '{self.table}'", ledger=True)
 
     def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault
 from headrace.sinks.not_asked import findings_of
 from headrace.systems.kafka import SERVERS_FIX, client, servers_fault, topic_fault
@@ -79,6 +79,12 @@ class KafkaSink:
         if findings := list(self._misfits(frame)):
             raise SinkFault(findings)
         self._require_topic(frame)
+
+    @property
+    def location(self) -> SinkLocation:
+        servers = tuple(server.strip() for server in self.bootstrap_servers.split(","))
+        topic = "the topics that the rows name" if self.topic is None else f"topic '{self.topic}'"
+        return SinkLocation(name=self.topic or "", systems=servers, shown=f"{topic} at {self.bootstrap_servers}")
 
     def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
         yield from self._misfits(frame)

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
 
-from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.contract import OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
 from headrace.errors import Finding, SinkFault, nearest
 from headrace.sinks import file_form
 from headrace.sinks.committed_files import CommittedFiles, nullable
@@ -77,6 +77,12 @@ class TableSink:
             directory = files.path if files.is_local and os.path.isdir(files.path) else None
             self._create(spark, frame.schema, directory, files.read_options)
         files.prepare(frame, run)
+
+    @property
+    def location(self) -> SinkLocation:
+        return SinkLocation(
+            name=self.catalog_table, systems=("",), shown=f"table '{self.catalog_table}' of the catalog"
+        )
 
     def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
         spark = frame.sparkSession

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
+from urllib.parse import urlsplit
 
-from headrace.contract import OUTPUT_MODES, Correction, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.contract import OUTPUT_MODES, Correction, OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
 from headrace.errors import Finding
 from headrace.sinks.each_batch import for_each_batch
 from headrace.sinks.sql import exactly_once, late_rows
@@ -77,6 +78,22 @@ class DatabaseSink(ABC):
             yield Problem(code="HR401", what="silence_seconds is less than 1", fix="leave it out, and it is 30")
         if self.retry_seconds < 0:
             yield Problem(code="HR401", what="retry_seconds is negative", fix="give 0 to try each batch once only")
+
+    @property
+    def location(self) -> SinkLocation:
+        system = self.system()
+        return SinkLocation(name=self.table, systems=(system,), shown=f"table '{self.table}' in {system}", ledger=True)
+
+    def system(self) -> str:
+        """The server and the database, or the file, without user and password."""
+        try:
+            parts = urlsplit(getattr(self, "url", ""))
+            if "@" in parts.path + parts.query + parts.fragment:
+                # A password that is not encoded: what is read as the host is a piece of it.
+                return "the database"
+            return f"{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        except ValueError:
+            return "the database"
 
     def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
         adds = self.on_schema_change == "add"

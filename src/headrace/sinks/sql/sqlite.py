@@ -7,11 +7,11 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from headrace.contract import OutputMode, Problem, SinkRun
+from headrace.contract import OutputMode, Problem, SinkLocation, SinkRun
 from headrace.errors import Finding
 from headrace.sinks.sql.dialect import (
     Connection,
@@ -72,6 +72,14 @@ class Sqlite(DatabaseSink):
 
     def dialect(self) -> SqliteDialect:
         return SqliteDialect(self.path, busy_seconds=min(BUSY_SECONDS, max(self.retry_seconds, 0.1)))
+
+    @property
+    def location(self) -> SinkLocation:
+        # SQLite sees no case in names.
+        return replace(super().location, name=self.table.lower())
+
+    def system(self) -> str:
+        return self.path
 
     def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
         """A file that is not there yet is no fault: the first start makes it."""

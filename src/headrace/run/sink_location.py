@@ -1,0 +1,88 @@
+"""Where the sink of a checkpoint writes: kept beside it, and compared before each start.
+
+A sink that is changed over an old checkpoint would begin with the next batch, and lack all that the former one has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.rewrite import replace_file
+from headrace.contract import LocatedSink, SinkLocation
+from headrace.errors import CheckpointFault, EnvironmentFault, Finding
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout
+
+
+def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> None:
+    """Raise CheckpointFault if the checkpoint's batches were written to another place than the sink names now.
+
+    A checkpoint without a record, as version 0.1.0 made them, is taken; a ledger beside the rows tells of it.
+    """
+    last, kept = Checkpoint(layout.checkpoint).last_batch, _kept(layout.sink)
+    if last is None or kept is None or not isinstance(query.sink, LocatedSink):
+        return
+    now = query.sink.location
+    same = (kept["kind"], kept["name"]) == (query.sink_kind, now.name)
+    if same and (now.ledger or set(kept["systems"]) & set(_systems(project, now))):
+        return
+    shown = _within(project, now.shown)
+    raise CheckpointFault(
+        Finding(
+            code="HR468",
+            what=f"query '{query.name}' has written its batches up to {last} to {kept['shown']}; {shown} would begin "
+            f"with the next one and lack what is there",
+            fix="name the former sink again, or begin the query anew; if all rows were moved to the new place, remove "
+            f"{layout.sink} and start again",
+            where=query.where,
+        )
+    )
+
+
+def enter_sink(project: Project, query: Query, layout: QueryLayout) -> None:
+    """Keep where the sink writes, before the first batch can come in."""
+    if not isinstance(query.sink, LocatedSink):
+        return
+    now = query.sink.location
+    found = {
+        "kind": query.sink_kind,
+        "name": now.name,
+        "systems": list(_systems(project, now)),
+        "shown": _within(project, now.shown),
+    }
+    if _kept(layout.sink) == found:
+        return
+    try:
+        replace_file(layout.sink, json.dumps(found, ensure_ascii=False) + "\n")
+    except OSError as fault:
+        what = f"the storage directory {layout.home} cannot be written: {fault.strerror or fault}"
+        fix = "give the user that runs Headrace the right to write there, or name another `storage`"
+        raise EnvironmentFault(Finding(code="HR540", what=what, fix=fix)) from fault
+
+
+def _kept(file: Path) -> Mapping[str, Any] | None:
+    """The record, None if there is none."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as fault:
+        what = f"'{file}', which tells where the batches were written, cannot be read: {fault}"
+        fix = "restore it; or remove it, if the sink is what it was: a new one is made"
+        raise CheckpointFault(Finding(code="HR468", what=what, fix=fix)) from fault
+    if isinstance(found, dict) and {"kind", "name", "systems", "shown"} <= found.keys():
+        return found
+    return None
+
+
+def _systems(project: Project, location: SinkLocation) -> tuple[str, ...]:
+    """Paths inside the project are kept from its root on, so that a project may be moved."""
+    return tuple(_within(project, system) for system in location.systems)
+
+
+def _within(project: Project, text: str) -> str:
+    return project.redacted(text).replace(f"{project.root.absolute()}/", "").replace(f"{project.root}/", "")

@@ -1,0 +1,116 @@
+"""A sink that is changed over an old checkpoint is refused naming both; one that only moved with its rows is not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace as hr
+from headrace.contract import LocatedSink
+from headrace.run.result import Outcome
+from headrace.sinks.delta import DeltaSink
+from headrace.sinks.iceberg import IcebergSink
+from headrace.sinks.kafka import KafkaSink
+from headrace.sinks.sql.mysql import MySql
+from headrace.sinks.sql.postgres import Postgres
+from headrace.sinks.table import TableSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def declare(root: Path, sink: str) -> None:
+    (root / "headrace.yml").write_text(
+        "sources:\n  events: {files: {path: in, format: json, schema: 'name STRING, total BIGINT'}}\n"
+        f"queries:\n  q: {{select: SELECT name, total FROM events, sink: {{{sink}}}}}\n"
+    )
+
+
+def run(root: Path, spark: SparkSession, sink: str) -> Outcome:
+    """One more file, and a run that takes it."""
+    declare(root, sink)
+    (root / "in").mkdir(exist_ok=True)
+    number = len(list((root / "in").iterdir()))
+    (root / "in" / f"{number}.json").write_text(f'{{"name": "n{number}", "total": {number}}}\n')
+    [outcome] = hr.run(hr.load(root, environ={}), trigger=hr.available_now, spark=spark).outcomes
+    return outcome
+
+
+# What the sink was, what it is, and how both are named; None: it is taken.
+CHANGES = {
+    "table": ("sqlite: {path: a.db, table: t}", "sqlite: {path: a.db, table: u}", ("table 't' in a.db", "'u' in a.db")),
+    "kind": ("sqlite: {path: a.db, table: t}", "files: out", ("table 't' in a.db", "directory 'out'")),
+    "directory": ("files: out", "files: other", ("directory 'out'", "directory 'other'")),
+    "file-with-its-ledger": ("sqlite: {path: a.db, table: t}", "sqlite: {path: b.db, table: t}", None),
+    "case": ("sqlite: {path: a.db, table: t}", "sqlite: {path: a.db, table: T}", None),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("was", "now", "named"), CHANGES.values(), ids=CHANGES)
+def test_a_changed_sink_is_refused_naming_both(
+    spark: SparkSession, tmp_path: Path, was: str, now: str, named: tuple[str, str] | None
+) -> None:
+    assert run(tmp_path, spark, was).state == "finished"
+    if "b.db" in now:
+        shutil.copy(tmp_path / "a.db", tmp_path / "b.db")
+    outcome = run(tmp_path, spark, now)
+    if named is None:
+        assert (outcome.state, outcome.rows) == ("finished", 1)
+        return
+    assert outcome.state == "failed"
+    assert outcome.finding is not None
+    assert (outcome.finding.code, [name in outcome.finding.what for name in named]) == ("HR468", [True, True])
+    assert "batches up to 0" in outcome.finding.what
+    assert run(tmp_path, spark, was).state == "finished"
+
+
+@pytest.mark.spark
+def test_a_checkpoint_without_the_record_gets_one(spark: SparkSession, tmp_path: Path) -> None:
+    """As version 0.1.0 left it."""
+    was, now, _ = CHANGES["directory"]
+    assert run(tmp_path, spark, was).state == "finished"
+    (record,) = tmp_path.glob(".headrace/queries/q/g1/sink.json")
+    record.unlink()
+    assert run(tmp_path, spark, now).state == "finished"
+    assert json.loads(record.read_text())["shown"] == "directory 'other'"
+
+
+@pytest.mark.spark
+def test_paths_inside_the_project_are_kept_from_its_root_on(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    root.mkdir()
+    assert run(root, spark, "files: out").state == "finished"
+    (record,) = root.glob(".headrace/queries/q/g1/sink.json")
+    assert json.loads(record.read_text()) == {
+        "kind": "files",
+        "name": "",
+        "systems": ["out"],
+        "shown": "directory 'out'",
+    }
+
+
+PLACES = {
+    "postgres": (
+        Postgres(url="postgresql://me:sesame@db.example:5433/phones?sslmode=require", table="t"),
+        "table 't' in db.example:5433/phones",
+    ),
+    "postgres-not-encoded": (Postgres(url="postgresql://me:se/same@db.example/phones", table="t"), "in the database"),
+    "mysql": (MySql(url="mysql://me:sesame@db.example/phones", table="t"), "table 't' in db.example/phones"),
+    "kafka": (KafkaSink(bootstrap_servers="a:1, b:2", topic="t"), "topic 't' at a:1, b:2"),
+    "delta": (DeltaSink(path="/lake/t"), "Delta table '/lake/t'"),
+    "iceberg": (IcebergSink(table="n.t"), "Iceberg table 'n.t'"),
+    "table": (TableSink(table="T"), "table 'default.t' of the catalog"),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(("sink", "shown"), PLACES.values(), ids=PLACES)
+def test_every_durable_sink_tells_its_place_without_secrets(sink: LocatedSink, shown: str) -> None:
+    assert isinstance(sink, LocatedSink)
+    assert shown in sink.location.shown
+    assert "same" not in repr(sink.location)
