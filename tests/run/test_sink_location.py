@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def declare(root: Path, sink: str) -> None:
     (root / "headrace.yml").write_text(
         "sources:\n  events: {files: {path: in, format: json, schema: 'name STRING, total BIGINT'}}\n"
-        f"queries:\n  q: {{select: SELECT name, total FROM events, sink: {{{sink}}}}}\n"
+        f"queries:\n  q: {{select: 'SELECT name, total FROM events', sink: {{{sink}}}}}\n"
     )
 
 
@@ -57,7 +57,8 @@ def test_a_changed_sink_is_refused_naming_both(
 ) -> None:
     assert run(tmp_path, spark, was).state == "finished"
     if "b.db" in now:
-        shutil.copy(tmp_path / "a.db", tmp_path / "b.db")
+        with sqlite3.connect(tmp_path / "a.db") as old, sqlite3.connect(tmp_path / "b.db") as new:
+            old.backup(new)
     outcome = run(tmp_path, spark, now)
     if named is None:
         assert (outcome.state, outcome.rows) == ("finished", 1)

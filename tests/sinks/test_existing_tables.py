@@ -474,7 +474,7 @@ def test_a_table_whose_rows_are_hidden_from_the_user_is_refused(database: Databa
     claim = Claim(database="postgres", create=())
     ready = prepared(database, tmp_path, claim)
     assert ready.table.name == "result"
-    make(database, ("RESET role", "ALTER TABLE result ENABLE ROW LEVEL SECURITY"))
+    make(database, ("SET ROLE NONE", "ALTER TABLE result ENABLE ROW LEVEL SECURITY"))
     with pytest.raises(HeadraceError, match=r"HR466.*row security"):
         prepared(database, tmp_path, claim)
 
