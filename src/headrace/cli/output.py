@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from headrace.errors import Finding
+from headrace.redaction import redacted
 
 WIDTH_WITHOUT_TERMINAL = 200
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -33,16 +34,17 @@ def _plain(value: Any) -> Any:
 
 def say_json(value: Any) -> None:
     """A result as one line of JSON on stdout."""
-    click.echo(json_text(value))
+    click.echo(redacted(json_text(value)))
 
 
 def say_finding(finding: Finding, *, err: bool = True) -> None:
     """A finding on stderr, or on stdout where findings are the result."""
     mark = "" if finding.severity == "error" else f" ({finding.severity})"
     code = click.style(f"{finding.code}{mark}", fg=_COLOUR[finding.severity], bold=True)
-    click.echo(f"{finding.where} {code}: {finding.what}", err=err)
+    # Where the terminal's encoding is none, click goes past the standard streams.
+    click.echo(redacted(f"{finding.where} {code}: {finding.what}"), err=err)
     if finding.fix:
-        click.echo(f"  {click.style('fix:', bold=True)} {finding.fix}", err=err)
+        click.echo(redacted(f"  {click.style('fix:', bold=True)} {finding.fix}"), err=err)
 
 
 def say_error(findings: Iterable[Finding], *, exit_code: int, as_json: bool) -> None:

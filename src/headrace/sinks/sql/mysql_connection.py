@@ -20,6 +20,8 @@ else:
 # PyMySQL's own number of a connection that was lost while a statement ran.
 LOST = 2013
 
+_NO_CONNECTION_LEFT = (1040, 1203, 1226)
+
 _WORKS = "SELECT command, state FROM information_schema.processlist WHERE id = %s"
 # States of a session that waits for its client.
 _WAITS_FOR_CLIENT = ("reading from net", "writing to net", "sending to client")
@@ -101,7 +103,9 @@ def works(address: Address, session: int) -> bool:
             if row is not None and row[0] != "Sleep" and str(row[1]).lower() not in _WAITS_FOR_CLIENT:
                 return True
             end(cursor, session)
-    except pymysql.MySQLError:
+    except pymysql.MySQLError as fault:
+        if fault.args and fault.args[0] in _NO_CONNECTION_LEFT:
+            return True  # It answers, and cannot say.
         _left.setdefault(_place(address), set()).add(session)
         raise
     return False

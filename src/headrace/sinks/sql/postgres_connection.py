@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from headrace.sinks.sql.postgres_faults import NO_CONNECTION_LEFT, sqlstate
 from headrace.sinks.sql.silence import CONNECT_SECONDS, IDLE_SECONDS, LOCK_SECONDS, SILENCE_SECONDS, shut, watched
 
 # What libpq is asked where the url does not say it: a peer that is gone is noticed within a minute.
@@ -97,7 +98,9 @@ _left: dict[str, set[int]] = {}
 def _works_or_left(url: str, pid: int) -> bool:
     try:
         return works(url, pid)
-    except psycopg.Error:
+    except psycopg.Error as fault:
+        if sqlstate(fault) == NO_CONNECTION_LEFT:
+            return True  # It answers, and cannot say.
         _left.setdefault(url, set()).add(pid)
         raise
 

@@ -15,6 +15,7 @@ from headrace.redaction import without
 _PASSING_STATES = ("08", "40", "57P01", "57P02", "57P03", "57P05", "55P03", "25P03", "25P04", "53300")
 
 LOCK_WAIT = "55P03"
+NO_CONNECTION_LEFT = "53300"
 _WORDS: tuple[tuple[str, str, str, str], ...] = (
     ("28P01", "HR414", "refuses the password", "give the sink's url the new password, then start again"),
     ("28000", "HR414", "refuses this user", "look at the user's rights and at pg_hba.conf"),
