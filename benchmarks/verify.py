@@ -14,8 +14,8 @@ from headrace.run.session import start
 
 TITLE = "headrace verify beside the plain batch query"
 RUNS = 7
-EVENTS = 2_000_000
-FILES = 24
+EVENTS = 600_000
+FILES = 12
 SCHEMA = "phone_id STRING, time TIMESTAMP, action STRING"
 
 PIPELINE = f'''"""Three results of one source: few groups, many groups, and every tenth row."""

@@ -58,6 +58,13 @@ def q({inputs}):
             "HR219",
             id="a source with a quarantine twice",
         ),
+        pytest.param(
+            query("return timed.union(timed.where(\"name > 'a'\"))", inputs="timed").replace(
+                'watermark=("time"', 'clean_source="delete", watermark=("time"'
+            ),
+            "HR219",
+            id="a source whose files are deleted twice",
+        ),
         pytest.param(query("return 7"), "HR211", id="no DataFrame"),
         pytest.param(query("return events.nope()"), "HR214", id="no such method"),
         pytest.param(query("return 1 / 0"), "HR210", id="exception"),

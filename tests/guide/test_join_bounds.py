@@ -82,6 +82,7 @@ def test_how_long_each_side_is_kept_is_told_before_start(tmp_path: Path, spark: 
     assert (endless is None) == ("HR240" not in told)
     if endless is not None:
         assert endless in told["HR240"].what
+        assert "equate the whole window columns" in told["HR240"].fix
 
 
 @pytest.mark.capability("JOIN-STST-02")

@@ -78,8 +78,8 @@ def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:
         yield Finding(
             code="HR219",
             what=f"query '{query.name}' reads the source '{name}' in {facts.sources.count(name)} places of its plan "
-            "and counts its rows on the way",
-            fix="declare the source again under another name for each further place, or leave the quarantine out",
+            "and counts its rows on the way, or takes its files away",
+            fix="declare the source again under another name for each further place, without clean_source",
             where=query.where,
         )
 

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 def apart(spark: SparkSession, frame: DataFrame) -> DataFrame:
     """`frame`, in whose plan no two sources have the same name.
 
-    A source that counts its bad rows keeps its name: Spark takes a count's name once in a plan.
+    A source that counts its bad rows keeps its name, for Spark takes a count's name once in a plan; so does one whose
+    files are taken away once they are read, for the other place may not have read them.
     """
     plan = analysed_plan(frame)
     names = Counter(source_names(plan)) if plan.isStreaming() else Counter[str]()
-    if not any(count > 1 for count in names.values()) or any(
-        node.nodeName() == "CollectMetrics" for node in nodes(plan)
-    ):
+    if not any(count > 1 for count in names.values()):
+        return frame
+    if any(node.nodeName() == "CollectMetrics" or _takes_away(node) for node in nodes(plan)):
         return frame
     from pyspark.sql import DataFrame as Frame
 
@@ -48,3 +49,11 @@ def _renamed(jvm: Any, plan: Any, seen: Counter[str]) -> Any:
         return plan
     named = jvm.org.apache.spark.sql.catalyst.streaming.UserProvided(use_name(name, seen[name]))
     return plan.withSourceIdentifyingName(named)
+
+
+def _takes_away(node: Any) -> bool:
+    """Whether a node is a source of files that deletes or archives what it has read."""
+    if node.nodeName() != "StreamingRelation":
+        return False
+    options = str(node.dataSource().options()).lower()
+    return "cleansource -> archive" in options or "cleansource -> delete" in options

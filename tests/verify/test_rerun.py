@@ -1,0 +1,38 @@
+"""Functions with a state of their own, which no batch answers, are proved by another run over the same batches."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace as hr
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(("example", "table"), [("user-sessions", "stays"), ("transform-with-state", "sensors")])
+def test_the_examples_of_state_functions_are_proved(
+    example: str, table: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
+    root = tmp_path / example
+    shutil.copytree(EXAMPLES / example, root, ignore=shutil.ignore_patterns(".headrace", "result.db*"))
+    project = hr.load(root)
+    assert hr.run(project, spark=spark).exit_code == 0
+    (query,) = project.queries
+    verdict = hr.verify(project, query, spark=spark)
+    assert (verdict.exit_code, verdict.rerun, verdict.rows_actual > 0) == (0, True, True), verdict
+    with sqlite3.connect(root / "result.db") as database:
+        assert database.execute(f"DELETE FROM {table} WHERE rowid = (SELECT min(rowid) FROM {table})").rowcount == 1
+    verdict = hr.verify(project, query, spark=spark)
+    assert (verdict.state, verdict.missing) == ("wrong", 1)
