@@ -74,9 +74,9 @@ def compare(
     sides = (_plain(expected, schema), _plain(actual.select(*[f"`{name}`" for name in schema.names]), schema))
     if not any(_holds(field.dataType, *_UNHASHED) for field in schema):
         hashed = _hashed(*sides, schema)
-        rows = {row["side"]: row for row in hashed.collect()}
-        if len({tuple(row)[1:] for row in rows.values()}) == 1 and len(rows) in (0, 2):
-            count = int(rows[0]["rows"]) if rows else 0
+        rows = [tuple(row)[1:] for row in hashed.collect()]
+        if not rows or (len(rows) == 2 and rows[0] == rows[1]):
+            count = int(rows[0][0]) if rows else 0
             return Comparison(rows_expected=count, rows_actual=count, executed=hashed)
     both = sides[0].select("*", F.lit(1).alias("e"), F.lit(0).alias("a"))
     both = both.union(sides[1].select("*", F.lit(0).alias("e"), F.lit(1).alias("a")))
