@@ -96,6 +96,7 @@ def test_each_query_gets_its_own_verdict_whatever_the_others_do(
     settings, views = spark.sparkContext.getConf().getAll(), spark.catalog.listTables()
     before = {key: spark.conf.get(key, None) for key, _ in settings} | dict(spark.conf.getAll)
 
+    active = spark.getActiveSession()
     assert main(["verify", "-C", str(tmp_path), "--json"]) == 1
     verdicts = {each["query"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
     told = {name: (each["state"], [finding["code"] for finding in each["findings"]]) for name, each in verdicts.items()}
@@ -119,4 +120,4 @@ def test_each_query_gets_its_own_verdict_whatever_the_others_do(
     assert hr.verify(project, "d_sound", spark=spark).state == "equal"
     after = {key: spark.conf.get(key, None) for key, _ in settings} | dict(spark.conf.getAll)
     assert (after, spark.catalog.listTables()) == (before, views)
-    assert spark.getActiveSession() is not None
+    assert spark.getActiveSession() is active

@@ -152,7 +152,7 @@ def test_cut_off_at_any_moment_and_given_again_it_comes_to_the_same_result(spark
         ("distinct", "is no aggregation"),
         ("chained", "more than one operator with state"),
         ("unplaced", "holds no window or event time"),
-        ("ordered", "may answer otherwise"),
+        ("ordered", "depends on the order in which rows come"),
     ],
 )
 def test_where_a_group_may_still_change_rows_are_not_brought_back(

@@ -20,9 +20,11 @@ pytestmark = pytest.mark.spark
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize(("example", "table"), [("user-sessions", "stays"), ("transform-with-state", "sensors")])
+@pytest.mark.parametrize(
+    ("example", "table", "key"), [("user-sessions", "stays", "user"), ("transform-with-state", "sensors", "sensor")]
+)
 def test_the_examples_of_state_functions_are_proved(
-    example: str, table: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    example: str, table: str, key: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     root = tmp_path / example
@@ -33,6 +35,6 @@ def test_the_examples_of_state_functions_are_proved(
     verdict = hr.verify(project, query, spark=spark)
     assert (verdict.exit_code, verdict.rerun, verdict.rows_actual > 0) == (0, True, True), verdict
     with sqlite3.connect(root / "result.db") as database:
-        assert database.execute(f"DELETE FROM {table} WHERE rowid = (SELECT min(rowid) FROM {table})").rowcount == 1
+        assert database.execute(f"DELETE FROM {table} WHERE {key} = (SELECT min({key}) FROM {table})").rowcount == 1
     verdict = hr.verify(project, query, spark=spark)
     assert (verdict.state, verdict.missing) == ("wrong", 1)

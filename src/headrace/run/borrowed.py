@@ -35,11 +35,15 @@ def borrowed(project: Project, spark: SparkSession | None = None) -> Iterator[Sp
     sessions = jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
     copy = SparkSession(lender.sparkContext, lender._jsparkSession.cloneSession())
-    # What the user's function asks for as the active session is the copy too.
+    # What the user's function asks for as the active session is the copy too. PySpark remembers one of its own, which
+    # every createDataFrame sets.
+    remembered = SparkSession._activeSession
     sessions.setActiveSession(copy._jsparkSession)
+    SparkSession._activeSession = copy
     try:
         yield copy
     finally:
+        SparkSession._activeSession = remembered
         if before.isDefined():
             sessions.setActiveSession(before.get())
         else:
