@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import stat
 from pathlib import Path
 
 import pytest
 
-from headrace.run.gateway import _command, secret
+from headrace.run.gateway import _command, _signals_held, secret
 
 pytestmark = pytest.mark.plain
 
@@ -42,3 +44,16 @@ def test_a_value_is_written_as_java_reads_it(tmp_path: Path) -> None:
     _command({"spark.password": "a b\\c=d:e#f!\u00e4\t"}, tmp_path)
     [file] = tmp_path.iterdir()
     assert file.read_text() == "spark.password=a\\ b\\\\c\\=d\\:e\\#f\\!\u00e4\\u0009\n"
+
+
+def test_a_signal_in_the_start_of_a_process_waits_for_its_end() -> None:
+    done: list[str] = []
+
+    def start() -> None:
+        with _signals_held():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("started")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert done == ["started"]

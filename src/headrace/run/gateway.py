@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -83,18 +83,15 @@ def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, st
     try:
         with _sigterm_raises():
             answer = place / "connection"
-            # A signal in the middle of it would leave a process that nobody knows.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-            try:
+            with _signals_held():
                 process = subprocess.Popen(
                     _command(conf, place),
                     # The JVM ends when this pipe closes, however this process ends.
                     stdin=subprocess.PIPE,
                     env=_environment(conf, answer),
-                    preexec_fn=lambda: _set_signals(before),
+                    # Ctrl-C is for Python alone, which lets the running batch finish.
+                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
                 )
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             while not answer.exists():
                 if process.poll() is not None:
                     raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
@@ -115,12 +112,6 @@ def _environment(conf: Mapping[str, str], answer: Path) -> dict[str, str]:
         # It would go before the setting, which has private directories in the same places.
         found.pop(LOCAL_DIRECTORIES, None)
     return found
-
-
-def _set_signals(mask: Iterable[int]) -> None:
-    """Ctrl-C is for Python alone, which lets the running batch finish."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _connection(written: bytes) -> tuple[int, str]:
@@ -159,6 +150,29 @@ def write_private(path: Path, text: str) -> Path:
 def _escaped(text: str) -> str:
     """`text` as java.util.Properties reads it."""
     return "".join(f"\\u{ord(each):04x}" if each < " " else f"\\{each}" if each in "\\=:#! " else each for each in text)
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait for the end of the block.
+
+    In the middle of a fork, Python forgets what a handler raises, or leaves a process that nobody knows. A mask would not
+    do: the signal would come by another thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = {
+        each: signal.signal(each, lambda number, _: held.append(number)) for each in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if held:
+        signal.raise_signal(held[0])
 
 
 @contextmanager
