@@ -156,8 +156,8 @@ def _escaped(text: str) -> str:
 def _signals_held() -> Iterator[None]:
     """Let SIGINT and SIGTERM wait for the end of the block.
 
-    In the middle of a fork, Python forgets what a handler raises, or leaves a process that nobody knows. A mask would not
-    do: the signal would come by another thread.
+    In the middle of a fork, Python forgets what a handler raises, or leaves a process that nobody knows. A mask would
+    not do: the signal would come by another thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
