@@ -167,6 +167,15 @@ class RemoteSource(Source, Protocol):
 
 
 @runtime_checkable
+class PositionedSource(Source, Protocol):
+    """A source that can begin at more than one place."""
+
+    def beginning(self) -> str:
+        """Where a query without a checkpoint begins to read, as the end of a sentence: `at the earliest messages`."""
+        ...
+
+
+@runtime_checkable
 class CataloguedSource(Source, Protocol):
     """A source that reads a table of Spark's own catalog."""
 

@@ -113,3 +113,18 @@ def test_no_message_shows_a_secret(faults, name, value, place):
     text = "\n".join(str(finding) for finding in faults(query, environ={name: value}))
     assert "HR104" in text
     assert "hunter22" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "is_secret"),
+    [
+        ("localhost:9092", False),
+        ("k1:9092,k2:9092", False),
+        ("postgresql://db/phones", False),
+        ("postgresql://me:secret@db/phones", True),
+        ("https://db/hook?token=abcd", True),
+    ],
+)
+def test_an_address_is_secret_for_the_credentials_in_it(loaded, value, is_secret):
+    project = loaded("storage: ${STORE_URL}", environ={"STORE_URL": value})
+    assert (project.redacted(value) != value) is is_secret

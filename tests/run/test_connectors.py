@@ -94,7 +94,7 @@ def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_se
     assert finding.code == "HR012"
     assert "headrace.nowhere:nothing:1" in finding.what
     assert "\n" not in finding.what
-    assert "headrace connectors fetch DIR" in finding.fix
+    assert "repository that has it" in finding.fix
 
 
 @pytest.mark.services
@@ -104,3 +104,47 @@ def test_sparks_own_resolver_says_what_it_does_not_find(monkeypatch: pytest.Monk
         maven.fetch(NOWHERE.coordinates, tmp_path)
     assert str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("output", "sentence", "missing"),
+    [
+        pytest.param(
+            "[ERROR] Failed to execute goal on project connectors: Could not resolve dependencies for project a: "
+            + "The following artifacts could not be resolved: " * 9
+            + "Could not find artifact org.apache.spark:spark-avro_2.13:jar:4.2.0 in central -> [Help 1]",
+            "the repository does not have org.apache.spark:spark-avro_2.13:4.2.0",
+            ["org.apache.spark:spark-avro_2.13:4.2.0"],
+            id="an artifact is missing",
+        ),
+        pytest.param(
+            "[ERROR] org.apache.spark:spark-avro_2.13:jar:4.2.0 was not found in https://repo during a previous try.",
+            "the repository does not have org.apache.spark:spark-avro_2.13:4.2.0",
+            ["org.apache.spark:spark-avro_2.13:4.2.0"],
+            id="and was missing before",
+        ),
+        pytest.param(
+            ":: unresolved dependency: org.apache.spark#spark-avro_2.13;4.2.0: not found",
+            "the repository does not have org.apache.spark:spark-avro_2.13:4.2.0",
+            ["org.apache.spark:spark-avro_2.13:4.2.0"],
+            id="by Ivy",
+        ),
+        pytest.param(
+            "[ERROR] Could not transfer artifact a:b:pom:1 from/to central (https://x): x: Name or service not known",
+            "the repository cannot be reached (x)",
+            [],
+            id="no network",
+        ),
+    ],
+)
+def test_why_jars_are_not_here_is_one_whole_sentence(output: str, sentence: str, missing: list[str]) -> None:
+    assert maven.reason_of(output) == sentence
+    assert maven.missing_in(output) == missing
+
+
+@pytest.mark.services
+def test_the_nearest_version_that_a_repository_has_is_found() -> None:
+    near = maven.nearest_version("org.slf4j:slf4j-simple:1.7.999")
+    assert near is not None
+    assert near.startswith("1.7.")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headrace.contract import SinkFacts
+from headrace.errors import Finding, SinkFault, Where
 from headrace.model import Query, SqlTransform
 from headrace.run.faults import finding_of_message
+from headrace.run.naming import named
 
 pytestmark = pytest.mark.plain
 
@@ -90,3 +92,41 @@ def test_a_failure_is_one_sentence(message: str, code: str, says: str) -> None:
     assert finding.fix
     assert "\n" not in finding.what
     assert "\tat" not in finding.what
+
+
+MALFORMED = (
+    "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file://{file}.  SQLSTATE: KD001\n"
+    "Caused by: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected in record "
+    "parsing: [null,null].\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "cause", "says"),
+    [
+        ('{"id": 1}\n{"id": \n{"id": 3}\n', "", 'line 2: {"id":'),
+        ('{"id": 1}\n{"id": "many"}\n', "Cannot parse the field name `id` and the value `many` of JSON", "line 2: {"),
+        ("1,2\n7\n", "[MALFORMED_CSV_RECORD] Malformed CSV record: 7 SQLSTATE: KD000", "line 2: 7"),
+        ("1,2\nx,5\n", 'java.lang.NumberFormatException: For input string: "x"', "line 2: x,5"),
+        ("what no look finds", "", "does not fit the schema in"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_shown_with_its_line(tmp_path, content: str, cause: str, says: str) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(content)
+    finding = finding_of_message(QUERY, HEAD + MALFORMED.format(file=file) + f"Caused by: {cause}\n")
+    assert finding.code == "HR302"
+    assert str(file) in finding.what
+    assert says in finding.what
+    assert "null" not in finding.what
+
+
+def test_no_message_ends_at_its_colon() -> None:
+    assert "can't decode" in finding_of_message(QUERY, "'utf-8' codec can't decode byte 0xff").what
+    assert finding_of_message(QUERY, "").what.endswith("no reason was given")
+
+
+def test_a_connectors_fault_says_whose_it_is() -> None:
+    with pytest.raises(SinkFault) as caught, named("the sink of query 'clicks'", Where(file="a.py", line=3)):
+        raise SinkFault(Finding(code="HR331", what="the broker at kafka:9092 does not answer"))
+    assert str(caught.value.findings[0]).startswith("a.py:3 HR331: the sink of query 'clicks': the broker at kafka")

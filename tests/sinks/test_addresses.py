@@ -13,6 +13,7 @@ from headrace.sinks.sql.mysql_address import Address, AddressFault
 from headrace.sinks.sql.mysql_columns import existing_column
 from headrace.sinks.sql.postgres import Postgres
 from headrace.sinks.sql.retry import Retry
+from headrace.sinks.sql.sink import long_names
 
 pytestmark = pytest.mark.plain
 
@@ -136,3 +137,9 @@ def test_pauses_double_up_to_ten_seconds_and_end() -> None:
     assert max(pauses) == 10.0
     assert 45 <= sum(pauses) <= 60
     assert list(Retry(0.0).pauses()) == []
+
+
+def test_a_column_whose_name_a_database_would_cut_is_refused_by_name() -> None:
+    assert list(long_names(["a" * 63], (63, "bytes"))) == []
+    (finding,) = long_names(["ééé", "b"], (5, "bytes"))
+    assert (finding.code, finding.what.endswith("'ééé' has 6 bytes, and the database takes 5")) == ("HR130", True)

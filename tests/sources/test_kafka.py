@@ -6,6 +6,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,7 @@ from confluent_kafka import TopicPartition
 import headrace as hr
 from headrace.errors import SourceFault
 from headrace.run.result import RunResult
+from headrace.sources import kafka_options
 from headrace.sources.kafka import Kafka
 from headrace.testing.conformance import SourceConformance, drain, prefix_of
 from headrace.verify import verify
@@ -47,6 +49,15 @@ def avro(**record: Any) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, AVRO, record)
     return out.getvalue()
+
+
+@pytest.mark.plain
+def test_a_first_start_begins_at_what_the_topics_hold() -> None:
+    source = Kafka(bootstrap_servers="k:9092", subscribe="a")
+    assert kafka_options.stream_options(source)["startingOffsets"] == "earliest"
+    assert "earliest" in source.beginning()
+    assert "from now on" in replace(source, starting_offsets="latest").beginning()
+    assert "ms since 1970" in replace(source, starting_timestamp=5).beginning()
 
 
 @pytest.mark.plain

@@ -227,7 +227,10 @@ def tidy(text: str) -> str:
             if kept:
                 break
             continue
-        if line.startswith(("at ", "Traceback", "JVM stacktrace", "== ", "+- ", ":- ", "'", "~")):
+        if line.startswith(("at ", "Traceback", "JVM stacktrace", "== ", "+- ", ":- ")):
+            break
+        # A plan; but a message of Python's own may begin with a quote as well.
+        if line.startswith(("'", "~")) and kept:
             break
         kept.append(line)
     sentence = " ".join(kept)

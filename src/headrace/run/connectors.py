@@ -12,7 +12,7 @@ from pathlib import Path
 from headrace.errors import EnvironmentFault, Finding, nearest
 from headrace.model import Project
 from headrace.run.jar_sums import known_sums
-from headrace.run.maven import FetchFault, SumFault, fetch
+from headrace.run.maven import FetchFault, SumFault, fetch, nearest_version
 from headrace.run.settings import default_partitions
 
 DIRECTORIES_VARIABLE = "HEADRACE_CONNECTORS"
@@ -147,7 +147,7 @@ def bring(connector: JvmConnector, directory: Path) -> list[Path]:
                 code="HR012",
                 what=f"Spark's connector '{connector.name}' ({', '.join(connector.coordinates)}) is not here "
                 f"and could not be fetched: {fault}",
-                fix=f"on a machine with a network: headrace connectors fetch DIR; then set {DIRECTORIES_VARIABLE}=DIR",
+                fix=_fix(fault, directory),
             )
         ) from fault
     if unknown := sorted(jar.name for jar in jars if jar.name not in known_sums()):
@@ -162,6 +162,18 @@ def _unchecked(name: str, jars: Sequence[str]) -> Finding:
         fix="compare them with the sums that their projects publish",
         severity="note",
     )
+
+
+def _fix(fault: FetchFault | OSError, directory: Path) -> str:
+    if isinstance(fault, FetchFault) and fault.missing:
+        near = nearest_version(fault.missing[0])
+        other = f", or install what it has the jars for: pip install 'pyspark=={near}'" if near else ""
+        return f"let Maven use a repository that has it (mirrors in ~/.m2/settings.xml){other}"
+    if isinstance(fault, OSError):
+        return f"give the user that runs Headrace the right to write into {directory}, or name another place"
+    if directory == cache():
+        return f"on a machine with a network: headrace connectors fetch DIR; then set {DIRECTORIES_VARIABLE}=DIR"
+    return "see that this machine reaches the repository (proxies and mirrors in ~/.m2/settings.xml), then try again"
 
 
 def _jars(connector: JvmConnector, root: Path | None) -> list[Path]:

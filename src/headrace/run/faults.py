@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.check.spark_errors import tidy
 from headrace.errors import Finding, HeadraceError, Where
 from headrace.model import Query
+from headrace.run import bad_records
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -150,7 +151,7 @@ KNOWN = (
     Known(
         "HR302",
         r"MALFORMED_RECORD_IN_PARSING|MALFORMED_CSV_RECORD|Malformed (?:records|CSV record)",
-        "a row does not fit the schema{at}: {record}",
+        "a row does not fit the schema{at}{record}",
         "mend the file (or complete it, if it was half written) and start again: the batch is read again from its "
         "beginning; or set on_bad_row to quarantine, and such rows are set aside",
     ),
@@ -240,7 +241,7 @@ def finding_of_message(query: Query, text: str) -> Finding:
     python = python_error(text)
     return Finding(
         code="HR601",
-        what=f"query '{query.name}' failed: {python or _innermost(text)}",
+        what=f"query '{query.name}' failed: {python or _innermost(text) or 'no reason was given'}",
         fix="correct the cause and start again: the run goes on with the batch that was not committed",
         where=_python_line(text) or query.where,
     )
@@ -263,8 +264,13 @@ def _record(text: str) -> str:
     match = re.search(r"Malformed records? (?:are|is) detected in record parsing:?\s*(.+?)\.?\s*\n", text) or re.search(
         r"Malformed (?:CSV )?record[^:]*:\s*(.+?)\s*(?:SQLSTATE|\n|$)", text
     )
-    record = match.group(1).strip().rstrip(".") if match else "see the file"
-    return record if len(record) <= 200 else record[:197] + "..."
+    file = _at(text).removeprefix(" in ")
+    if found := bad_records.find(file, text) if file else None:
+        return f", {found}"
+    record = match.group(1).strip().rstrip(".") if match else ""
+    if not record.strip("[], nul"):  # Spark shows what it could read of it, which may be nothing
+        return ""
+    return f": {record if len(record) <= 200 else record[:197] + '...'}"
 
 
 def python_error(text: str) -> str:

@@ -17,6 +17,8 @@ from headrace.run.jar_sums import changed, known_sums
 
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 FETCH_SECONDS = 900
+# Without updates Maven would take the answer of a day ago that it found nothing, though the repository has it now.
+MAVEN = ("mvn", "--batch-mode", "--strict-checksums", "--quiet", "--update-snapshots", "--file")
 
 # Spark's own descriptors ask a mirror first that many networks do not reach; declared here, it is not asked.
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -34,7 +36,11 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 class FetchFault(Exception):
-    """Jars could not be fetched; the message is one sentence."""
+    """Jars could not be fetched; the message is one sentence. `missing` are artifacts that the repository lacks."""
+
+    def __init__(self, sentence: str, missing: Sequence[str] = ()) -> None:
+        self.missing = tuple(missing)
+        super().__init__(sentence)
 
 
 class SumFault(FetchFault):
@@ -70,29 +76,41 @@ def fetch(
 
 
 def _by_maven(coordinates: Sequence[str], directory: Path, transitive: bool) -> None:
+    pom = directory / "pom.xml"
+    pom.write_text(_POM.format(dependencies=_dependencies(coordinates, transitive)))
+    goal = f"{PLUGIN}:copy-dependencies"
+    command = [*MAVEN, str(pom), goal, "-DincludeScope=runtime"]
+    _finish([*command, f"-DoutputDirectory={directory}"])
+
+
+def nearest_version(coordinate: str) -> str | None:
+    """The newest version with the same first two numbers that Maven's repositories have of group:artifact:version."""
+    group, artifact, version = coordinate.split(":")
+    if not shutil.which("mvn") or not re.match(r"\d+\.\d+", version):
+        return None
+    major, minor = version.split(".")[:2]
+    wanted = f"{group}:{artifact}:[{major}.{minor},{major}.{int(minor) + 1}-alpha)"
+    with tempfile.TemporaryDirectory(prefix="headrace-jars-") as scratch:
+        pom, answer = Path(scratch) / "pom.xml", Path(scratch) / "answer"
+        pom.write_text(_POM.format(dependencies=_dependencies([wanted], transitive=False)))
+        try:
+            _finish([*MAVEN, str(pom), f"{PLUGIN}:list", f"-DoutputFile={answer}"])
+            found = re.search(rf"{re.escape(artifact)}:jar:([\w.-]+):", answer.read_text())
+        except (FetchFault, OSError):
+            return None
+    return found[1] if found and found[1] != version else None
+
+
+def _dependencies(coordinates: Sequence[str], transitive: bool) -> str:
     names = ("groupId", "artifactId", "version")
     alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-    dependencies = "".join(
+    return "".join(
         "<dependency>"
         + "".join(f"<{name}>{escape(part)}</{name}>" for name, part in zip(names, each.split(":"), strict=True))
         + ("" if transitive else alone)
         + "</dependency>"
         for each in coordinates
     )
-    pom = directory / "pom.xml"
-    pom.write_text(_POM.format(dependencies=dependencies))
-    goal = f"{PLUGIN}:copy-dependencies"
-    command = [
-        "mvn",
-        "--batch-mode",
-        "--strict-checksums",
-        "--quiet",
-        "--file",
-        str(pom),
-        goal,
-        "-DincludeScope=runtime",
-    ]
-    _finish([*command, f"-DoutputDirectory={directory}"])
 
 
 def _by_ivy(coordinates: Sequence[str], directory: Path) -> None:
@@ -106,9 +124,40 @@ def _finish(command: Sequence[str]) -> None:
     except (OSError, subprocess.TimeoutExpired) as fault:
         raise FetchFault(f"'{command[0]}' did not come to its end: {fault}") from fault
     if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if re.search(r"ERROR|rror:|not found", line)]
-        sentence = re.sub(r"^\[ERROR\]\s*|->.*$", "", lines[0]).strip() if lines else f"it ended with {done.returncode}"
-        raise FetchFault(sentence[:300])
+        output = done.stdout + done.stderr
+        raise FetchFault(reason_of(output) or f"'{command[0]}' ended with {done.returncode}", missing_in(output))
+
+
+def missing_in(output: str) -> list[str]:
+    """The artifacts, as group:artifact:version, that no repository has, by what Maven or Ivy printed."""
+    found = (re.split("[:#;]", each) for pattern in _MISSING for each in re.findall(pattern, output))
+    return list(dict.fromkeys(":".join((*parts[:2], parts[-1])) for parts in found))
+
+
+def reason_of(output: str) -> str:
+    """Why nothing was fetched, in one whole sentence, from what Maven or Ivy printed; empty if it says nothing."""
+    if missing := missing_in(output):
+        return f"the repository does not have {', '.join(missing)}"
+    if _UNREACHED.search(output):
+        host = re.search(
+            r"Unknown host ([\w.-]+)|Connect to ([\w.-]+:\d+)|([\w.-]+): Name or service not known", output
+        )
+        return "the repository cannot be reached" + (f" ({next(filter(None, host.groups()))})" if host else "")
+    lines = [line for line in output.splitlines() if re.search(r"ERROR|rror:|not found", line)]
+    return re.split(r"(?<=\w)\. |: \[|\s*->", re.sub(r"^\[ERROR\]\s*", "", lines[0]))[0].strip() if lines else ""
+
+
+# As Maven 3 and Ivy name an artifact that no repository has: group:artifact:type:version.
+_MISSING = (
+    r"Could not find artifact ([\w.-]+(?::[\w.-]+){2,4})",
+    r"([\w.-]+:[\w.-]+:jar:[\w.-]+) was not found in",
+    r"unresolved dependency: ([\w.-]+#[\w.-]+;[\w.-]+)",
+)
+_UNREACHED = re.compile(
+    r"Unknown host|Connection refused|Connection timed out|connect timed out|No route to host|Network is unreachable|"
+    r"Name or service not known|status code: 5\d\d",
+    re.IGNORECASE,
+)
 
 
 def _artifact(jar: str) -> str:

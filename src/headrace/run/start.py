@@ -6,7 +6,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,7 +23,7 @@ from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.checkpoint.uses import source_of
-from headrace.contract import Boundary, ContinuousSource, RemoteSource, ShapingSink, SinkRun
+from headrace.contract import Boundary, ContinuousSource, PositionedSource, RemoteSource, ShapingSink, SinkRun
 from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
@@ -33,6 +33,7 @@ from headrace.run.frames import Reader, build
 from headrace.run.location import bring_along
 from headrace.run.manifest import enter, written_async
 from headrace.run.moving import fill_gap, move
+from headrace.run.naming import named
 from headrace.run.private import make_private
 from headrace.run.settings import default_partitions
 from headrace.run.sink_location import enter_sink, require_same_sink
@@ -133,7 +134,8 @@ def _started(
         judged = replace(query, trigger=wanted)
         for source in project.sources_of(query):
             if isinstance(source.connector, RemoteSource):
-                source.connector.reach(spark)
+                with named(f"query '{query.name}', source '{source.name}'", source.where):
+                    source.connector.reach(spark)
         if findings := list(cores(project, judged, spark)):
             raise CheckFailed(findings)
         know_written(project, query, spark)
@@ -145,7 +147,8 @@ def _started(
             versions, told = tables.begin()
         frame = build(project, query.transform, spark, _reader(spark, judged.trigger), tables.frames(versions))
         facts = plan_facts(frame)
-        notes = kept + told + _checked(judged, frame, facts)
+        notes = () if begun else tuple(_beginnings(project, query))
+        notes += kept + told + _checked(judged, frame, facts)
         _set_policy(spark, checkpoint, project, query, facts)
         faults: list[HeadraceError] = []
         news: SimpleQueue[Finding] = SimpleQueue()
@@ -166,7 +169,8 @@ def _started(
         waits = (
             sink_run if tell is None else replace(sink_run, noted=lambda told: tell(replace(told, where=query.where)))
         )
-        query.sink.prepare(frame, waits)
+        with named(f"the sink of query '{query.name}'", query.where):
+            query.sink.prepare(frame, waits)
         if scratch is None:
             enter_sink(project, query, layout)
         continuous = isinstance(judged.trigger, Continuous)
@@ -203,6 +207,19 @@ def _started(
         versions=versions,
         scratch=scratch,
     )
+
+
+def _beginnings(project: Project, query: Query) -> Iterator[Finding]:
+    for source in project.sources_of(query):
+        if isinstance(source.connector, PositionedSource):
+            yield Finding(
+                code="HR131",
+                what=f"query '{query.name}' starts for the first time, and its source '{source.name}' begins "
+                f"{source.connector.beginning()}",
+                fix="set starting_offsets before the first start to begin elsewhere",
+                where=source.where,
+                severity="note",
+            )
 
 
 def _reader(spark: SparkSession, trigger: Trigger) -> Reader:

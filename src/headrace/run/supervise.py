@@ -93,7 +93,12 @@ def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
     chosen = tuple(project.queries[name] for name in names) if names else tuple(project.queries.values())
     if not chosen:
         raise ProjectError(
-            Finding(code="HR605", what=f"project '{project.name}' declares no query", fix="declare one with @hr.query")
+            Finding(
+                code="HR605",
+                what=f"the project '{project.name}' declares no query, so there is nothing to run",
+                fix="declare one in headrace.yml or with @hr.query in a Python file, or begin with: headrace init NAME",
+                where=project.target.where,
+            )
         )
     return chosen
 
@@ -236,7 +241,7 @@ class _Supervisor:
         except HeadraceError as fault:
             return fault.findings, False
         except Exception as fault:
-            return (finding_of_message(query, str(fault)),), False
+            return (finding_of_message(query, str(fault) or type(fault).__name__),), False
         return running, finishing
 
     def _end(self, watched: Watched, state: OutcomeState, finding: Finding | None) -> None:

@@ -28,8 +28,9 @@ class Kafka:
     `include_headers`), `text`, `json` and `avro` decode it to columns, after those of Spark's that `keep` names. For
     `json`, `schema` is a DDL text; for `avro`, Avro's JSON or the path of a file that holds it.
 
-    starting_offsets: `latest`, `earliest` or {topic: {partition: offset}}; for the first start only. A number in
-        `starting_timestamp` (milliseconds since 1970) is taken instead, if given.
+    starting_offsets: `earliest` (all that the topics still hold), `latest` (only what comes after the first start) or
+        {topic: {partition: offset}}; for the first start only. A number in `starting_timestamp` (milliseconds since
+        1970) is taken instead, if given.
     max_offsets_per_trigger: how many messages a batch takes at most, a million if not given, or `unlimited`.
     fail_on_data_loss: end the query when messages have gone before they were read, as by the topic's retention.
     on_bad_row: `fail` ends the query at the first value that does not decode, `quarantine` sets such messages aside.
@@ -43,7 +44,7 @@ class Kafka:
     value: Literal["raw", "text", "json", "avro"] = "raw"
     schema: str | None = None
     keep: tuple[str, ...] = ()
-    starting_offsets: str | Mapping[str, Mapping[int, int]] = "latest"
+    starting_offsets: str | Mapping[str, Mapping[int, int]] = "earliest"
     starting_timestamp: int | None = None
     max_offsets_per_trigger: int | Literal["unlimited"] | None = None
     min_offsets_per_trigger: int | None = None
@@ -103,6 +104,15 @@ class Kafka:
             return None
         frame = self._messages(spark, prefix, "batch")
         return kafka_values.undecodable(frame, self.value, self._schema())
+
+    def beginning(self) -> str:
+        if self.starting_timestamp is not None:
+            return f"at the messages of {self.starting_timestamp} ms since 1970 and later (starting_timestamp)"
+        if self.starting_offsets == "earliest":
+            return "at the earliest messages that its topics still hold (starting_offsets: earliest)"
+        if self.starting_offsets == "latest":
+            return "at messages that come from now on (starting_offsets: latest)"
+        return "at the offsets that starting_offsets gives"
 
     def require(self, prefix: SourcePrefix) -> None:
         """Spark itself ends the query when messages have gone, if fail_on_data_loss is true."""

@@ -75,6 +75,7 @@ class MySql(ServerSink):
     JSON as text; neither NaN nor infinity can be kept. Texts in the key have up to 255 characters.
     """
 
+    longest_name: ClassVar[tuple[int, str] | None] = (64, "characters")
     # Declared here again: the first option is the one that may be given by position.
     url: str = field(repr=False)
 

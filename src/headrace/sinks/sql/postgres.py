@@ -63,6 +63,7 @@ class Postgres(ServerSink):
     (TIMESTAMP_NTZ); arrays, maps and structs are jsonb.
     """
 
+    longest_name: ClassVar[tuple[int, str] | None] = (63, "bytes")
     # Declared here again: the first option is the one that may be given by position.
     url: str = field(repr=False)
     schema: str = ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from headrace.contract import OUTPUT_MODES, Correction, OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
-from headrace.errors import Finding
+from headrace.errors import Finding, SinkFault
 from headrace.sinks.each_batch import for_each_batch
 from headrace.sinks.sql import exactly_once, late_rows
 from headrace.sinks.sql.batches import BatchWriter
@@ -45,6 +45,7 @@ class DatabaseSink(ABC):
     facts: ClassVar[SinkFacts] = SinkFacts(
         modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True, readable_back=True
     )
+    longest_name: ClassVar[tuple[int, str] | None] = None
     table: str
     key: Sequence[str] = ()
     on_bad_row: Literal["fail", "quarantine"] = "fail"
@@ -96,10 +97,14 @@ class DatabaseSink(ABC):
             return "the database"
 
     def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        if self.longest_name is not None:
+            yield from long_names(frame.columns, self.longest_name)
         adds = self.on_schema_change == "add"
         yield from misfits(self.dialect(), self.table, self.key, frame.schema, run, adds=adds, connect=connect)
 
     def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        if self.longest_name is not None and (long := list(long_names(frame.columns, self.longest_name))):
+            raise SinkFault(long)
         table = exactly_once.result_table(self.table, self.key, frame.schema, run)
         adds = self.on_schema_change == "add"
         dialect = self.dialect()
@@ -144,3 +149,13 @@ class DatabaseSink(ABC):
     def replay(self, correction: Correction, run: SinkRun) -> None:
         quarantines = self.on_bad_row == "quarantine"
         late_rows.bring_back(self.dialect(), self.table, self.key, correction, run, quarantines=quarantines)
+
+
+def long_names(names: Sequence[str], longest: tuple[int, str]) -> Iterator[Finding]:
+    """The columns whose names the database would cut or refuse."""
+    most, unit = longest
+    for name in names:
+        length = len(name.encode()) if unit == "bytes" else len(name)
+        if length > most:
+            what = f"the name of the result's column '{name}' has {length} {unit}, and the database takes {most}"
+            yield Finding(code="HR130", what=what, fix="give the column a shorter name in the query: AS name")
