@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,13 @@ from pathlib import Path
 import click
 import pytest
 
+from headrace.api import load
 from headrace.cli import main
 from headrace.cli.entry import COMMANDS
+from headrace.demo.starter import write_project
 from headrace.errors import Finding, ProjectError
+from headrace.history import History
+from headrace.model.layout import history_file
 
 pytestmark = pytest.mark.plain
 
@@ -141,6 +146,24 @@ def test_an_unforeseen_error_leaves_a_crash_log_beside_the_project(
     assert "report it" in told
     assert "RuntimeError: the reason" in log.read_text()
     assert "command: headrace explode" in log.read_text()
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [("HR409", 1), ("HR602", 0)], ids=["fenced", "failed before"])
+def test_status_tells_of_a_driver_that_a_newer_one_has_fenced_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, exit_code: int
+) -> None:
+    write_project(tmp_path / "p")
+    with History.open(history_file(load(tmp_path / "p").storage)) as history:
+        older, newer = (
+            history.begin_run(
+                "action_counts", pid=os.getpid(), mode="update", trigger="once", sink="sqlite", generation=1
+            )
+            for _ in range(2)
+        )
+        history.end_run(older, "failed", Finding(code=code, what="a newer driver runs it"))
+        history.state(newer, "running")
+    assert main(["status", "-C", str(tmp_path / "p")]) == exit_code
+    assert "running" in capsys.readouterr().out
 
 
 def test_python_m_headrace_is_the_command() -> None:

@@ -30,7 +30,7 @@ from headrace.history import QueryStatus
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
 from headrace.run.backlog import backlog
-from headrace.run.result import Outcome, RunResult
+from headrace.run.result import BatchWork, Outcome, RunResult
 
 pytestmark = pytest.mark.plain
 
@@ -112,20 +112,117 @@ def test_the_live_table_shows_each_query_with_its_last_batch() -> None:
     row = Row(query="clicks")
     row.take(replace(RECORD, batch=22))
     row.take(RECORD)
+    row.take(replace(RECORD, rows=0, processed_rate=0.0))
     shown = rendered(live_table([row, Row(query="[red]taps")]))
     clicks = next(line for line in shown.splitlines() if line.lstrip().startswith("clicks"))
     assert " ".join(clicks.split()) == "clicks running 23 8,000 22,222 180 ms 2026-01-01 10:00:00 120 3 files (1.5 MB)"
     assert "[red]taps" in shown
 
 
-@pytest.mark.parametrize("width", [60, 80, 160], ids=str)
-def test_no_figure_is_cut_off_on_a_narrow_terminal(width: int) -> None:
-    row = Row(query="clicks")
-    row.take(RECORD)
-    shown = " ".join(rendered(live_table([row]), width).split())
-    assert "\u2026" not in shown
-    assert "22,222" in shown
-    assert ("rows/s 22,222" in shown) == (width < 160)
+STACKED = """\
+action_counts  running
+  batch 23, rows in 4,000,
+  rows/s 22,222, took 180 ms,
+  watermark 2026-01-01 10:00:00,
+  state rows 120,
+  backlog 3 files (1.5 MB)
+orders  running
+  running batch: 3 of 20 tasks, 12,000
+    rows read, 12.3 s
+taps  failed
+"""
+IN_COLUMNS = """\
+query          state    batch  rows in  rows/s    took  watermark
+action_counts  running     23    4,000  22,222  180 ms  2026-01-01 10:00:00
+  state rows 120, backlog 3 files (1.5 MB)
+orders         running      -        -       -       -  -
+  running batch: 3 of 20 tasks, 12,000 rows read, 12.3 s
+taps           failed       -        -       -       -  -
+"""
+WIDE = """\
+query          state    batch  rows in  rows/s    took  watermark            state rows  backlog
+action_counts  running     23    4,000  22,222  180 ms  2026-01-01 10:00:00         120  3 files (1.5 MB)
+orders         running      -        -       -       -  -                             -  -
+  running batch: 3 of 20 tasks, 12,000 rows read, 12.3 s
+taps           failed       -        -       -       -  -                             -  -
+"""
+
+
+@pytest.mark.parametrize(("width", "expected"), [(40, STACKED), (80, IN_COLUMNS), (160, WIDE)], ids=[40, 80, 160])
+def test_a_table_fits_its_terminal_and_cuts_no_figure_off(width: int, expected: str) -> None:
+    counts = Row(query="action_counts")
+    counts.take(RECORD)
+    orders = Row(query="orders", state="running", work=BatchWork(tasks_done=3, tasks=20, rows=12_000, seconds=12.3))
+    shown = rendered(live_table([counts, orders, Row(query="taps", state="failed")]), width)
+    assert "\n".join(line.rstrip() for line in shown.splitlines()) + "\n" == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "rate", "milliseconds", "shown"),
+    [
+        (4000, 22222.2, 180, "4,000 rows, 22,222 rows/s, 180 ms"),
+        (1, 0.4, 2500, "1 row, 0.4 rows/s, 2.5 s"),
+        (7000, 0.0, 3500, "7,000 rows, 2,000 rows/s, 3.5 s"),
+        (7000, 0.0, 0, "7,000 rows, 0 ms"),
+        (0, 0.0, 90, "0 rows, 90 ms"),
+    ],
+)
+def test_a_rate_is_never_0_for_a_batch_with_rows(rows: int, rate: float, milliseconds: int, shown: str) -> None:
+    record = replace(RECORD, rows=rows, processed_rate=rate, duration_ms=milliseconds)
+    assert f": {shown}, " in sentence(record)
+
+
+@pytest.mark.parametrize("view", [LiveTable, Bars], ids=["table", "bars"])
+@pytest.mark.parametrize("width", [40, 160], ids=str)
+def test_a_terminal_says_from_the_first_second_what_the_run_is_at(view: Any, width: int, tmp_path: Path) -> None:
+    from headrace.api import load
+
+    write_project(tmp_path / "phones", event_files=5)
+    project = load(tmp_path / "phones")
+    query = project.queries["action_counts"]
+    clock = Clock()
+    console = Console(width=width, markup=False, highlight=False)
+    shows = (
+        LiveTable(console, [query.name], clock) if view is LiveTable else Bars(project, console, [query.name], clock)
+    )
+
+    def shown() -> str:
+        return " ".join(rendered(shows.shown(), width).split())
+
+    assert shown().startswith(("- starting Spark (0 s)", "starting Spark (0 s)"))
+    assert "action_counts" in shown()
+    clock.now = 75.0
+    shows.starting(query)
+    assert "starting action_counts (1 min 15 s)" in shown()
+    shows.started(query, QueryLayout(project.storage, query.name))
+    assert "Ctrl-C stops after the running batches" in shown()
+    shows.working(query.name, BatchWork(tasks_done=1, tasks=5, rows=800, seconds=2.0))
+    assert "running batch: 1 of 5 tasks, 800 rows read, 2.0 s" in shown()
+    shows.stopping(now=False)
+    assert "finishing the running batches; Ctrl-C again stops at once" in shown()
+    shows.starting(query)
+    assert "finishing" in shown(), "a stop is not hidden by what goes on"
+    shows.stopping(now=True)
+    assert "stopping at once" in shown()
+    shows.progressed(replace(RECORD, query=query.name))
+    assert "running batch:" not in shown()
+
+
+def test_plain_lines_tell_of_the_start_a_long_batch_and_a_stop(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    with Lines(clock) as lines:
+        for seconds in (1, 5, 11, 15, 22):
+            clock.now = float(seconds)
+            lines.working("clicks", BatchWork(tasks_done=seconds, tasks=30, rows=1, seconds=float(seconds)))
+        lines.stopping(now=False)
+        lines.stopping(now=True)
+    assert [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
+        "starting Spark",
+        "clicks is in a batch: 11 of 30 tasks, 1 row read, 11.0 s",
+        "clicks is in a batch: 22 of 30 tasks, 1 row read, 22.0 s",
+        "finishing the running batches; Ctrl-C again stops at once",
+        "stopping at once; what a batch has begun is made again at the next start",
+    ]
 
 
 def test_the_status_table_shows_what_never_ran_too() -> None:
@@ -134,6 +231,15 @@ def test_the_status_table_shows_what_never_ran_too() -> None:
     assert clicks.split()[1:4] == ["killed", "23", "92,000"]
     assert "4" in clicks.split()
     assert any(line.lstrip().startswith("taps") and "never started" in line for line in shown)
+
+
+def test_status_shows_trigger_sink_and_the_last_verdict() -> None:
+    verdict = {"state": "equal", "batch": 22}
+    shown = rendered(status_table([], [replace(STATUS, verdict=verdict)]))
+    for figure in ("every 1 second", "sqlite", "equal (batch 22)"):
+        assert figure in shown
+    untimed = rendered(status_table([], [replace(STATUS, processed_rate=0.0, batch_ms=0)]))
+    assert "0 ms" not in untimed
 
 
 class Clock:
@@ -155,7 +261,7 @@ def test_plain_lines_come_once_a_second_and_leave_no_row_out(capsys: pytest.Capt
         lines.ended(replace(FAILED, state="stopped", finding=None))
     told = capsys.readouterr()
     assert told.out == ""
-    batches = [line.split("clicks ", 1)[1].split(" rows,")[0] for line in told.err.splitlines()[:-1]]
+    batches = [line.split("clicks ", 1)[1].split(" rows,")[0] for line in told.err.splitlines()[1:-1]]
     assert batches == [
         "batch 0: 10",
         "batches 1 to 3: 30",
@@ -220,11 +326,11 @@ def test_a_terminal_gets_bars_when_there_is_an_end_and_a_table_when_there_is_non
 
     write_project(tmp_path / "phones")
     project = load(tmp_path / "phones")
-    assert isinstance(view_for(project, ends=ends, as_json=False), Lines)
-    assert isinstance(view_for(project, ends=ends, as_json=True), JsonLines)
+    assert isinstance(view_for(project, ["action_counts"], ends=ends, as_json=False), Lines)
+    assert isinstance(view_for(project, ["action_counts"], ends=ends, as_json=True), JsonLines)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(view_for(project, ends=ends, as_json=False), view)
+    assert isinstance(view_for(project, ["action_counts"], ends=ends, as_json=False), view)
 
 
 def test_the_live_table_lets_failures_scroll_by_and_the_summary_is_on_stdout(
@@ -234,7 +340,7 @@ def test_the_live_table_lets_failures_scroll_by_and_the_summary_is_on_stdout(
     with LiveTable(console) as live:
         live.progressed(RECORD)
         live.ended(FAILED)
-        assert "failed" in rendered(live.table())
+        assert "failed" in rendered(live.shown())
     live.summary(RunResult(outcomes=(FAILED,)))
     told = capsys.readouterr()
     assert "headrace HR602: it broke" in told.err
@@ -258,6 +364,8 @@ def test_bars_are_as_long_as_what_the_sources_hold_at_the_start(tmp_path: Path) 
         (task,) = bars._progress.tasks
         assert (task.completed, task.total) == (3, 5)
         assert task.fields["figures"] == "batch 23, 4,000 rows, 22,222 rows/s, 180 ms, 2 files left"
+        bars.progressed(replace(RECORD, query=query.name, batch=24, rows=0, processed_rate=0.0, duration_ms=820))
+        assert task.fields["figures"].startswith("batch 24, 4,000 rows, 4,000 rows/s, 1.0 s, "), "over all batches"
         bars.ended(Outcome(query=query.name, state="finished"))
         assert task.finished
 

@@ -41,7 +41,7 @@ def run(
     from headrace.cli.view import view_for
 
     triggers = [wanted or project.queries[name].trigger for name in names]
-    with view_for(project, ends=all(each.ends for each in triggers), as_json=as_json) as view:
+    with view_for(project, names, ends=all(each.ends for each in triggers), as_json=as_json) as view:
         result = run_queries(project, names, trigger=wanted, reporter=view)
     view.summary(result)
     return result.exit_code

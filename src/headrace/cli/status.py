@@ -18,23 +18,33 @@ if TYPE_CHECKING:
     from headrace.model import Project
 
 BAD_STATES = ("failed", "killed")
+# Another driver of the query has taken over; whoever started the older one should know.
+FENCED = "HR409"
 
 
 @click.command()
 @click.option("--watch", type=click.FloatRange(min=0.2), metavar="SECONDS", help="Look again and again; Ctrl-C ends.")
 @project_options
 def status(watch: float | None, directory: Path, target: str | None, as_json: bool) -> int:
-    """Show how each query stands; 1 when one failed or was killed."""
+    """Show how each query stands; 1 when one is in trouble.
+
+    Trouble: its newest run failed or was killed, or a newer driver has fenced off the one before. Rows in are what all
+    batches since the query's first one have read, as verify counts them.
+    """
     from headrace.api import status as status_of
 
     project = opened(directory, target)
     if watch is None:
         found = status_of(project)
         _show(project, found, as_json=as_json)
-        return 1 if any(each.state in BAD_STATES for each in found) else 0
+        return 1 if any(map(_is_bad, found)) else 0
     with contextlib.suppress(KeyboardInterrupt):
         _watch(project, watch, as_json=as_json)
     return 0
+
+
+def _is_bad(status: QueryStatus) -> bool:
+    return status.state in BAD_STATES or (status.error is not None and status.error.code == FENCED)
 
 
 def _watch(project: Project, seconds: float, *, as_json: bool) -> None:

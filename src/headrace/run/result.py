@@ -41,14 +41,37 @@ class RunResult:
         return 1 if any(outcome.state == "failed" for outcome in self.outcomes) else 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class BatchWork:
+    """How far a running batch is: Spark's tasks that are done and that are known of, and the rows that they have read.
+
+    A task's rows count when it is done. A batch can be several jobs of Spark, one after another; the tasks are those of
+    the job that runs.
+    """
+
+    tasks_done: int
+    tasks: int
+    rows: int
+    seconds: float
+
+
 class Reporter(Protocol):
     """Is told what happens in a run, in its order, always from one thread."""
+
+    def starting(self, query: Query) -> None:
+        """A query is being started; before the first one, Spark was."""
 
     def started(self, query: Query, layout: QueryLayout) -> None:
         """A query has started."""
 
+    def working(self, query: str, work: BatchWork) -> None:
+        """A batch of a query takes longer than a second, and is so far; told about once a second."""
+
     def progressed(self, record: BatchRecord) -> None:
         """A batch has been committed."""
+
+    def stopping(self, *, now: bool) -> None:
+        """The run was asked to stop: after the running batches, or at once."""
 
     def ended(self, outcome: Outcome) -> None:
         """A query has come to its end."""
@@ -60,9 +83,15 @@ class Reporter(Protocol):
 class Silent:
     """A reporter that keeps everything to itself."""
 
+    def starting(self, query: Query) -> None: ...
+
     def started(self, query: Query, layout: QueryLayout) -> None: ...
 
+    def working(self, query: str, work: BatchWork) -> None: ...
+
     def progressed(self, record: BatchRecord) -> None: ...
+
+    def stopping(self, *, now: bool) -> None: ...
 
     def ended(self, outcome: Outcome) -> None: ...
 

@@ -95,7 +95,8 @@ def settings(*, master: str, purpose: Purpose) -> Iterator[Setting]:
     yield Setting(
         "spark.scheduler.mode",
         "FAIR",
-        "many queries in one application share the cores instead of waiting for the one that came first",
+        "many queries in one application share the cores instead of waiting for the one that came first; each batch "
+        "has a pool of its own, the oldest first: of pools named after queries Spark prefers the first of the alphabet",
     )
     yield Setting(
         "spark.sql.streaming.metricsEnabled",

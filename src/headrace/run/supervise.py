@@ -23,6 +23,7 @@ from headrace.run.catalog import in_turn
 from headrace.run.counted import missed_records, rightly_counted
 from headrace.run.faults import failure_of, finding_of_message
 from headrace.run.halt import Halt
+from headrace.run.inside import batch_work
 from headrace.run.listen import Event, Listener
 from headrace.run.notes import Notes
 from headrace.run.private import make_private
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
 LAST_EVENTS_SECONDS = 3.0
+LOOK_SECONDS, LOOKS = 1.0, 4
 
 Versions: TypeAlias = Mapping[str, int] | None
 
@@ -120,6 +122,8 @@ class _Supervisor:
         self.said: queue.SimpleQueue[Finding] = queue.SimpleQueue()
         self.notes = Notes(project, reporter)
         self.heartbeat_at = 0.0
+        self.look_at = 0.0
+        self.told_stop: bool | None = None
 
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
         listener = Listener(self.spark)
@@ -175,6 +179,7 @@ class _Supervisor:
                 generation=layout.generation,
             )
         )
+        self.reporter.starting(query)
         self.start = Start(
             query=query,
             trigger=trigger,
@@ -279,6 +284,7 @@ class _Supervisor:
         self._take_events(listener, seconds=POLL_SECONDS)
         self._tell_said()
         if self.request:
+            self._tell_stop()
             self._stop_what_may_stop()
         for watched in list(self.watched.values()):
             self._tell_news(watched)
@@ -296,6 +302,7 @@ class _Supervisor:
                 self.notes.tell(ailment)
                 self._record_ills(watched, [ailment])
         self._beat()
+        self._look_inside()
 
     # ----------------------------------------------------------------------------------- tables computed anew
 
@@ -390,6 +397,8 @@ class _Supervisor:
             self.early.append(event)  # It may be of the query that is being started.
         if watched is not None and event.kind == "terminated" and event.run_id == str(watched.running.handle.runId):
             watched.terminated = True
+        if watched is not None:
+            watched.event_at = time.monotonic()
         if watched is None or event.kind != "progress":
             return
         record = BatchRecord.parse(
@@ -440,6 +449,25 @@ class _Supervisor:
         archive = watched.archive
         if archive is not None:
             self.notes.guarded(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
+
+    def _tell_stop(self) -> None:
+        if self.told_stop != self.request.now:
+            self.told_stop = self.request.now
+            self.reporter.stopping(now=self.request.now)
+
+    def _look_inside(self) -> None:
+        """Tell how far long batches are, of one query after another, so that many queries cost no more than few."""
+        now = time.monotonic()
+        if now < self.look_at:
+            return
+        self.look_at = now + LOOK_SECONDS
+        busy = [each for each in self.watched.values() if now - each.event_at > LOOK_SECONDS]
+        for watched in sorted(busy, key=lambda each: each.looked_at)[:LOOKS]:
+            watched.looked_at = now
+            seconds = now - watched.event_at
+            work = batch_work(self.spark, str(watched.running.handle.runId), seconds=seconds)
+            if work is not None:
+                self.reporter.working(watched.query.name, work)
 
     def _stop_what_may_stop(self) -> None:
         """Stop each query between two batches, or all of them at once when asked twice."""

@@ -46,6 +46,8 @@ class Watched:
     terminated: bool = False
     backlog: Backlog | None = None
     backlog_at: float = field(default=0.0)
+    event_at: float = field(default_factory=time.monotonic)
+    looked_at: float = 0.0
     finishing: bool = False
     halt: Halt | None = None
     refresher: Refresher | None = None

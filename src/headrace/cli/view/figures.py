@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from headrace.cli.output import counted
 from headrace.contract import Backlog
 from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.history import QueryStatus
+    from headrace.run.result import BatchWork
 
 NOTHING = "-"
 UNKNOWN = "unknown"
@@ -18,6 +20,26 @@ UNKNOWN = "unknown"
 def number(value: float | None) -> str:
     """`12,345`; a dash for what is not known."""
     return NOTHING if value is None else f"{value:,.0f}"
+
+
+def rate(rows_per_second: float | None) -> str:
+    """Rows a second: `12,345`, and `0.4` where a whole number would say nothing; a dash where there were no rows."""
+    if not rows_per_second:
+        return NOTHING
+    return f"{rows_per_second:.1f}" if rows_per_second < 10 else number(rows_per_second)
+
+
+def batch_rate(record: BatchRecord | None) -> str:
+    """The rows a second that a batch worked off; a dash where it had none, or nobody knows its time."""
+    if record is None or not record.duration_ms:
+        return NOTHING
+    return rate(record.processed_rate or 1000 * record.rows / record.duration_ms)
+
+
+def inside(work: BatchWork) -> str:
+    """How far a running batch is: `3 of 20 tasks, 12,000 rows read, 12.0 s`."""
+    read = [f"{counted(work.rows, 'row')} read"] if work.rows else []
+    return ", ".join([f"{work.tasks_done:,} of {counted(work.tasks, 'task')}", *read, took(1000 * work.seconds)])
 
 
 def took(milliseconds: float | None) -> str:
@@ -74,14 +96,15 @@ def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) 
     """A batch as one line; with `batches` above 1 it stands for as many, with `rows` in all."""
     which = f"batch {record.batch}" if batches == 1 else f"batches {record.batch - batches + 1} to {record.batch}"
     parts = [
-        f"{number(record.rows if rows is None else rows)} rows",
-        f"{number(record.processed_rate)} rows/s",
+        counted(record.rows if rows is None else rows, "row"),
+        *([f"{batch_rate(record)} rows/s"] if batch_rate(record) != NOTHING else []),
         took(record.duration_ms),
     ]
     if record.watermark is not None:
         parts.append(f"watermark {instant(record.watermark)}")
     if record.state_bytes is not None or record.state_rows is not None:
-        parts.append(f"state {state_rows(record)} rows")
+        held = record.state_rows
+        parts.append(f"state {UNKNOWN} rows" if held is None else f"state {counted(held, 'row')}")
     if record.backlog is not None:
         parts.append(f"backlog {left(record.backlog)}")
     return f"{record.query} {which}: {', '.join(parts)}"

@@ -16,11 +16,14 @@ from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.model import Query
-    from headrace.run.result import Outcome, RunResult
+    from headrace.run.result import BatchWork, Outcome, RunResult
 
 
 class JsonLines:
-    """Every line has `event`: started, batch, ended, note or result. A reader that goes away stops the run gently."""
+    """Every line has `event`: started, batch, stopping, ended, note or result.
+
+    A reader that goes away stops the run gently.
+    """
 
     def __init__(self) -> None:
         self._reader_gone = False
@@ -33,8 +36,17 @@ class JsonLines:
     ) -> None:
         return None
 
+    def starting(self, query: Query) -> None:
+        return None
+
     def started(self, query: Query, layout: QueryLayout) -> None:
         self._write("started", {"query": query.name, "generation": layout.generation, "trigger": str(query.trigger)})
+
+    def working(self, query: str, work: BatchWork) -> None:
+        return None
+
+    def stopping(self, *, now: bool) -> None:
+        self._write("stopping", {"now": now})
 
     def progressed(self, record: BatchRecord) -> None:
         self._write("batch", record.as_dict())

@@ -11,16 +11,19 @@ import click
 
 from headrace.cli.output import say_finding
 from headrace.cli.view.ends import summarise
-from headrace.cli.view.figures import sentence
+from headrace.cli.view.figures import inside, sentence
+from headrace.cli.view.headline import FINISHING, STOPPING
 from headrace.errors import Finding
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.model import Query
-    from headrace.run.result import Outcome, RunResult
+    from headrace.run.result import BatchWork, Outcome, RunResult
 
 SECONDS_BETWEEN = 1.0
+# How often a batch that lasts is told of.
+SECONDS_INSIDE = 10.0
 
 
 class Lines:
@@ -30,8 +33,10 @@ class Lines:
         self._clock = clock
         self._said_at: dict[str, float] = {}
         self._held: dict[str, list[BatchRecord]] = {}
+        self._inside_at: dict[str, float] = {}
 
     def __enter__(self) -> Lines:
+        _line("starting Spark")
         return self
 
     def __exit__(
@@ -40,8 +45,21 @@ class Lines:
         for query in list(self._held):
             self._say(query)
 
+    def starting(self, query: Query) -> None:
+        return None
+
     def started(self, query: Query, layout: QueryLayout) -> None:
         _line(f"{query.name} started, {query.trigger}, {query.mode} mode into {query.sink_kind}")
+
+    def working(self, query: str, work: BatchWork) -> None:
+        self._say(query)
+        now, last = self._clock(), self._inside_at.get(query)
+        if work.seconds >= SECONDS_INSIDE and (last is None or now - last >= SECONDS_INSIDE):
+            self._inside_at[query] = now
+            _line(f"{query} is in a batch: {inside(work)}")
+
+    def stopping(self, *, now: bool) -> None:
+        _line(STOPPING if now else FINISHING)
 
     def progressed(self, record: BatchRecord) -> None:
         self._held.setdefault(record.query, []).append(record)

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.output import json_text
-from headrace.cli.view.figures import instant, left, number, sentence, state_rows, took
-from headrace.cli.view.tables import STYLES
+from headrace.cli.view.figures import batch_rate, instant, left, number, sentence, state_rows, took
+from headrace.cli.view.fitting import STYLES
 from headrace.demo.flow import Tally
 
 
@@ -134,7 +134,7 @@ def panel(tally: Tally) -> Panel:
         ("rows landed", number(tally.landed)),
         ("rows in", number(tally.rows)),
         ("batch", number(last.batch if last else None)),
-        ("rows/s", number(last.processed_rate if last else None)),
+        ("rows/s", batch_rate(last)),
         ("batch time", took(last.duration_ms if last else None)),
         ("watermark", instant(last.watermark if last else None)),
         ("state rows", state_rows(last)),

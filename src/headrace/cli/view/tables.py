@@ -6,34 +6,39 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
-
-from headrace.cli.view.figures import NOTHING, instant, left, loads, number, state_rows, took
+from headrace.cli.view.figures import NOTHING, batch_rate, inside, instant, left, loads, number, rate, state_rows, took
+from headrace.cli.view.fitting import Fitting
 from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.history import QueryStatus
-
-STYLES = {"running": "green", "finished": "green", "failed": "bold red", "killed": "bold red", "stopping": "yellow"}
-NUMBERS = ("batch", "rows in", "rows/s", "took", "state rows", "stores kept", "restarts")
+    from headrace.run.result import BatchWork
 
 
 @dataclass(kw_only=True)
 class Row:
-    """A query as the live table shows it."""
+    """A query as the live table shows it.
+
+    last, busy: the last batch, and the last one that had rows. work: how far the running batch is, where that is known.
+    """
 
     query: str
-    state: str = "starting"
+    state: str = "waiting"
     rows: int = 0
     last: BatchRecord | None = None
+    busy: BatchRecord | None = None
+    work: BatchWork | None = None
 
     def take(self, record: BatchRecord) -> None:
         """Add a batch."""
-        self.state, self.rows, self.last = "running", self.rows + record.rows, record
+        self.rows, self.last, self.work = self.rows + record.rows, record, None
+        self.busy = record if record.rows else self.busy
+        if self.state != "stopping":
+            self.state = "running"
+
+    def end(self, state: str) -> None:
+        """The query has come to its end."""
+        self.state, self.work = state, None
 
 
 def live_table(rows: Iterable[Row]) -> Fitting:
@@ -45,81 +50,54 @@ def live_table(rows: Iterable[Row]) -> Fitting:
             row.query,
             row.state,
             number(last.batch if last else None),
-            number(row.rows),
-            number(last.processed_rate if last else None),
+            number(row.rows if last else None),
+            batch_rate(row.busy),
             took(last.duration_ms if last else None),
             instant(last.watermark if last else None),
             state_rows(last),
             left(last.backlog if last else None),
+            besides=f"running batch: {inside(row.work)}" if row.work else "",
         )
     return table
 
 
 def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fitting:
     """Every query of a project as the history knows it; one that never ran says so."""
-    figures = ("batch", "rows in", "rows/s", "took", "watermark", "state rows", "stores kept", "backlog", "restarts")
-    table = Fitting("query", "state", *figures, "seen")
+    figures = (
+        *("batch", "rows in", "rows/s", "took", "verdict", "trigger", "sink", "seen", "restarts", "watermark"),
+        *("state rows", "stores kept", "backlog"),
+    )
+    table = Fitting("query", "state", *figures)
     known = {status.query: status for status in statuses}
     for name in dict.fromkeys([*queries, *known]):
         status = known.get(name)
         if status is None:
-            table.add(name, "never started", *[NOTHING] * (len(figures) + 1))
+            table.add(name, "never started", *[NOTHING] * len(figures))
             continue
+        timed = bool(status.batch_ms)  # A batch that nobody told of is known without its time.
         table.add(
             name,
             status.state,
             number(status.batch),
             number(status.rows_total),
-            number(status.processed_rate),
-            took(status.batch_ms),
+            rate(status.processed_rate if timed else None),
+            took(status.batch_ms if timed else None),
+            _verdict(status),
+            status.trigger,
+            status.sink,
+            instant(status.last_seen),
+            number(status.restarts),
             instant(status.watermark),
             state_rows(status),
             loads(status),
             left(status.backlog),
-            number(status.restarts),
-            instant(status.last_seen),
         )
     return table
 
 
-class Fitting:
-    """A table of queries that lists each one's figures in a single cell where the console is too narrow for columns."""
-
-    def __init__(self, *columns: str) -> None:
-        self.columns = columns
-        self.rows: list[tuple[str, ...]] = []
-
-    def add(self, *cells: str) -> None:
-        """Add a query: its name, its state, its figures."""
-        self.rows.append(cells)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        wide = self._wide()
-        needed = Measurement.get(console, options.update(max_width=10_000), wide).maximum
-        yield wide if needed <= options.max_width else self._narrow()
-
-    def _wide(self) -> Table:
-        table = _table()
-        for column in self.columns:
-            table.add_column(column, justify="right" if column in NUMBERS else "left", no_wrap=True)
-        for name, state, *figures in self.rows:
-            table.add_row(Text(name), _state(state), *map(Text, figures))
-        return table
-
-    def _narrow(self) -> Table:
-        table = _table()
-        for column in (*self.columns[:2], "figures"):
-            table.add_column(column, overflow="fold")
-        for name, state, *figures in self.rows:
-            pairs = zip(self.columns[2:], figures, strict=True)
-            known = ", ".join(f"{column} {figure}" for column, figure in pairs if figure != NOTHING)
-            table.add_row(Text(name), _state(state), Text(known))
-        return table
-
-
-def _state(state: str) -> Text:
-    return Text(state, style=STYLES.get(state, ""))
-
-
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False)
+def _verdict(status: QueryStatus) -> str:
+    """What verify said last, and of how many batches: `equal (batch 23)`."""
+    if not status.verdict:
+        return NOTHING
+    batch = status.verdict.get("batch")
+    return str(status.verdict.get("state")) + ("" if batch is None else f" (batch {batch:,})")

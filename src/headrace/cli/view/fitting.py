@@ -1,0 +1,87 @@
+"""A table of queries that fits its terminal: in columns, with what has no room there below, or stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from headrace.cli.view.figures import NOTHING
+
+STYLES = {
+    "running": "green",
+    "finished": "green",
+    "failed": "bold red",
+    "killed": "bold red",
+    "starting": "cyan",
+    "stopping": "yellow",
+}
+NUMBERS = ("batch", "rows in", "rows/s", "took", "state rows", "stores kept", "restarts")
+# Narrower terminals get no columns at all.
+LEAST_WIDTH = 60
+GAP = "  "
+
+
+class Fitting:
+    """Rows of a query's name, its state, and figures, the most important first.
+
+    The figures that do not fit beside the others stand below them, each with its name where it is known, and so does
+    what is said of a query besides. No figure is ever cut off.
+    """
+
+    def __init__(self, *columns: str) -> None:
+        self.columns = columns
+        self.rows: list[tuple[str, ...]] = []
+        self._besides: dict[int, str] = {}
+
+    def add(self, *cells: str, besides: str = "") -> None:
+        """Add a query: its name, its state, its figures."""
+        if besides:
+            self._besides[len(self.rows)] = besides
+        self.rows.append(cells)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        lines = self._in_columns(width) if width >= LEAST_WIDTH else self._stacked(width)
+        yield from lines
+
+    def _in_columns(self, width: int) -> Iterator[Text]:
+        sizes = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
+        fitting = 2
+        while fitting < len(sizes) and sum(sizes[: fitting + 1]) + len(GAP) * fitting <= width:
+            fitting += 1
+        yield Text(GAP.join(map(_padded, self.columns[:fitting], self.columns, sizes)).rstrip(), style="bold")
+        for number, row in enumerate(self.rows):
+            name, state, *figures = map(_padded, row[:fitting], self.columns, sizes)
+            yield Text(f"{name}{GAP}").append_text(_state(state)).append(GAP.join(["", *figures]))
+            yield from self._below(number, fitting, width)
+
+    def _stacked(self, width: int) -> Iterator[Text]:
+        for number, (name, state, *_) in enumerate(self.rows):
+            yield Text(f"{name}{GAP}").append_text(_state(state))
+            yield from self._below(number, 2, width)
+
+    def _below(self, number: int, shown: int, width: int) -> Iterator[Text]:
+        """What else is known of a query, as much in a line as there is room for."""
+        for line in wrap(self._besides.get(number, ""), width, initial_indent=GAP, subsequent_indent=2 * GAP):
+            yield Text(line, style="cyan")
+        known = zip(self.columns[shown:], self.rows[number][shown:], strict=True)
+        line = ""
+        for pair in (f"{column} {figure}" for column, figure in known if figure != NOTHING):
+            if line and len(f"{GAP}{line}, {pair},") > width:
+                yield Text(f"{GAP}{line},", style="dim")
+                line = pair
+            else:
+                line = f"{line}, {pair}" if line else pair
+        if line:
+            yield Text(f"{GAP}{line}", style="dim")
+
+
+def _padded(cell: str, column: str, size: int) -> str:
+    return cell.rjust(size) if column in NUMBERS else cell.ljust(size)
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=STYLES.get(state.strip(), ""))
