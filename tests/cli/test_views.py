@@ -158,6 +158,22 @@ def test_a_table_fits_its_terminal_and_cuts_no_figure_off(width: int, expected: 
 
 
 @pytest.mark.parametrize(
+    ("lines", "shown"),
+    [(None, 21), (21, 21), (20, 11), (11, 11), (6, 6)],
+    ids=["no bound", "all", "no figures below", "just so", "some"],
+)
+def test_a_low_terminal_leaves_out_figures_first_and_then_counts_queries(lines: int | None, shown: int) -> None:
+    rows = [Row(query=f"q{number}") for number in range(10)]
+    for row in rows:
+        row.take(RECORD)
+    table = live_table(rows)
+    table.most_lines = lines
+    told = rendered(table, 80).splitlines()
+    assert len(told) == shown
+    assert (told[-1].strip() == "and 6 queries more") == (lines == 6)
+
+
+@pytest.mark.parametrize(
     ("rows", "rate", "milliseconds", "shown"),
     [
         (4000, 22222.2, 180, "4,000 rows, 22,222 rows/s, 180 ms"),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from headrace.model import Query
     from headrace.run.result import BatchWork, Outcome, RunResult
 
+# The headline and what explains a figure, and two lines for the cursor and a wrapped headline.
+LINES_BESIDE = 4
 EXPLAINED = "rows in: read by the batches of this run; verify reads those of earlier runs too"
 
 
@@ -42,6 +44,7 @@ class LiveTable:
         """What the terminal shows now."""
         self._spinner.update(text=self._headline.text())
         table = live_table(list(self._rows.values()))
+        table.most_lines = self._console.height - LINES_BESIDE
         return Group(self._spinner, table, *([Text(EXPLAINED, style="dim")] if self._explains() else []))
 
     def __enter__(self) -> LiveTable:
