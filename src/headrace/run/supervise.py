@@ -184,7 +184,7 @@ class _Supervisor:
             query=query,
             trigger=trigger,
             history_run=run_id,
-            committed=Checkpoint(layout.checkpoint).last_committed,
+            committed=_last_committed(layout),
             begun=starts.submit(lambda: self._started(query, Tables(self.project, query, layout, self.spark), trigger)),
         )
 
@@ -231,9 +231,9 @@ class _Supervisor:
 
     def _started(self, query: Query, tables: Tables, trigger: Trigger, versions: Versions = None) -> Begun:
         """Start `query`; a batch that was begun with other versions of its tables is made first, and then it ends."""
-        planned = tables.planned()
-        finishing = planned is not None and planned != versions
         try:
+            planned = tables.planned()
+            finishing = planned is not None and planned != versions
             running = start(
                 self.project,
                 query,
@@ -502,6 +502,14 @@ def _superseded(query: Query) -> Finding:
         fix="look with headrace status which process runs it, and stop one of the two",
         where=query.where,
     )
+
+
+def _last_committed(layout: QueryLayout) -> int | None:
+    """The last batch of the runs before; a checkpoint that cannot be read is told of by the start."""
+    try:
+        return Checkpoint(layout.checkpoint).last_committed
+    except (HeadraceError, OSError):
+        return None
 
 
 def _busy(status: dict[str, object]) -> bool:
