@@ -31,7 +31,7 @@ Ends = Mapping[str, Sequence[float]]
 
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
-    files, rows = (6, 2_000) if quick else (30, 20_000)
+    files, rows = (6, 2_000) if quick else (16, 20_000)
     sides: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for turn in range(runs):

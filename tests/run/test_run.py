@@ -13,7 +13,7 @@ import pytest
 
 from headrace.api import load, run, status, verify
 from headrace.checkpoint import Checkpoint
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import AvailableNow, Query
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
@@ -272,10 +272,9 @@ def test_what_cannot_start_is_told_before_anything_starts(
 def test_an_unwritable_storage_is_one_sentence(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     (root / ".headrace").write_text("a file where the directory should be")
-    told = Told()
-    result = run(load(root), spark=spark, reporter=told)
-    finding = result.outcomes[0].finding
-    assert finding is not None
-    assert (finding.code, result.exit_code) == ("HR540", 1)
+    with pytest.raises(CheckFailed) as refused:
+        run(load(root), spark=spark)
+    (finding,) = refused.value.findings
+    assert finding.code == "HR540"
     assert "\n" not in finding.what
     assert not (root / "out.db").exists()
