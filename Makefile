@@ -45,6 +45,7 @@ services-stop: setup
 
 soak: servers
 	$(BIN)/python -m tests.crash.soak $(SOAK)
+	HEADRACE_PAIRS=40 $(BIN)/pytest -q tests/sinks/exactly_once
 
 lint: setup
 	$(BIN)/ruff check .

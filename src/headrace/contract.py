@@ -255,6 +255,10 @@ def _not_told(fault: HeadraceError) -> None:
     """Tell nobody of a fault; Spark's exception alone carries it."""
 
 
+def _not_secured(batch: int) -> None:
+    """Leave it to the machine when files reach the disk."""
+
+
 def _not_noted(finding: Finding) -> None:
     """Tell nobody of what went on."""
 
@@ -277,6 +281,9 @@ class SinkRun:
     computed: called each time that a batch's rows were computed, with whether to the end: Spark's own count of the rows
         read adds up over all of them. A sink that computes each batch once need not call it.
     unseen: batches of the checkpoint that no sink is ever given: they hold no rows, only state in other partitions.
+    application, project: whose query it is: an id that the storage directory was given once, and the project's name.
+    roots: where the project lies, and where it lay before it was moved.
+    secured: called before a batch is committed: brings what the checkpoint holds of it to the disk.
     """
 
     query: str
@@ -289,6 +296,10 @@ class SinkRun:
     noted: Callable[[Finding], None] = _not_noted
     computed: Callable[[int, bool], None] = _not_counted
     unseen: frozenset[int] = frozenset()
+    application: str = "unnamed"
+    project: str = ""
+    roots: tuple[Path, ...] = ()
+    secured: Callable[[int], None] = _not_secured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,6 +418,19 @@ class CataloguedSink(Sink, Protocol):
         Its rows are those that the sink has written. If it has written none: over the empty directory `stand_in`, and
         without one not at all.
         """
+        ...
+
+
+@runtime_checkable
+class RestoringSink(Sink, Protocol):
+    """A transactional sink whose ledger keeps what was planned for its batches."""
+
+    def last_batch(self, run: SinkRun) -> int | None:
+        """The newest batch of the run's checkpoint that is in; None: none is, or it cannot be told now."""
+        ...
+
+    def planned(self, run: SinkRun, first: int) -> Mapping[int, str]:
+        """What `PlannedBatch.loads` reads, for each batch from `first` on of which it is kept and has its digest."""
         ...
 
 

@@ -9,6 +9,7 @@ HeadraceError                  anything foreseeable; printed as its findings, ne
 │   ├── SinkFault              the sink refused or could not take a batch
 │   └── SourceFault            the source could not be read
 └── CheckpointFault            the checkpoint cannot be read or does not fit (exit code 1)
+    └── CheckpointBehind       the sink holds batches that the checkpoint has lost, and can give them back
 """
 
 from __future__ import annotations
@@ -108,6 +109,10 @@ class CheckpointFault(HeadraceError):
     """A checkpoint cannot be read, or does not fit what is to run."""
 
     exit_code = 1
+
+
+class CheckpointBehind(CheckpointFault):
+    """The sink holds batches that the checkpoint has lost; what was planned for them can be written again."""
 
 
 # Words of Spark, and of other tools, for what has another name here.

@@ -96,6 +96,17 @@ class Database:
         ]
 
 
+def checkpoint_of(place: Path, identity: str, *, offsets: int, commits: int) -> None:
+    """A checkpoint as Spark leaves it, over a source whose offset is the batch's number."""
+    (place / "offsets").mkdir(parents=True, exist_ok=True)
+    (place / "commits").mkdir(exist_ok=True)
+    for number in range(offsets + 1):
+        (place / "offsets" / str(number)).write_text(f'v2\n{{"batchWatermarkMs":0}}\nevents:{number}')
+    for number in range(commits + 1):
+        (place / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    (place / "metadata").write_text(f'{{"id":"{identity}"}}')
+
+
 @pytest.fixture
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """The database of the kind that the test's parameter names."""
@@ -156,8 +167,4 @@ class Life:
 
     def checkpoint(self, identity: str, *, offsets: int, commits: int) -> None:
         """A checkpoint as Spark leaves it."""
-        for log, last in (("offsets", offsets), ("commits", commits)):
-            (self.run.checkpoint / log).mkdir(parents=True, exist_ok=True)
-            for number in range(last + 1):
-                (self.run.checkpoint / log / str(number)).touch()
-        (self.run.checkpoint / "metadata").write_text(f'{{"id":"{identity}"}}')
+        checkpoint_of(self.run.checkpoint, identity, offsets=offsets, commits=commits)

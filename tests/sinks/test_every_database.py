@@ -357,11 +357,12 @@ def test_a_checkpoint_of_another_life_is_refused(life: Life) -> None:
 
 
 def test_the_ledger_tells_the_watermark_and_the_time(life: Life) -> None:
-    life.checkpoint("first", offsets=1, commits=-1)
-    (life.run.checkpoint / "offsets" / "0").write_text('v2\n{"batchWatermarkMs":0,"batchTimestampMs":1}\n')
-    (life.run.checkpoint / "offsets" / "1").write_text('v2\n{"batchWatermarkMs":1767225600000,"batchTimestampMs":2}\n')
+    life.checkpoint("first", offsets=0, commits=-1)
+    (life.run.checkpoint / "offsets" / "0").write_text('v2\n{"batchWatermarkMs":0,"batchTimestampMs":1}\ne:0')
+    later = 'v2\n{"batchWatermarkMs":1767225600000,"batchTimestampMs":2}\ne:1'
     writer = life.begin()
     writer(life.frame([("a", 1)]), 0)
+    (life.run.checkpoint / "offsets" / "1").write_text(later)
     writer(life.frame([("a", 2)]), 1)
     found = life.database.query("SELECT batch, watermark, committed_at FROM _headrace_ledger ORDER BY batch")
     assert [(batch, watermark) for batch, watermark, _ in found] == [(0, None), (1, "2026-01-01T00:00:00.000Z")]

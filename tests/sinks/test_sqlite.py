@@ -20,6 +20,8 @@ from headrace.sinks.sql.batches import BatchWriter
 from headrace.sinks.sql.sqlite import Sqlite, SqliteDialect
 from headrace.testing.conformance import NAME, forget_commit
 
+from .databases import checkpoint_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -55,11 +57,7 @@ class Life:
 
     def checkpoint(self, identity: str, *, offsets: int, commits: int) -> None:
         """A checkpoint as Spark leaves it."""
-        for log, last in (("offsets", offsets), ("commits", commits)):
-            (self.run.checkpoint / log).mkdir(parents=True, exist_ok=True)
-            for number in range(last + 1):
-                (self.run.checkpoint / log / str(number)).touch()
-        (self.run.checkpoint / "metadata").write_text(f'{{"id":"{identity}"}}')
+        checkpoint_of(self.run.checkpoint, identity, offsets=offsets, commits=commits)
 
 
 @pytest.fixture
@@ -253,8 +251,9 @@ def test_a_database_locked_by_another_process_is_one_sentence(life: Life) -> Non
 
 
 def test_a_full_disk_is_one_sentence_and_loses_nothing(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    life.checkpoint("first", offsets=1, commits=-1)
+    life.checkpoint("first", offsets=0, commits=-1)
     life.begin()(life.frame([("a", 1)]), 0)
+    life.checkpoint("first", offsets=1, commits=0)
     opened = SqliteDialect.connect
 
     def on_a_full_disk(dialect: SqliteDialect) -> Any:

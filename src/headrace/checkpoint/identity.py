@@ -53,7 +53,7 @@ class PlannedBatch:
         for name, offset in sorted(self.entry.offsets.items()):
             entries = self.logs.get(name, {})
             lines = [line for number in sorted(entries) for line in entries[number].lines]
-            if _log_offset(offset) is not None:
+            if log_offset(offset) is not None:
                 yield name, sorted(_file(json.loads(line), places) for line in lines)
             else:
                 yield name, [_canonical(offset), lines]
@@ -95,9 +95,9 @@ def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
         return None
     logs: dict[str, dict[int, LogEntry]] = {}
     for name, offset in OffsetEntry.parse(batch, text, file).offsets.items():
-        folder, start, end = checkpoint.root / "sources" / name, before.offsets.get(name), _log_offset(offset)
+        folder, start, end = checkpoint.root / "sources" / name, before.offsets.get(name), log_offset(offset)
         if end is not None:
-            begin = _log_offset(start)
+            begin = log_offset(start)
             found = log_entries(folder, -1 if begin is None else begin, end)
             _require_files(found, folder)
             logs[name] = found
@@ -143,7 +143,7 @@ def _require_files(entries: Mapping[int, LogEntry], folder: Path) -> None:
                 raise broken(folder / str(number), f"a line names no file: {line[:40]!r}") from fault
 
 
-def _log_offset(offset: str | None) -> int | None:
+def log_offset(offset: str | None) -> int | None:
     """The number of the log's entry where the offset is that of a file source."""
     value = None if offset is None else _parsed(offset)
     found = value.get(_FILES) if isinstance(value, dict) and len(value) == 1 else None

@@ -9,10 +9,12 @@ from headrace.load.document import Entry
 from headrace.load.reading import Reading
 from headrace.load.state_store import state_store
 from headrace.model import Target
+from headrace.model.project import DURABILITIES, Durability
 from headrace.model.spark_settings import fault as setting_fault
 from headrace.model.spark_settings import master_fault
 
-KEYS = ("master", "storage", "spark", "state_store", "vars")
+DURABILITY = "checkpoint_durability"
+KEYS = ("master", "storage", "spark", "state_store", DURABILITY, "vars")
 CHOICE = "HEADRACE_TARGET"
 
 
@@ -61,6 +63,7 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
         state_store=MappingProxyType(
             state_store(top.get("state_store"), keys.get("state_store"), whose, spark, reading)
         ),
+        checkpoint_durability=_durability(keys.get(DURABILITY) or top.get(DURABILITY), reading),
         where=declared[wanted].where if wanted in declared else document,
     )
 
@@ -73,3 +76,20 @@ def _settings(entry: Entry | None, whose: str, reading: Reading) -> dict[str, st
             where = entry.value[key].where if entry is not None and isinstance(entry.value, dict) else NOWHERE
             reading.fault("HR125", f"{whose}: {key} {wrong[0]}", wrong[1], where)
     return values
+
+
+def _durability(entry: Entry | None, reading: Reading) -> Durability:
+    text = reading.text(entry, DURABILITY)
+    for known in DURABILITIES:
+        if text == known:
+            return known
+    if entry is not None and text:
+        reading.findings.append(
+            Finding(
+                code="HR420",
+                what=f"{DURABILITY} is '{text}'",
+                fix=nearest(text, DURABILITIES),
+                where=entry.where,
+            )
+        )
+    return Target().checkpoint_durability

@@ -17,7 +17,19 @@ from headrace.load.document import Entry
 from headrace.load.reading import Reading
 from headrace.model import Default, Duration, Trigger, Watermark
 
-KEYS = ("name", "modules", "sources", "tables", "views", "queries", "targets", "spark", "state_store", "storage")
+KEYS = (
+    "name",
+    "modules",
+    "sources",
+    "tables",
+    "views",
+    "queries",
+    "targets",
+    "spark",
+    "state_store",
+    "storage",
+    "checkpoint_durability",
+)
 SQL_KEYS = ("sql", "select", "description")
 TABLE_KEYS = (*SQL_KEYS, "refresh")
 QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 from headrace import contract
 from headrace.errors import NOWHERE, Finding, Where
@@ -74,11 +74,17 @@ class Query:
     description: str = ""
 
 
+Durability: TypeAlias = Literal["power_loss", "process"]
+DURABILITIES: tuple[Durability, ...] = get_args(Durability)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """A named set of settings: where Spark runs, where storage is, and what of Spark's settings to override.
 
     state_store: the settings, by Spark's keys, that queries keep their state with.
+    checkpoint_durability: what a checkpoint survives without being restored from the sink's ledger: the end of the
+    process, or the machine's loss of power too.
     """
 
     name: str = "dev"
@@ -86,6 +92,7 @@ class Target:
     storage: str = ".headrace"
     spark: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     state_store: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    checkpoint_durability: Durability = "power_loss"
     where: Where = NOWHERE
 
 

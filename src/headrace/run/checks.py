@@ -15,6 +15,7 @@ from headrace.contract import CheckedSink, SinkRun
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.application import known_facts
 from headrace.run.catalog import all_known
 from headrace.run.faults import finding_of_message
 from headrace.run.frames import build
@@ -102,6 +103,12 @@ def _of_sink(project: Project, query: Query, frame: DataFrame, connect: bool) ->
     if not isinstance(query.sink, CheckedSink):
         return
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
-    life = SinkRun(query=query.name, generation=layout.generation, mode=query.mode, checkpoint=layout.checkpoint)
+    life = SinkRun(
+        query=query.name,
+        generation=layout.generation,
+        mode=query.mode,
+        checkpoint=layout.checkpoint,
+        **known_facts(project),
+    )
     for finding in query.sink.misfits(frame, life, connect=connect):
         yield finding if finding.where.file else replace(finding, where=query.where)

@@ -10,6 +10,10 @@ from headrace.model import Query
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
 
+# A supervisor must not start such a driver again: it would fence off the one that has taken over.
+EXIT_FENCED = 3
+FENCED = "HR409"
+
 OutcomeState = Literal["finished", "stopped", "failed"]
 
 
@@ -37,8 +41,11 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """1 when a query failed, else 0."""
-        return 1 if any(outcome.state == "failed" for outcome in self.outcomes) else 0
+        """3 when a newer driver has taken over a query, 1 when one failed otherwise, else 0."""
+        failed = [outcome.finding for outcome in self.outcomes if outcome.state == "failed"]
+        if any(finding is not None and finding.code == FENCED for finding in failed):
+            return EXIT_FENCED
+        return 1 if failed else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,17 +24,20 @@ from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.checkpoint.uses import source_of
 from headrace.contract import Boundary, ContinuousSource, PositionedSource, RemoteSource, ShapingSink, SinkRun
-from headrace.errors import CheckFailed, CheckpointFault, EnvironmentFault, Finding, HeadraceError
+from headrace.errors import CheckFailed, CheckpointBehind, CheckpointFault, EnvironmentFault, Finding, HeadraceError
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.application import application
 from headrace.run.catalog import know_written
 from headrace.run.checkpoint_look import require_usable
+from headrace.run.durability import secured
 from headrace.run.frames import Reader, build
 from headrace.run.location import bring_along
 from headrace.run.manifest import enter, written_async
 from headrace.run.moving import fill_gap, move
 from headrace.run.naming import named
 from headrace.run.private import make_private
+from headrace.run.restore import plan_lost_batch
 from headrace.run.settings import default_partitions
 from headrace.run.sink_location import enter_sink, require_same_sink
 from headrace.run.state_store import applied, compared, restored, rows_tracked
@@ -99,7 +102,42 @@ def start(
     SinkFault; then nothing was started.
     """
     with restored(spark, (PARTITIONS, POLICY)), applied(spark, project.target.state_store):
-        return _started(project, query, spark, trigger, reached, versions, tell)
+        told: list[Finding] = []
+        gave_up = False
+        while True:
+            lost = _lost_batch(project, query)
+            if lost in told:
+                # Made again, the batch left no state behind: what is wrong is told by the look at the checkpoint.
+                lost, gave_up = None, True
+            try:
+                # A batch that the checkpoint had lost is made alone, over what it was planned with.
+                running = (
+                    _started(project, query, spark, trigger, reached, versions, tell)
+                    if lost is None
+                    else _started(project, query, spark, Once(), reached, None, tell)
+                )
+            except CheckpointBehind:
+                # An older driver has committed a batch while this start waited for it.
+                if gave_up or lost is not None or _lost_batch(project, query) is None:
+                    raise
+                continue
+            told += [] if lost is None else [lost]
+            if lost is None or not _ended_well(running):
+                return replace(running, notes=(*told, *running.notes))
+
+
+def _lost_batch(project: Project, query: Query) -> Finding | None:
+    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    return plan_lost_batch(project, query, layout) if query.sink.facts.durable else None
+
+
+def _ended_well(running: Running) -> bool:
+    """Wait for a query that runs one batch; how it failed is seen by whoever watches it."""
+    try:
+        running.handle.awaitTermination()
+    except Exception:
+        return False
+    return running.handle.exception() is None
 
 
 def _started(
@@ -163,9 +201,12 @@ def _started(
             noted=lambda finding: news.put(replace(finding, where=query.where)),
             computed=lambda batch, whole: computed.setdefault(batch, []).append(whole),
             unseen=changes.batches(checkpoint),
+            **(application(project).facts() if scratch is None else {}),
         )
         if reached is not None:
             sink_run = replace(sink_run, reached=reached)
+        if scratch is None and (secure := secured(project.target, checkpoint_directory)) is not None:
+            sink_run = replace(sink_run, secured=secure)
         waits = (
             sink_run if tell is None else replace(sink_run, noted=lambda told: tell(replace(told, where=query.where)))
         )

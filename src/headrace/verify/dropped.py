@@ -11,6 +11,7 @@ from headrace.contract import ReplayingSink, SinkRun
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
+from headrace.run.application import known_facts
 from headrace.run.borrowed import borrowed
 from headrace.run.catalog import all_known
 from headrace.verify import export
@@ -58,7 +59,7 @@ def late(
         prefix = since_batch(prefix_of(project, declared, layout, committed), since)
         over = stretches(project, declared, layout, committed, spark)
         asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
-        replayed, unknown = _replayed(declared, layout)
+        replayed, unknown = _replayed(project, declared, layout)
         files = () if directory is None else tuple(export.written(asked.late, directory, query, layout.generation))
         return Lateness(
             query=query,
@@ -101,11 +102,17 @@ def _why(query: Query, asked: Answer) -> str:
     return "no state of it is bounded by a watermark"
 
 
-def _replayed(query: Query, layout: QueryLayout) -> tuple[int | None, tuple[Finding, ...]]:
+def _replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int | None, tuple[Finding, ...]]:
     """The last batch whose late rows were brought back; a sink that does not answer hides no late row."""
     if not isinstance(query.sink, ReplayingSink):
         return None, ()
-    run = SinkRun(query=query.name, generation=layout.generation, mode=query.mode, checkpoint=layout.checkpoint)
+    run = SinkRun(
+        query=query.name,
+        generation=layout.generation,
+        mode=query.mode,
+        checkpoint=layout.checkpoint,
+        **known_facts(project),
+    )
     try:
         return query.sink.replayed(run), ()
     except HeadraceError as fault:

@@ -14,6 +14,7 @@ from headrace.contract import SinkRun
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.application import known_facts
 from headrace.run.backlog import left_out
 from headrace.run.borrowed import borrowed
 from headrace.run.catalog import all_known
@@ -156,7 +157,13 @@ def uncommitted(query: Query) -> Finding:
 
 
 def _proved(project: Project, query: Query, layout: QueryLayout, committed: int | None, spark: SparkSession) -> Verdict:
-    run = SinkRun(query=query.name, generation=layout.generation, mode=query.mode, checkpoint=layout.checkpoint)
+    run = SinkRun(
+        query=query.name,
+        generation=layout.generation,
+        mode=query.mode,
+        checkpoint=layout.checkpoint,
+        **known_facts(project),
+    )
     with faults.blamed_on_the_sink(query):
         snapshot = query.sink.snapshot(spark, run)
     through = committed if snapshot.batch is None else snapshot.batch

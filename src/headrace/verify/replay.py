@@ -16,6 +16,7 @@ from headrace.contract import Correction, ReplayingSink, SinkRun, Snapshot
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
+from headrace.run.application import known_facts
 from headrace.run.repartition import require_stopped
 from headrace.run.start import Reached
 from headrace.verify.answer import LATE_METRIC, Answer, answer, metric, metrics_of
@@ -43,7 +44,13 @@ def bring_back(
     sink = query.sink
     if not isinstance(sink, ReplayingSink):
         raise _impossible(query, f"the sink '{query.sink_kind}' cannot replace single rows")
-    run = SinkRun(query=query.name, generation=layout.generation, mode=query.mode, checkpoint=layout.checkpoint)
+    run = SinkRun(
+        query=query.name,
+        generation=layout.generation,
+        mode=query.mode,
+        checkpoint=layout.checkpoint,
+        **known_facts(project),
+    )
     if reached is not None:
         run = replace(run, reached=reached)
     # Before the snapshot: the sink is never behind what was committed earlier.

@@ -1,5 +1,6 @@
 """What every exactly-once sink shares: whether its ledger and the checkpoint tell of the same batches."""
 
+from headrace.sinks.exactly_once.fit import behind, other_batch, require_fit, view_of
 from headrace.sinks.exactly_once.judgement import (
     Ahead,
     Behind,
@@ -27,7 +28,11 @@ __all__ = [
     "OtherBatch",
     "OtherCheckpoint",
     "Same",
+    "behind",
     "is_same_batch",
     "judge",
+    "other_batch",
+    "require_fit",
     "view",
+    "view_of",
 ]

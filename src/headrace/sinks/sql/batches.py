@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.checkpoint import Checkpoint, chained, planned_batch
 from headrace.contract import Problem, SinkRun
 from headrace.errors import Fenced, Finding, HeadraceError, SinkFault
 from headrace.sinks.checkpoint_match import checkpoint_id, is_stateful, watermark_of
+from headrace.sinks.exactly_once import is_same_batch, other_batch
 from headrace.sinks.sql.dialect import Connection, Dialect, PartLost, StageFault, Target, run
+from headrace.sinks.sql.exactly_once import drop_staged
 from headrace.sinks.sql.ledger import Entry, Ledger
 from headrace.sinks.sql.quarantine import Quarantine
 from headrace.sinks.sql.result_table import ResultTable
@@ -32,6 +35,7 @@ _WORKER_DIED = (
     "java.net.SocketException",
 )
 _BAD_FILE = "FAILED_READ_FILE"
+_NOT_WRITTEN = "batch {} of query '{}' was not written"
 
 
 @dataclass(kw_only=True)
@@ -47,9 +51,11 @@ class BatchWriter:
     _connection: Connection | None = field(default=None, init=False, repr=False)
     # Whether the last batch had few rows; the next one is then tried through the driver first.
     _last_was_small: bool = field(default=False, init=False, repr=False)
+    # Whether a COMMIT was sent of which nothing is known.
+    _in_doubt: bool = field(default=False, init=False, repr=False)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        pauses, content = self.retry.pauses(), _Computed()
+        pauses, content, self._in_doubt = self.retry.pauses(), _Computed(), False
         while True:
             try:
                 return self._take(frame, batch, content)
@@ -68,18 +74,21 @@ class BatchWriter:
 
     def _take(self, frame: DataFrame, batch: int, computed: _Computed) -> None:
         connection = self._connect()
-        ledger = Ledger(connection, self.dialect)
-        self._require_epoch(ledger.epoch(self.run.query), batch)
-        if ledger.holds(self.run, batch):
+        ledger = Ledger(connection, self.dialect, self.run, self.table.name)
+        self._require_epoch(ledger.epoch(), batch)
+        if computed.plan is None:
+            computed.plan = _Plan.of(self.run, batch)
+        if self._is_in(ledger, batch, computed.plan):
             if computed.content is None and is_stateful(self.run.checkpoint):
                 # Spark commits the state of a batch only if every partition of it is computed.
                 with self._computing(batch):
                     frame.write.format("noop").mode("overwrite").save()
+            self._drop_staged(connection, computed)
             return
         try:
             if computed.content is None:
                 computed.content = self._compute(frame, batch, computed)
-            self._transact(connection, ledger, batch, computed.content)
+            self._transact(connection, ledger, batch, computed.content, computed.plan)
         except Exception as fault:
             if computed.content is None or not self._passes(fault) or isinstance(fault, PartLost):
                 self._drop_staged(connection, computed)
@@ -110,28 +119,52 @@ class BatchWriter:
         finally:
             self.run.computed(batch, whole)
 
-    def _transact(self, connection: Connection, ledger: Ledger, batch: int, content: Content) -> None:
-        checkpoint = checkpoint_id(self.run.checkpoint) or ""
+    def _is_in(self, ledger: Ledger, batch: int, plan: _Plan) -> bool:
+        """Whether the ledger has this very batch; raises CheckpointFault where it has another of its number."""
+        before, line = ledger.around(batch)
+        if line is None:
+            return False
+        if not is_same_batch(line, before, plan.digest):
+            raise other_batch(self.run, self.table.name, batch, ledger.planned(batch))
+        return True
+
+    def _transact(self, connection: Connection, ledger: Ledger, batch: int, content: Content, plan: _Plan) -> None:
         self.dialect.attach(connection, (*content.parts, *content.bad_parts))
+        self.run.secured(batch)
         self.run.reached("before-transaction", batch)
         run(connection, self.dialect.begin_write)
         try:
-            self._require_epoch(ledger.epoch(self.run.query, lock=True), batch)
+            self._require_epoch(ledger.epoch(lock=True), batch)
+            if self._is_in(ledger, batch, plan):
+                # An earlier attempt came through after all: its COMMIT was still under way, or its answer was lost.
+                run(connection, "ROLLBACK")
+                return
+            self._in_doubt = False
+            before, _ = ledger.around(batch)
             written, bad = self._write(connection, batch, content)
             self.run.reached("inside-transaction", batch)
             entry = Entry(
                 batch=batch,
                 epoch=self.epoch,
-                checkpoint=checkpoint,
+                checkpoint=checkpoint_id(self.run.checkpoint) or "",
                 rows=written,
                 quarantined=bad,
                 watermark=watermark_of(self.run.checkpoint, batch),
+                digest=plan.digest,
+                chain=chained(before.chain if before else None, plan.digest) if plan.digest else None,
+                planned=plan.text,
             )
-            ledger.add(self.run, entry)
+            ledger.add(entry)
+            self._in_doubt = True
             run(connection, "COMMIT")
+            self._in_doubt = False
         except BaseException as fault:
             with suppress(*self.dialect.errors):
                 run(connection, "ROLLBACK")
+                # The connection still answers: the COMMIT, if one was sent, was refused.
+                self._in_doubt = False
+            if isinstance(fault, self.dialect.errors) and self.dialect.is_part_lost(fault):
+                raise PartLost("a staging table has gone") from fault
             if isinstance(fault, self.dialect.duplicates) and (found := self._shared_key(connection, content)):
                 raise SinkFault(self._finding("HR408", batch, *found)) from fault
             raise
@@ -216,7 +249,8 @@ class BatchWriter:
         return SinkFault(self._finding(problem.code, batch, problem.what, problem.fix)) if problem else fault
 
     def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
-        return Finding(code=code, what=f"batch {batch} of query '{self.run.query}' was not written: {what}", fix=fix)
+        known = "it is not known whether batch {} of query '{}' was written" if self._in_doubt else _NOT_WRITTEN
+        return Finding(code=code, what=f"{known.format(batch, self.run.query)}: {what}", fix=fix)
 
     def _tell_retry(self, fault: Exception, batch: int, pause: float) -> None:
         cause = fault.findings[0].what if isinstance(fault, HeadraceError) else "a Python worker of Spark died"
@@ -258,13 +292,26 @@ class BatchWriter:
         if not computed.staged:
             return
         with suppress(*self.dialect.errors):
-            names: Sequence[str] = self.dialect.staged(connection, self.stage.prefix)
-            self.dialect.drop_staged(connection, names)
+            drop_staged(connection, self.dialect, self.run, self.epoch)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the checkpoint plans for a batch: its digest, and the text to plan it again from; None without a stream."""
+
+    digest: str | None
+    text: str | None
+
+    @classmethod
+    def of(cls, life: SinkRun, batch: int) -> _Plan:
+        found = planned_batch(Checkpoint(life.checkpoint), batch)
+        return cls(None, None) if found is None else cls(found.digest(life.roots), found.dumps())
 
 
 @dataclass
 class _Computed:
     """The rows of the batch at hand, kept from one attempt to the next, and whether executors may have staged any."""
 
+    plan: _Plan | None = None
     content: Content | None = None
     staged: bool = False

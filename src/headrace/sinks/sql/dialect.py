@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -103,6 +103,8 @@ class Dialect(Protocol):
     needs_shared_disk: whether tasks can stage rows only on the driver's own machine.
     replaces_by_any_unique: whether an update also replaces a row that shares another unique index than the key's.
     forms: how values are written as text.
+    lock_own_tables, unlock_own_tables, give_up_own_tables: the statements around changes of Headrace's own tables, so
+    that of several drivers one makes them.
     """
 
     name: ClassVar[str]
@@ -117,6 +119,9 @@ class Dialect(Protocol):
     needs_shared_disk: ClassVar[bool]
     replaces_by_any_unique: ClassVar[bool]
     forms: ClassVar[Forms]
+    lock_own_tables: ClassVar[tuple[str, ...]]
+    unlock_own_tables: ClassVar[tuple[str, ...]]
+    give_up_own_tables: ClassVar[tuple[str, ...]]
 
     @property
     def key_text(self) -> str:
@@ -175,8 +180,17 @@ class Dialect(Protocol):
         """Why the existing column would not keep the values of `column`, or tell its keys apart; or None."""
         ...
 
-    def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
-        """The statement that inserts a row or replaces the one with its key; all names come unquoted."""
+    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        """The statement that inserts a row, or does nothing where its key is there; all names come unquoted."""
+        ...
+
+    def widen(
+        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
+    ) -> None:
+        """Give a table of Headrace's own more columns, which hold '' or 0 in its rows, and another key, in one step.
+
+        columns: every column's declaration by its name, the missing ones included.
+        """
         ...
 
     def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
@@ -228,6 +242,14 @@ class Dialect(Protocol):
 
     def passes(self, fault: Exception) -> bool:
         """Whether the fault may be gone after a while, so that the batch may be tried again."""
+        ...
+
+    def is_contended(self, fault: Exception) -> bool:
+        """Whether another transaction was in the way: a lock, a deadlock, or a table that was made at the same time."""
+        ...
+
+    def is_part_lost(self, fault: Exception) -> bool:
+        """Whether the fault is that a staging table is missing or damaged."""
         ...
 
 

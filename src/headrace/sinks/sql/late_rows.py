@@ -9,9 +9,11 @@ from dataclasses import replace
 from headrace.contract import Correction, SinkRun
 from headrace.errors import Finding, HeadraceError, SinkFault
 from headrace.sinks.checkpoint_match import checkpoint_id
-from headrace.sinks.sql.dialect import Connection, Dialect, StageFault, Target, run
-from headrace.sinks.sql.exactly_once import result_table, staging_prefix
-from headrace.sinks.sql.ledger import REPLAY_FORM, Ledger, Replay
+from headrace.sinks.sql.dialect import Dialect, StageFault, Target, run
+from headrace.sinks.sql.exactly_once import require_claimed, result_table, staging_prefix
+from headrace.sinks.sql.ledger import Ledger, Replay
+from headrace.sinks.sql.ledger_tables import REPLAYS_FORM
+from headrace.sinks.sql.own_tables import make_all
 from headrace.sinks.sql.quarantine import Quarantine
 from headrace.sinks.sql.result_table import ResultTable
 from headrace.sinks.sql.staging import Content, RowFault, Stage
@@ -19,11 +21,12 @@ from headrace.sinks.sql.types import flat
 from headrace.sinks.sql.values import rows
 
 
-def replayed(dialect: Dialect, life: SinkRun) -> int | None:
+def replayed(dialect: Dialect, table: str, life: SinkRun) -> int | None:
     """The last batch whose late rows were brought back."""
     try:
         with closing(dialect.connect_to_read()) as connection:
-            return Ledger(connection, dialect).replayed(life, checkpoint_id(life.checkpoint) or "")
+            require_claimed(connection, dialect, table, life)
+            return Ledger(connection, dialect, life, table).replayed(checkpoint_id(life.checkpoint) or "")
     except dialect.errors as fault:
         problem = dialect.explain(fault)
         what = f"it is not known whether late rows of query '{life.query}' were brought back: {problem.what}"
@@ -42,12 +45,14 @@ def bring_back(
     table = result_table(name, key, correction.rows.schema, life)
     try:
         with closing(dialect.connect()) as connection:
-            REPLAY_FORM.make(connection, dialect)
             table = table.as_known(connection, dialect)
-            stage = _stage(connection, dialect, table, life, quarantines=quarantines)
+            ledger = Ledger(connection, dialect, life, table.name)
+            ledger.create()
+            make_all(connection, dialect, [REPLAYS_FORM])
+            stage = _stage(ledger, table, quarantines=quarantines)
             content = stage.large(correction.rows)
             try:
-                _transact(connection, dialect, table, content, correction, life)
+                _transact(ledger, table, content, correction)
             finally:
                 with suppress(*dialect.errors):
                     dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
@@ -62,12 +67,13 @@ def bring_back(
         raise _refused(life, dialect, fault) from None
 
 
-def _stage(connection: Connection, dialect: Dialect, table: ResultTable, life: SinkRun, *, quarantines: bool) -> Stage:
-    there, owner = dialect.existing(connection, table.name), table.owner(Ledger(connection, dialect))
+def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
+    dialect, life = ledger.dialect, ledger.life
+    there, owner = dialect.existing(ledger.connection, table.name), table.owner(ledger)
     list(table.changes(there, dialect, life, owner, adds=False))
     return Stage(
         dialect=dialect,
-        prefix=staging_prefix(life),
+        prefix=staging_prefix(life, ledger.epoch()),
         columns=table.columns,
         key=table.key,
         limits=table.limits(there, dialect) if there is not None else {},
@@ -77,23 +83,17 @@ def _stage(connection: Connection, dialect: Dialect, table: ResultTable, life: S
     )
 
 
-def _transact(
-    connection: Connection,
-    dialect: Dialect,
-    table: ResultTable,
-    content: Content,
-    correction: Correction,
-    life: SinkRun,
-) -> None:
-    ledger, batch = Ledger(connection, dialect), correction.snapshot.batch
+def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: Correction) -> None:
+    connection, dialect, life = ledger.connection, ledger.dialect, ledger.life
+    batch = correction.snapshot.batch
     assert batch is not None, "a correction is computed from batches that were written"
     gone = _keys(correction, table, dialect)
     dialect.attach(connection, (*content.parts, *content.bad_parts))
     life.reached("before-transaction", batch)
     run(connection, dialect.begin_write)
     try:
-        ledger.epoch(life.query, lock=True)
-        _require_unchanged(ledger, correction, life)
+        ledger.epoch(lock=True)
+        _require_unchanged(ledger, correction)
         for values in gone:
             run(connection, _delete(table, dialect), values)
         if content.table.num_rows:
@@ -111,7 +111,7 @@ def _transact(
             deleted=len(gone),
             quarantined=bad,
         )
-        ledger.add_replay(life, done)
+        ledger.add_replay(done)
         run(connection, "COMMIT")
     except BaseException:
         with suppress(*dialect.errors):
@@ -120,9 +120,9 @@ def _transact(
     life.reached("after-transaction", batch)
 
 
-def _require_unchanged(ledger: Ledger, correction: Correction, life: SinkRun) -> None:
-    last = ledger.last(life)
-    found = (None if last is None else last.batch, ledger.replayed(life, checkpoint_id(life.checkpoint) or ""))
+def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
+    last, life = ledger.last(), ledger.life
+    found = (None if last is None else last.batch, ledger.replayed(checkpoint_id(life.checkpoint) or ""))
     if found != (correction.snapshot.batch, correction.snapshot.replayed):
         what = (
             "a batch was written meanwhile" if found[1] == correction.snapshot.replayed else "another replay was done"

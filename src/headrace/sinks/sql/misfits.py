@@ -15,7 +15,8 @@ from headrace.errors import Finding, SinkFault
 from headrace.sinks.not_asked import findings_of, not_asked
 from headrace.sinks.sql.dialect import Dialect
 from headrace.sinks.sql.exactly_once import result_table
-from headrace.sinks.sql.ledger import TABLES, Ledger
+from headrace.sinks.sql.ledger import Ledger
+from headrace.sinks.sql.ledger_tables import TABLES_FORM
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,10 +42,11 @@ def misfits(
             there = dialect.existing(connection, table.name)
             if there is None:
                 return
-            known = dialect.existing(connection, TABLES) is not None
-            owner = table.owner(Ledger(connection, dialect)) if known else None
+            missing = TABLES_FORM.lacks(connection, dialect)
+            owner = table.owner(Ledger(connection, dialect, life, table.name)) if not missing else None
             list(table.changes(there, dialect, life, owner, adds=adds))
-            table.require_ours(connection, dialect, life, owner, there.elsewhere)
+            if not missing or missing == TABLES_FORM.columns:
+                table.require_ours(connection, dialect, life, owner, there.elsewhere)
     except SinkFault as fault:
         yield from findings_of(fault)
     except dialect.errors as fault:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -30,9 +30,10 @@ from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
 from headrace.sinks.sql.mysql_address import Address, AddressFault
 from headrace.sinks.sql.mysql_columns import misfit
 from headrace.sinks.sql.mysql_connection import lock_holder
-from headrace.sinks.sql.mysql_faults import LOCK_WAIT, explained, is_part_lost, may_pass, number_of
+from headrace.sinks.sql.mysql_faults import LOCK_WAIT, explained, is_contended, is_part_lost, may_pass, number_of
 from headrace.sinks.sql.mysql_staging import LoadStager
 from headrace.sinks.sql.mysql_table import existing_table
+from headrace.sinks.sql.own_tables import OWN_PREFIX
 from headrace.sinks.sql.server_sink import SYSTEM, ServerSink
 from headrace.sinks.sql.silence import SILENCE_SECONDS
 from headrace.sinks.sql.types import Kind, ResultColumn
@@ -124,6 +125,9 @@ class MySqlDialect:
     replaces_by_any_unique: ClassVar[bool] = True
     most_parts: ClassVar[int | None] = None
     forms: ClassVar[Forms] = Forms(hexadecimal="", widens_floats=True)
+    lock_own_tables: ClassVar[tuple[str, ...]] = ("DO GET_LOCK(CONCAT('headrace_', MD5(DATABASE())), 20)",)
+    unlock_own_tables: ClassVar[tuple[str, ...]] = ("DO RELEASE_LOCK(CONCAT('headrace_', MD5(DATABASE())))",)
+    give_up_own_tables: ClassVar[tuple[str, ...]] = unlock_own_tables
     errors: ClassVar[tuple[type[Exception], ...]] = (pymysql.MySQLError,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (pymysql.err.IntegrityError,)
     url: str = field(repr=False)
@@ -197,10 +201,19 @@ class MySqlDialect:
 
     # ---------------------------------------------------------------------------------------------------- rows
 
-    def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         marks = ", ".join(["%s"] * len(columns))
-        others = [name for name in columns if name not in key]
-        return self._into(table, columns) + f" VALUES ({marks})" + self._replace(others, key)
+        same = self.quote(key[0])
+        # INSERT IGNORE would also ignore a value that is cut off.
+        return f"{self._into(table, columns)} VALUES ({marks}) ON DUPLICATE KEY UPDATE {same} = {same}"
+
+    def widen(
+        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
+    ) -> None:
+        # One statement, since each is committed by itself. Rows that are there get '' and 0; later ones no default.
+        changes = [f"ADD COLUMN {columns[name]}" for name in missing]
+        changes += ["DROP PRIMARY KEY", f"ADD PRIMARY KEY ({', '.join(key)})"] if key else []
+        run(connection, f"ALTER TABLE {table} {', '.join(changes)}")
 
     def _into(self, table: str, columns: Sequence[str]) -> str:
         return f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)})"
@@ -284,6 +297,12 @@ class MySqlDialect:
 
     def waits_for_lock(self, fault: BaseException) -> bool:
         return number_of(fault) == LOCK_WAIT
+
+    def is_contended(self, fault: Exception) -> bool:
+        return is_contended(fault)
+
+    def is_part_lost(self, fault: Exception) -> bool:
+        return is_part_lost(fault) and f"{OWN_PREFIX}s_" in str(fault)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -27,8 +27,9 @@ from headrace.sinks.sql.dialect import (
     run,
 )
 from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
+from headrace.sinks.sql.own_tables import OWN_PREFIX
 from headrace.sinks.sql.postgres_columns import existing_table, misfit
-from headrace.sinks.sql.postgres_faults import LOCK_WAIT, explained, locked_table, may_pass, sqlstate
+from headrace.sinks.sql.postgres_faults import LOCK_WAIT, explained, is_contended, locked_table, may_pass, sqlstate
 from headrace.sinks.sql.server_sink import ServerSink, is_loopback
 from headrace.sinks.sql.silence import SILENCE_SECONDS
 from headrace.sinks.sql.types import Kind, ResultColumn
@@ -126,7 +127,8 @@ class PostgresDialect:
 
     name: ClassVar[str] = "PostgreSQL"
     placeholder: ClassVar[str] = "%s"
-    begin_write: ClassVar[str] = "BEGIN"
+    # What was committed while a lock was waited for must be seen, whatever the server's own default is.
+    begin_write: ClassVar[str] = "BEGIN ISOLATION LEVEL READ COMMITTED"
     begin_read: ClassVar[str] = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     lock_row: ClassVar[str] = " FOR UPDATE"
     key_text: ClassVar[str] = "text"
@@ -139,6 +141,12 @@ class PostgresDialect:
     replaces_by_any_unique: ClassVar[bool] = False
     most_parts: ClassVar[int | None] = None
     forms: ClassVar[Forms] = Forms(zone="+00", hexadecimal="\\x")
+    lock_own_tables: ClassVar[tuple[str, ...]] = (
+        "BEGIN ISOLATION LEVEL READ COMMITTED",
+        "SELECT pg_advisory_xact_lock(hashtext('headrace'), hashtext(current_schema()))",
+    )
+    unlock_own_tables: ClassVar[tuple[str, ...]] = ("COMMIT",)
+    give_up_own_tables: ClassVar[tuple[str, ...]] = ("ROLLBACK",)
     errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (
         psycopg.errors.UniqueViolation,
@@ -193,10 +201,23 @@ class PostgresDialect:
 
     # ---------------------------------------------------------------------------------------------------- rows
 
-    def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         marks = ", ".join(["%s"] * len(columns))
         into = f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)}) VALUES ({marks})"
-        return into + self._replace([name for name in columns if name not in key], key)
+        return into + f" ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
+
+    def widen(
+        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
+    ) -> None:
+        required = [name for name in missing if " NOT NULL" in columns[name]]
+        changes = [f"ADD COLUMN {columns[name]}{_blank(columns[name])}" for name in missing]
+        found = rows_of(
+            connection, "SELECT conname FROM pg_constraint WHERE conrelid = to_regclass(%s) AND contype = 'p'", (table,)
+        )
+        changes += [f"DROP CONSTRAINT {self.quote(str(name))}" for (name,) in found]
+        changes += [f"ADD PRIMARY KEY ({', '.join(key)})"] if key else []
+        run(connection, f"ALTER TABLE {table} {', '.join(changes)}")
+        run(connection, f"ALTER TABLE {table} {', '.join(f'ALTER COLUMN {name} DROP DEFAULT' for name in required)}")
 
     def _replace(self, others: Sequence[str], key: Sequence[str]) -> str:
         # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
@@ -292,6 +313,12 @@ class PostgresDialect:
     def waits_for_lock(self, fault: BaseException) -> bool:
         return sqlstate(fault) == LOCK_WAIT
 
+    def is_contended(self, fault: Exception) -> bool:
+        return is_contended(fault)
+
+    def is_part_lost(self, fault: Exception) -> bool:
+        return isinstance(fault, psycopg.errors.UndefinedTable) and f"{OWN_PREFIX}s_" in str(fault)
+
 
 class CopyStager:
     """Rows on their way into an unlogged table: created, filled and committed in one transaction or not at all."""
@@ -319,3 +346,10 @@ class CopyStager:
         # Closing the connection rolls the table back.
         with suppress(psycopg.Error):
             self.connection.close()
+
+
+def _blank(declared: str) -> str:
+    """What the rows that are there get in a new column; no later row does."""
+    if " NOT NULL" not in declared:
+        return ""
+    return " DEFAULT 0" if " BIGINT" in declared else " DEFAULT ''"

@@ -67,6 +67,13 @@ def may_pass(fault: Exception) -> bool:
     return sqlstate(fault).startswith(_PASSING_STATES)
 
 
+def is_contended(fault: Exception) -> bool:
+    """Whether another transaction was in the way, or made the same table, type or row at the same time."""
+    return sqlstate(fault).startswith(("40", "55P03")) or isinstance(
+        fault, (errors.DuplicateTable, errors.DuplicateColumn, errors.DuplicateObject, errors.UniqueViolation)
+    )
+
+
 def explained(fault: Exception, url: str) -> Problem:
     """The error as one sentence, without a password."""
     where = f"PostgreSQL at {_place(url)}"

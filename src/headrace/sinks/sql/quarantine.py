@@ -9,30 +9,21 @@ from typing import Any, ClassVar
 
 from headrace.contract import SinkRun
 from headrace.sinks.sql.dialect import Connection, Dialect, Part, rows_of, run
+from headrace.sinks.sql.ledger_tables import QUARANTINE, QUARANTINE_FORM
 from headrace.sinks.sql.limits import BadRow
-from headrace.sinks.sql.own_tables import OwnColumn, OwnTable
+from headrace.sinks.sql.own_tables import OwnTable
 from headrace.sinks.sql.staging import BAD_COLUMNS, row_text
 
 _AT_ONCE = 1_000
+_MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
 
 
 @dataclass(frozen=True)
 class Quarantine:
     """The rows set aside of one generation of a query; the caller holds the transaction."""
 
-    TABLE: ClassVar[str] = "_headrace_quarantine"
-    FORM: ClassVar[OwnTable] = OwnTable(
-        TABLE,
-        (
-            OwnColumn("query", "text"),
-            OwnColumn("generation", "number"),
-            OwnColumn("batch", "number"),
-            OwnColumn("table_name", "text"),
-            OwnColumn("reason", "long text"),
-            OwnColumn("row_values", "long text"),
-        ),
-        key=(),
-    )
+    TABLE: ClassVar[str] = QUARANTINE
+    FORM: ClassVar[OwnTable] = QUARANTINE_FORM
     connection: Connection
     dialect: Dialect
     life: SinkRun
@@ -40,14 +31,13 @@ class Quarantine:
 
     def clear(self) -> None:
         """Forget the rows of earlier batches, as complete mode replaces the whole result."""
-        statement = f"DELETE FROM {self.TABLE} WHERE query = ? AND generation = ?"
-        run(self.connection, self._own(statement), (self.life.query, self.life.generation))
+        run(self.connection, self._own(f"DELETE FROM {self.TABLE} WHERE {_MINE}"), self._mine)
 
     def add(self, batch: int, bad: Iterable[BadRow]) -> int:
         """Set rows aside; returns how many."""
         marks = ", ".join("?" * len(self.FORM.columns))
         statement = self._own(f"INSERT INTO {self.TABLE} ({self.FORM.names}) VALUES ({marks})")
-        head = (self.life.query, self.life.generation, batch, self.table)
+        head = self._head(batch)
         count, rows = 0, iter(bad)
         while some := list(islice(rows, _AT_ONCE)):
             self.connection.cursor().executemany(statement, [(*head, row.reason, row_text(row)) for row in some])
@@ -59,22 +49,24 @@ class Quarantine:
         for part in parts:
             columns = ", ".join(self.dialect.quote(name) for name in BAD_COLUMNS)
             statement = (
-                f"INSERT INTO {self.TABLE} ({self.FORM.names}) SELECT ?, ?, ?, ?, {columns} "
+                f"INSERT INTO {self.TABLE} ({self.FORM.names}) SELECT ?, ?, ?, ?, ?, {columns} "
                 f"FROM {self.dialect.part_source(part)}"
             )
-            values = (self.life.query, self.life.generation, batch, self.table)
-            run(self.connection, self._own(statement), values)
+            run(self.connection, self._own(statement), self._head(batch))
         return sum(part.rows for part in parts)
 
     def rows(self) -> Iterator[str]:
         """The values of each row that was set aside for this table, as JSON."""
-        statement = (
-            f"SELECT row_values FROM {self.TABLE} WHERE query = ? AND generation = ? AND table_name = ? ORDER BY batch"
-        )
-        found: Iterator[tuple[Any, ...]] = rows_of(
-            self.connection, self._own(statement), (self.life.query, self.life.generation, self.table)
-        )
+        statement = f"SELECT row_values FROM {self.TABLE} WHERE {_MINE} ORDER BY batch"
+        found: Iterator[tuple[Any, ...]] = rows_of(self.connection, self._own(statement), self._mine)
         return (str(row[0]) for row in found)
+
+    def _head(self, batch: int) -> tuple[str, str, int, int, str]:
+        return self.life.application, self.life.query, self.life.generation, batch, self.table
+
+    @property
+    def _mine(self) -> tuple[str, str, int, str]:
+        return self.life.application, self.life.query, self.life.generation, self.table
 
     def _own(self, statement: str) -> str:
         return statement.replace("?", self.dialect.placeholder)

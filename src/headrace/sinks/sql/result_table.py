@@ -10,6 +10,7 @@ from headrace.errors import Finding, SinkFault
 from headrace.sinks.sql.dialect import Connection, Dialect, identifiers, rows_of
 from headrace.sinks.sql.existing import ExistingTable
 from headrace.sinks.sql.ledger import Ledger, Owner
+from headrace.sinks.sql.ledger_tables import UNCLAIMED
 from headrace.sinks.sql.limits import Limit, narrowed
 from headrace.sinks.sql.types import ResultColumn
 
@@ -148,8 +149,15 @@ class ResultTable:
             )
             fix = f"give the sink the option schema: {elsewhere}, so that the ledger lies beside the table"
             raise SinkFault(Finding(code="HR407", what=what, fix=fix))
-        if owner is not None and (owner.query, owner.generation) == (life.query, life.generation):
+        if owner is not None and owner.is_of(life):
             return
+        if owner is not None and owner.application not in (life.application, UNCLAIMED):
+            project = f"project '{owner.project}'" if owner.project != life.project else "another storage directory"
+            what = (
+                f"table '{self.name}' belongs to query '{owner.query}' of {project} (application {owner.application})"
+            )
+            fix = "write to another table; or drop this one, if nothing runs that query any more"
+            raise SinkFault(Finding(code="HR407", what=what, fix=fix))
         if not list(rows_of(connection, f"SELECT 1 FROM {dialect.quote(self.name)} LIMIT 1")):
             if owner is None or owner.query == life.query:
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -118,7 +118,7 @@ class DatabaseSink(ABC):
         quarantines = self.on_bad_row == "quarantine"
         stage = Stage(
             dialect=dialect,
-            prefix=exactly_once.staging_prefix(run),
+            prefix=exactly_once.staging_prefix(run, ready.epoch),
             columns=ready.table.columns,
             key=ready.table.key,
             limits=ready.limits,
@@ -143,8 +143,14 @@ class DatabaseSink(ABC):
     def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
         return exactly_once.snapshot(self.dialect(), self.table, self.key, spark, run)
 
+    def last_batch(self, run: SinkRun) -> int | None:
+        return exactly_once.last_batch(self.dialect(), self.table, run)
+
+    def planned(self, run: SinkRun, first: int) -> Mapping[int, str]:
+        return exactly_once.planned(self.dialect(), self.table, run, first)
+
     def replayed(self, run: SinkRun) -> int | None:
-        return late_rows.replayed(self.dialect(), run)
+        return late_rows.replayed(self.dialect(), self.table, run)
 
     def replay(self, correction: Correction, run: SinkRun) -> None:
         quarantines = self.on_bad_row == "quarantine"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from headrace.sinks.sql.dialect import (
     run,
 )
 from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
+from headrace.sinks.sql.own_tables import OWN_PREFIX
 from headrace.sinks.sql.sink import DatabaseSink
 from headrace.sinks.sql.sqlite_columns import EXACT_DIGITS, existing_table, misfit
 from headrace.sinks.sql.sqlite_staging import STAGED, file_stager
@@ -115,6 +116,9 @@ class SqliteDialect:
     needs_shared_disk: ClassVar[bool] = True
     replaces_by_any_unique: ClassVar[bool] = False
     forms: ClassVar[Forms] = ISO
+    lock_own_tables: ClassVar[tuple[str, ...]] = ("BEGIN IMMEDIATE",)
+    unlock_own_tables: ClassVar[tuple[str, ...]] = ("COMMIT",)
+    give_up_own_tables: ClassVar[tuple[str, ...]] = ("ROLLBACK",)
     errors: ClassVar[tuple[type[Exception], ...]] = (sqlite3.Error,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (sqlite3.IntegrityError,)
     path: str
@@ -175,8 +179,10 @@ class SqliteDialect:
         return misfit(there.declared, column, self.declare(column, ()))
 
     def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
-        marks = ", ".join("?" * len(columns))
-        return f"{self._into(table, columns)} VALUES ({marks}){self._replace(columns, key)}"
+        return self._insert(table, columns) + self._replace(columns, key)
+
+    def _insert(self, table: str, columns: Sequence[str]) -> str:
+        return f"{self._into(table, columns)} VALUES ({', '.join('?' * len(columns))})"
 
     def _into(self, table: str, columns: Sequence[str]) -> str:
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
@@ -188,11 +194,32 @@ class SqliteDialect:
         change = ", ".join(f"{name} = excluded.{name}" for name in others)
         return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {change}"
 
+    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        return f"{self._insert(table, columns)} ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
+
+    def widen(
+        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
+    ) -> None:
+        # SQLite changes no key; the caller's transaction makes one step of these.
+        parts = [*columns.values(), *([f"PRIMARY KEY ({', '.join(key)})"] if key else [])]
+        kept = ", ".join(name for name in columns if name not in missing)
+        blank = ", ".join(
+            ("0" if columns[name].split()[1] == "BIGINT" else "''") if " NOT NULL" in columns[name] else "NULL"
+            for name in missing
+        )
+        for statement in (
+            f"ALTER TABLE {table} RENAME TO {table}_old",
+            f"CREATE TABLE {table} ({', '.join(parts)})",
+            f"INSERT INTO {table} ({kept}, {', '.join(missing)}) SELECT {kept}, {blank} FROM {table}_old",
+            f"DROP TABLE {table}_old",
+        ):
+            run(connection, statement)
+
     def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
         statement = (
             self.upsert(target.table, target.names, target.key)
             if target.replaces
-            else f"{self._into(target.table, target.names)} VALUES ({', '.join('?' * len(target.names))})"
+            else self._insert(target.table, target.names)
         )
         given = rows(table, target.columns, self.forms)
         came_in = cast(sqlite3.Connection, connection).executemany(statement, given).rowcount
@@ -251,6 +278,12 @@ class SqliteDialect:
 
     def passes(self, fault: Exception) -> bool:
         return "locked" in str(fault) or "disk I/O error" in str(fault)
+
+    def is_contended(self, fault: Exception) -> bool:
+        return "locked" in str(fault) or "already exists" in str(fault)
+
+    def is_part_lost(self, fault: Exception) -> bool:
+        return f"no such table: {OWN_PREFIX}s_" in str(fault)
 
     def explain(self, fault: Exception) -> Problem:
         for sign, what, fix in _FAULTS:

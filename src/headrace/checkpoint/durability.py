@@ -1,0 +1,113 @@
+"""The checkpoint's files of a batch brought to the disk before a sink commits it, which Spark leaves to the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from headrace.checkpoint.directory import Checkpoint
+from headrace.checkpoint.logs import COMPACT, numbered
+from headrace.checkpoint.rewrite import checksum_of, sync_directory
+
+_KINDS = ("changelog", "zip", "delta", "snapshot")
+# A disk takes several files to its journal at once.
+_AT_ONCE = 8
+# The generation, the query, the queries, the storage directory, and what that lies in.
+_MADE = 5
+
+
+class Durability:
+    """Syncs what a start after a power cut needs, so that the checkpoint is never behind the sink.
+
+    That is, for batch N: its offsets and entries of source logs, the commit of batch N-1, and the state that N begins
+    with. The first batch of a driver syncs all that is there; later ones what is new.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self._entries: dict[Path, int] = {}
+        self._stores: tuple[Path, ...] = ()
+        self._begun = False
+
+    def sync(self, batch: int) -> None:
+        """Return when all that batch `batch` is made from is on the disk. Raises OSError."""
+        begun, self._begun = self._begun, True
+        if not begun:
+            self._remember()
+        files = list(self._files(batch) if begun else _all_files(self.checkpoint.root))
+        folders = {file.parent for file in files}
+        if not begun:
+            folders = {folder for file in files for folder in file.parents if _is_near(folder, self.checkpoint.root)}
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            # A file that Spark has removed or replaced meanwhile is not needed any more.
+            list(pool.map(_sync, files))
+            list(pool.map(_sync_directory, folders))
+
+    def _remember(self) -> None:
+        for folder in self._logs():
+            self._entries[folder] = max(numbered(folder), default=-1)
+
+    def _logs(self) -> tuple[Path, ...]:
+        return tuple(self.checkpoint.root / "sources" / name for name in self.checkpoint.source_names())
+
+    def _files(self, batch: int) -> Iterator[Path]:
+        root = self.checkpoint.root
+        yield from _with_checksum(root / "offsets" / str(batch))
+        yield from _with_checksum(root / "commits" / str(batch - 1))
+        for folder in self._logs():
+            number = self._entries.get(folder, -1) + 1
+            while (file := _entry(folder, number)) is not None:
+                yield from _with_checksum(file)
+                self._entries[folder] = number
+                number += 1
+        if not self._stores:
+            self._stores = _stores(root)
+        for store in self._stores:
+            for kind in _KINDS:
+                yield from _with_checksum(store / f"{batch}.{kind}")
+
+
+def _all_files(root: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(root):
+        yield from (Path(folder) / name for name in names)
+
+
+def _is_near(folder: Path, root: Path) -> bool:
+    """Whether it lies in the checkpoint, or is one of the directories that were made for it."""
+    return folder.is_relative_to(root) or folder in root.parents[:_MADE]
+
+
+def _entry(folder: Path, number: int) -> Path | None:
+    for name in (str(number), f"{number}{COMPACT}"):
+        if (folder / name).exists():
+            return folder / name
+    return None
+
+
+def _stores(root: Path) -> tuple[Path, ...]:
+    """The directories in which stores keep their versions; none before the first state is written."""
+    found = {file.parent for kind in _KINDS for file in (root / "state").glob(f"*/*/**/*.{kind}")}
+    return tuple(sorted(found))
+
+
+def _with_checksum(file: Path) -> Iterator[Path]:
+    for each in (file, checksum_of(file)):
+        if each.exists():
+            yield each
+
+
+def _sync(file: Path) -> None:
+    with suppress(FileNotFoundError):
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _sync_directory(folder: Path) -> None:
+    with suppress(FileNotFoundError):
+        sync_directory(folder)

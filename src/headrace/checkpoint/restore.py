@@ -1,0 +1,210 @@
+"""Entries of a checkpoint written again from what a sink's ledger keeps, so that Spark makes the same batches again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.checkpoint.directory import Checkpoint
+from headrace.checkpoint.entries import CommitEntry
+from headrace.checkpoint.identity import PlannedBatch, log_offset, planned_batch
+from headrace.checkpoint.logs import COMPACT, body, numbered, text_of
+from headrace.checkpoint.rewrite import remove_file, replace_file
+from headrace.checkpoint.source_log import LogEntry, log_entries
+from headrace.checkpoint.state_files import Store
+from headrace.checkpoint.state_operators import DEFAULT_STORE, state_operator
+from headrace.errors import CheckpointFault
+
+# As many as a ledger keeps plans of.
+_VERSIONS = 101
+# What the ledger keeps of a batch, by its number; None: nothing.
+Kept = Callable[[int], PlannedBatch | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restorable:
+    """From which batch on Spark must make batches again, all of which are in the sink, and what was planned for them.
+
+    first: begins with a state that is whole. last: the sink's newest. plans: of `first` to `last`, of the one before,
+    and of earlier ones whose entries are lost.
+    """
+
+    first: int
+    last: int
+    plans: Mapping[int, PlannedBatch]
+    stores: tuple[Store, ...] = ()
+
+
+def restorable(
+    checkpoint: Checkpoint,
+    last: int,
+    kept: Kept,
+    *,
+    empty: frozenset[int] = frozenset(),
+    partitions: int | None = None,
+) -> Restorable | None:
+    """How a checkpoint that has lost entries is brought to batch `last`, the sink's newest.
+
+    None where nothing is lost, and where it cannot be brought there: then a look at the whole checkpoint tells why.
+    """
+    stores = _stores(checkpoint.root, partitions)
+    if stores is None:
+        return None
+    whole = _whole_version(stores, last + 1)
+    if whole is None:
+        return None
+    sound = _is_planned(checkpoint, last)
+    # State that begins with `last` or lies behind it is all that Spark needs to make `last` again, or to go on.
+    done = _is_committed(checkpoint, last)
+    if sound and (whole > last or (whole == last and not done)):
+        return None
+    first = min(whole, last) if stores else last
+    plans: dict[int, PlannedBatch] = {}
+    for batch in range(max(first - 1, 0), last + 1):
+        plan = kept(batch) or _planned(checkpoint, batch)
+        if plan is None or batch in empty:
+            return None
+        plans[batch] = plan
+    # Without state nothing is computed again but the newest; of those between only the entries are needed.
+    for batch in range(first - 2, -1, -1):
+        if _planned(checkpoint, batch) is not None or (plan := kept(batch)) is None:
+            break
+        plans[batch] = plan
+    return Restorable(first=first, last=last, plans=dict(sorted(plans.items())), stores=tuple(stores))
+
+
+def restore(checkpoint: Checkpoint, found: Restorable) -> None:
+    """Let the checkpoint plan batch `found.first` as its newest, and nothing of what follows. Raises OSError.
+
+    After a crash in the middle the checkpoint is behind the sink still, and the next start does it again.
+    """
+    root, first = checkpoint.root, found.first
+    # The commits go first: Spark would go on from a batch that is marked as done.
+    for batch, file in sorted(numbered(root / "commits").items(), reverse=True):
+        if batch >= first:
+            remove_file(file)
+    for batch, file in sorted(numbered(root / "offsets").items(), reverse=True):
+        if batch > first:
+            remove_file(file)
+    for store in found.stores:
+        for versions in (store.snapshots, store.changes):
+            for version, files in versions.items():
+                if version > first:
+                    for file in files:
+                        remove_file(file)
+    # Entries that the sink's batches did not take are planned by nobody: what they name is found again.
+    for name in sorted({name for plan in found.plans.values() for name in plan.logs}):
+        entries = {number: entry for plan in found.plans.values() for number, entry in plan.logs.get(name, {}).items()}
+        end = log_offset(found.plans[found.last].entry.offsets.get(name))
+        _restore_log(root / "sources" / name, entries, max(entries, default=-1) if end is None else end)
+    for batch, plan in found.plans.items():
+        file = root / "offsets" / str(batch)
+        if batch <= first and text_of_sound(file) != plan.offsets:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(file, plan.offsets)
+
+
+def text_of_sound(file: Path) -> str | None:
+    """The file's text; None where it is missing or cannot be read."""
+    try:
+        return text_of(file)
+    except CheckpointFault:
+        return None
+
+
+def _restore_log(folder: Path, entries: Mapping[int, LogEntry], end: int) -> None:
+    """Let a source's log hold `entries`, and nothing behind the number `end`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, file in sorted(numbered(folder).items(), reverse=True):
+        if number > end:
+            if file.name.endswith(COMPACT):
+                _uncompact(folder, file, end)
+            remove_file(file)
+    for number, entry in sorted(entries.items()):
+        earlier = _unfolded(folder, number) if entry.compacted else ()
+        text = "\n".join([entry.head, *earlier, *entry.lines])
+        file = folder / f"{number}{COMPACT if entry.compacted else ''}"
+        if text_of_sound(file) != text:
+            replace_file(file, text)
+
+
+def _unfolded(folder: Path, before: int) -> Iterator[str]:
+    """The lines of all entries before one, in their order: of the newest compacted file, and of those after it."""
+    files = {number: file for number, file in numbered(folder).items() if number < before}
+    base = max((number for number, file in files.items() if file.name.endswith(COMPACT)), default=-1)
+    if base >= 0:
+        yield from _lines(files[base])
+    for entry in log_entries(folder, base, before - 1).values():
+        yield from entry.lines
+
+
+def _uncompact(folder: Path, file: Path, end: int) -> None:
+    """Write single entries again that only a compacted file holds, which is to be removed."""
+    base = max(
+        (number for number, other in numbered(folder).items() if number <= end and other.name.endswith(COMPACT)),
+        default=-1,
+    )
+    try:
+        lines = _lines(file)
+    except CheckpointFault:
+        return
+    entries: dict[int, list[str]] = {}
+    for line in lines:
+        entries.setdefault(int(json.loads(line)["batchId"]), []).append(line)
+    for number, found in entries.items():
+        if base < number <= end and not (folder / str(number)).exists():
+            replace_file(folder / str(number), "\n".join(["v1", *found]))
+
+
+def _lines(file: Path) -> list[str]:
+    _, lines = body(file, text_of(file) or "", versions=(1,))
+    return [line for line in lines if line]
+
+
+def _is_planned(checkpoint: Checkpoint, batch: int) -> bool:
+    """Whether the checkpoint has what it planned for `batch` and for all that it planned later."""
+    newest = max(numbered(checkpoint.root / "offsets"), default=-1)
+    return newest >= batch and all(_planned(checkpoint, number) is not None for number in {batch, newest})
+
+
+def _planned(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
+    try:
+        return planned_batch(checkpoint, batch)
+    except CheckpointFault:
+        return None
+
+
+def _is_committed(checkpoint: Checkpoint, batch: int) -> bool:
+    file = checkpoint.root / "commits" / str(batch)
+    try:
+        text = text_of(file)
+        return text is not None and CommitEntry.parse(batch, text, file) is not None
+    except CheckpointFault:
+        return False
+
+
+def _stores(root: Path, partitions: int | None) -> list[Store] | None:
+    """Every store of every partition; none for a query without state, None where it is not known how many there are."""
+    stores: list[Store] = []
+    for number in sorted(numbered(root / "state")):
+        folder = root / "state" / str(number)
+        try:
+            operator = state_operator(folder)
+        except CheckpointFault:
+            return None
+        if operator is None:
+            return None
+        for partition in range(partitions or operator.partitions):
+            home = folder / str(partition)
+            stores += [Store.read(home if name == DEFAULT_STORE else home / name) for name in operator.stores]
+    return stores
+
+
+def _whole_version(stores: list[Store], most: int) -> int | None:
+    """The newest version, up to `most`, that every store can give; `most` without stores."""
+    for version in range(most, max(most - _VERSIONS, -1), -1):
+        if all(store.bad(version) is None for store in stores):
+            return version
+    return None

@@ -1,0 +1,33 @@
+"""The checkpoint's files of a batch, on the disk before its sink commits it, where the target asks for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.durability import Durability
+from headrace.errors import EnvironmentFault, Finding
+from headrace.model import Target
+
+
+def secured(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
+    """What a SinkRun calls before each batch is committed; None where the machine is left to write when it likes."""
+    if target.checkpoint_durability != "power_loss":
+        return None
+    durability = Durability(Checkpoint(checkpoint))
+
+    def sync(batch: int) -> None:
+        try:
+            durability.sync(batch)
+        except OSError as fault:
+            raise EnvironmentFault(
+                Finding(
+                    code="HR421",
+                    what=f"the checkpoint's files of batch {batch} cannot be brought to the disk: "
+                    f"{fault.strerror or fault}",
+                    fix=f"look at the disk of '{checkpoint}'; then start again: the batch is made again",
+                )
+            ) from fault
+
+    return sync

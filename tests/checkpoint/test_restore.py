@@ -1,0 +1,122 @@
+"""What a checkpoint has lost is written again, byte for byte, from what a ledger keeps; nothing else is touched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.checkpoint import Checkpoint, PlannedBatch, planned_batch
+from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.restore import restorable, restore
+
+from .test_identity import Written, file_line
+
+pytestmark = pytest.mark.plain
+BATCHES = 6
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """Six batches without state, all committed but the last; every third entry of the log is compacted."""
+    made = Written(tmp_path / "checkpoint")
+    made.put("metadata", '{"id":"c"}')
+    for batch in range(BATCHES):
+        if batch % 3 == 2:
+            lines = [file_line(f"/in/{number}", number) for number in range(batch + 1)]
+            made.put(f"sources/events/{batch}.compact", "\n".join(["v1", *lines]))
+        else:
+            made.log(batch, [f"/in/{batch}"])
+        made.plan(batch, events=f'{{"logOffset":{batch}}}')
+        if batch < BATCHES - 1:
+            made.put(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+    return made
+
+
+def tree(root: Path, *logs: str) -> dict[str, str]:
+    return {f"{log}/{file.name}": file.read_text() for log in logs for file in (root / log).iterdir()}
+
+
+def take(root: Path, log: str, first: int) -> None:
+    for number, file in numbered(root / log).items():
+        if number >= first:
+            file.unlink()
+
+
+def empty(root: Path, log: str, first: int) -> None:
+    for number, file in numbered(root / log).items():
+        if number >= first:
+            file.write_text("")
+
+
+def orphan(written: Written) -> None:
+    """Another history: entries that were planned by nobody, one of which was compacted meanwhile."""
+    root = written.checkpoint.root
+    take(root, "offsets", 4)
+    take(root, "commits", 4)
+    take(root, "sources/events", 4)
+    written.log(4, ["/in/other"])
+    lines = [*(file_line(f"/in/{number}", number) for number in range(4)), file_line("/in/5", 5)]
+    written.put("sources/events/5.compact", "\n".join(["v1", *lines]))
+    written.log(6, ["/in/4"])
+
+
+LOSSES: dict[str, Callable[[Written], object]] = {
+    "the newest offsets": lambda made: take(made.checkpoint.root, "offsets", 5),
+    "three offsets and entries": lambda made: [
+        take(made.checkpoint.root, log, 3) for log in ("offsets", "sources/events")
+    ],
+    "the same, emptied": lambda made: [empty(made.checkpoint.root, log, 3) for log in ("offsets", "sources/events")],
+    "the newest entry": lambda made: take(made.checkpoint.root, "sources/events", 5),
+    "everything": lambda made: [shutil.rmtree(made.checkpoint.root / log) for log in ("offsets", "sources", "commits")],
+    "all since, with other entries in their place": orphan,
+}
+
+
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)
+def test_a_checkpoint_without_state_is_whole_again(written: Written, lose: Callable[[Written], object]) -> None:
+    checkpoint = written.checkpoint
+    before = tree(checkpoint.root, "offsets", "sources/events")
+    kept = {batch: PlannedBatch.loads(written.batch(batch).dumps()) for batch in range(BATCHES)}
+    lose(written)
+    found = restorable(checkpoint, BATCHES - 1, kept.get)
+    assert found is not None
+    assert (found.first, found.last) == (BATCHES - 1, BATCHES - 1)
+    restore(checkpoint, found)
+    assert tree(checkpoint.root, "offsets", "sources/events") == before
+    assert max(numbered(checkpoint.root / "commits"), default=-1) < BATCHES - 1
+    assert restorable(checkpoint, BATCHES - 1, kept.get) is None
+
+
+WHOLE: dict[str, tuple[Callable[[Written], object], int]] = {
+    "a planned batch that is in": (lambda made: None, BATCHES - 1),
+    "a planned batch that is not": (lambda made: None, BATCHES - 2),
+    "a planned and committed batch": (lambda made: made.put("commits/5", "v1\n{}"), BATCHES - 1),
+}
+
+
+@pytest.mark.parametrize(("change", "last"), WHOLE.values(), ids=WHOLE)
+def test_a_checkpoint_that_has_lost_nothing_stays(
+    written: Written, change: Callable[[Written], object], last: int
+) -> None:
+    change(written)
+    assert restorable(written.checkpoint, last, lambda batch: None) is None
+
+
+def test_what_the_ledger_does_not_keep_is_not_restored(written: Written) -> None:
+    kept = {5: written.batch(5)}
+    take(written.checkpoint.root, "offsets", 4)
+    assert restorable(written.checkpoint, 5, kept.get) is None
+
+
+def test_a_batch_that_never_came_in_and_cannot_be_read_is_planned_anew(written: Written) -> None:
+    kept = {batch: written.batch(batch) for batch in range(BATCHES)}
+    empty(written.checkpoint.root, "offsets", 5)
+    found = restorable(written.checkpoint, 4, kept.get)
+    assert found is not None
+    restore(written.checkpoint, found)
+    assert written.checkpoint.last_batch == 4
+    assert planned_batch(Checkpoint(written.checkpoint.root), 4) == kept[4]
+    assert max(written.checkpoint.source_log("events")) == 4, "its files are found again"
