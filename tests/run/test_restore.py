@@ -1,0 +1,107 @@
+"""A start asks the sink's ledger for what its checkpoint has lost, and writes it where the project lies now."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.api import load
+from headrace.checkpoint import Checkpoint, planned_batch
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout
+from headrace.run.application import application
+from headrace.run.restore import plan_lost_batch
+
+from ..sinks.databases import Database
+from ..sinks.exactly_once.drivers import Driver
+
+pytestmark = pytest.mark.plain
+
+
+class Here(Driver):
+    """A driver of a query of a project."""
+
+    project_: Project
+
+    @property
+    def run(self) -> Any:
+        return replace(super().run, **application(self.project_).facts())
+
+
+PROJECT = """name: phones
+sources:
+  in: {files: {path: landing, format: json, schema: "name STRING, total BIGINT"}}
+queries:
+  q: {select: "SELECT * FROM `in`", sink: {sqlite: {path: result.db, table: result}}}
+"""
+
+
+def project_at(root: Path) -> tuple[Project, Query, QueryLayout]:
+    (root / "headrace.yml").write_text(PROJECT)
+    project = load(root)
+    return project, project.queries["q"], QueryLayout(project.storage, "q")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project that has written three batches, the newest of which Spark has not committed."""
+    place = tmp_path / "p"
+    place.mkdir()
+    project, _, layout = project_at(place)
+    driver = Here(Database("sqlite", str(place / "result.db")), layout.home)
+    driver.project_ = project
+    for batch in range(3):
+        driver.plan(batch, [])
+        (layout.checkpoint / "sources" / "in" / str(batch)).write_text(
+            "v1\n" + json.dumps({"path": f"file://{place}/landing/{batch}.json", "timestamp": 1, "batchId": batch})
+        )
+        if not batch:
+            driver.start()
+        driver.give(batch, [f"f{batch}"])
+        if batch < 2:
+            driver.commit(batch)
+    return place
+
+
+def lose(layout: QueryLayout, *batches: int) -> None:
+    for batch in batches:
+        for log in ("offsets", "commits", "sources/in"):
+            (layout.checkpoint / log / str(batch)).unlink(missing_ok=True)
+
+
+def test_a_whole_checkpoint_is_left_as_it_is(root: Path) -> None:
+    assert plan_lost_batch(*project_at(root)) is None
+
+
+def test_lost_batches_are_planned_again(root: Path) -> None:
+    project, query, layout = project_at(root)
+    before = planned_batch(Checkpoint(layout.checkpoint), 2)
+    lose(layout, 1, 2)
+    told = plan_lost_batch(project, query, layout)
+    assert told is not None
+    assert told.code == "HR459"
+    assert "up to 2; batch 2 is planned again" in told.what
+    assert planned_batch(Checkpoint(layout.checkpoint), 2) == before
+    assert plan_lost_batch(project, query, layout) is None
+
+
+def test_files_of_a_moved_project_are_named_where_they_lie(root: Path) -> None:
+    moved = Path(shutil.move(root, root.with_name("moved")))
+    project, query, layout = project_at(moved)
+    lose(layout, 2)
+    assert plan_lost_batch(project, query, layout) is not None
+    log = Checkpoint(layout.checkpoint).source_log("in")
+    assert [f"file://{moved}/landing/2.json" in line for line in log[2]] == [True]
+
+
+def test_another_projects_ledger_is_not_asked(root: Path) -> None:
+    project, query, layout = project_at(root)
+    lose(layout, 2)
+    file = project.storage / "application.json"
+    file.write_text(file.read_text().replace(application(project).id, "another"))
+    assert plan_lost_batch(project, query, layout) is None
