@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,8 +54,11 @@ def written(project: Path, spark: SparkSession) -> Iterator[Path]:
     if not kept.exists():
         run(project, spark)
         kept.mkdir()
-        for name in (".headrace", "copied.db", "totals.db"):
-            (shutil.copytree if name == ".headrace" else shutil.copy)(project / name, kept / name)
+        shutil.copytree(project / ".headrace", kept / ".headrace")
+        for name in ("copied.db", "totals.db"):
+            # What SQLite has committed may lie in the log beside the file.
+            with closing(sqlite3.connect(project / name)) as source, closing(sqlite3.connect(kept / name)) as copy:
+                source.backup(copy)
     shutil.rmtree(project / ".headrace")
     for file in (*project.glob("*.db*"), *(project / "landing").glob(f"{BATCHES:04d}*")):
         file.unlink()
