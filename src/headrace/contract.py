@@ -284,6 +284,7 @@ class SinkRun:
     application, project: whose query it is: an id that the storage directory was given once, and the project's name.
     roots: where the project lies, and where it lay before it was moved.
     secured: called before a batch is committed: brings what the checkpoint holds of it to the disk.
+    restoring: the checkpoint is behind the sink, and this start makes one batch again that is in.
     """
 
     query: str
@@ -300,6 +301,7 @@ class SinkRun:
     project: str = ""
     roots: tuple[Path, ...] = ()
     secured: Callable[[int], None] = _not_secured
+    restoring: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,7 +114,7 @@ def start(
                 running = (
                     _started(project, query, spark, trigger, reached, versions, tell)
                     if lost is None
-                    else _started(project, query, spark, Once(), reached, None, tell)
+                    else _started(project, query, spark, Once(), reached, None, tell, restoring=True)
                 )
             except CheckpointBehind:
                 # An older driver has committed a batch while this start waited for it.
@@ -148,6 +148,8 @@ def _started(
     reached: Reached | None,
     versions: Mapping[str, int] | None,
     tell: Callable[[Finding], None] | None,
+    *,
+    restoring: bool = False,
 ) -> Running:
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     begun = query.sink.facts.durable and Checkpoint(layout.checkpoint).last_batch is not None
@@ -201,6 +203,7 @@ def _started(
             noted=lambda finding: news.put(replace(finding, where=query.where)),
             computed=lambda batch, whole: computed.setdefault(batch, []).append(whole),
             unseen=changes.batches(checkpoint),
+            restoring=restoring,
             **(application(project).facts() if scratch is None else {}),
         )
         if reached is not None:

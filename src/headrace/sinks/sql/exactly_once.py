@@ -122,7 +122,8 @@ def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str
     lines = ledger.lines(min(here.digests, default=0))
     if not lines and owner is not None and owner.application == UNCLAIMED and owner.is_of(life):
         lines = _taken_over(ledger, here)
-    if ahead := require_fit(life, table.name, lines, here, ledger.planned):
+    ahead = require_fit(life, table.name, lines, here, ledger.planned)
+    if ahead and not life.restoring:
         raise behind(life, table.name, ahead)
     there = dialect.existing(connection, table.name)
     changes = list(table.changes(there, dialect, life, owner, adds=adds))
