@@ -83,7 +83,7 @@ def restore(checkpoint: Checkpoint, found: Restorable) -> None:
     root, first = checkpoint.root, found.first
     # The commits go first: Spark would go on from a batch that is marked as done.
     for batch, file in sorted(numbered(root / "commits").items(), reverse=True):
-        if batch >= first:
+        if batch >= first or not _is_committed(checkpoint, batch):
             remove_file(file)
     for batch, file in sorted(numbered(root / "offsets").items(), reverse=True):
         if batch > first:
