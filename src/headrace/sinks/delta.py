@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -12,11 +13,13 @@ from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, Sink
 from headrace.errors import Finding, SinkFault
 from headrace.sinks import delta_ledger as ledger
 from headrace.sinks.checkpoint_match import checkpoint_id
-from headrace.sinks.delta_batches import ATTEMPTS, DeltaBatches
+from headrace.sinks.delta_batches import DeltaBatches
 from headrace.sinks.delta_form import Form
 from headrace.sinks.delta_ledger import Standing
 from headrace.sinks.delta_lineage import own_files
 from headrace.sinks.each_batch import for_each_batch
+from headrace.sinks.exactly_once.kept import KeptLine, plans, require_lines_fit
+from headrace.sinks.exactly_once.retry import attempts
 from headrace.sinks.not_asked import findings_of
 from headrace.systems.delta import NAME, DeltaTable, State, at_path, named, require_delta
 from headrace.systems.delta_log import local
@@ -80,7 +83,7 @@ class DeltaSink:
             raise SinkFault(found)
         table = self._find(spark)
         if table is None:
-            ledger.require_match(run, {}, self._place)
+            require_lines_fit(run, self._place, ())
             self._require_empty()
             form.create(spark, self._sql_name, run)
             table = self._find(spark)
@@ -89,9 +92,9 @@ class DeltaSink:
         self._require_ours(table.now(), run)
         if added:
             spark.sql(f"ALTER TABLE delta.`{table.location.replace('`', '``')}` ADD COLUMNS ({', '.join(added)})")
-        epoch = self._take_epoch(table, run)
+        epoch, last = self._take_epoch(table, run)
         self._ready[run.query, run.generation] = DeltaBatches(
-            location=table.location, name=self._name, key=self.key, run=run, epoch=epoch
+            location=table.location, name=self._name, key=self.key, run=run, epoch=epoch, last=last
         )
 
     @property
@@ -124,6 +127,29 @@ class DeltaSink:
         files = own_files(state, run, self._name)
         rows = state.rows() if files is None else state.rows_of(files)
         return Snapshot(rows=rows, batch=own.batch, key=tuple(self.key))
+
+    def last_batch(self, run: SinkRun) -> int | None:
+        state = self._seen()
+        own = None if state is None else ledger.lines(state, run, 1)
+        return own[-1].batch if own and own[-1].checkpoint == checkpoint_id(run.checkpoint) else None
+
+    def planned(self, run: SinkRun, first: int) -> Mapping[int, str]:
+        state = self._seen()
+        return {} if state is None else plans(run, ledger.lines(state, run), first)
+
+    def _seen(self) -> State | None:
+        """The table as it is now; None where there is none, or no session to look with."""
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        if SparkContext._active_spark_context is None:
+            return None
+        spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+        with suppress(SinkFault):
+            require_delta(spark, SinkFault)
+            table = self._find(spark)
+            return None if table is None else table.now()
+        return None
 
     # ------------------------------------------------------------------------------------------------- the table
 
@@ -171,7 +197,9 @@ class DeltaSink:
         older = [number for (name, number), each in known.items() if name == run.query and each.batch is not None]
         begun = own is not None and own.batch is not None
         what = ""
-        if run.mode != "append" and others:
+        if strangers := ledger.other_applications(run, marks):
+            what = f"{self._name} has batches of a query '{run.query}' of another project ({min(strangers)})"
+        elif run.mode != "append" and others:
             what = f"{self._name} already holds the result of query '{min(others)}'"
         elif alone:
             what = f"{self._name} belongs to query '{min(alone)}', which changes its rows"
@@ -183,12 +211,17 @@ class DeltaSink:
             fix = "write to another table, or delete the rows of this one first"
             raise SinkFault(Finding(code="HR407", what=what, fix=fix))
 
-    def _take_epoch(self, table: DeltaTable, run: SinkRun) -> int:
-        """Begin the next epoch of the query: from then on older drivers can write nothing."""
-        for _ in range(ATTEMPTS):
+    def _take_epoch(self, table: DeltaTable, run: SinkRun) -> tuple[int, KeptLine | None]:
+        """Begin the next epoch of the query: from then on older drivers can write nothing. With the last batch's line.
+
+        What is compared is the state that the epoch's version comes after: Delta takes it only if no batch of the query
+        has come in between.
+        """
+        for _ in attempts():
             state = table.now()
             marks = state.marks
-            ledger.require_match(run, marks, self._place)
+            lines = ledger.lines(state, run)
+            require_lines_fit(run, self._place, lines)
             self._require_ours(state, run)
             known, app = ledger.standings(marks), ledger.app(run.query, run.generation)
             last = known.get((run.query, run.generation), Standing(0, None))
@@ -203,8 +236,9 @@ class DeltaSink:
             identity = checkpoint_id(run.checkpoint)
             if identity is not None:
                 entered[ledger.checkpoint_mark(run, identity)] = 1
+            entered[ledger.application_mark(run, run.application)] = 1
             if table.mark(entered, seen={name: marks[name] for name in entered if name in marks}):
-                return last.epoch + 1
+                return last.epoch + 1, lines[-1] if lines else None
         what = f"other writers changed {self._name} again and again, so that query '{run.query}' could not enter itself"
         raise SinkFault(Finding(code="HR441", what=what, fix="start again when the table is at rest"))
 

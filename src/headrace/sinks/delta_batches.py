@@ -14,12 +14,13 @@ from headrace.sinks import delta_ledger as ledger
 from headrace.sinks.checkpoint_match import checkpoint_id, is_stateful
 from headrace.sinks.delta_form import merge
 from headrace.sinks.delta_ledger import Standing
+from headrace.sinks.exactly_once.kept import KeptLine, require_same
+from headrace.sinks.exactly_once.retry import attempts
 from headrace.systems.delta import DeltaTable, at_path, first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ATTEMPTS = 5
 _CONFLICTS = "DELTA_CONCURRENT"
 _CONSTRAINTS = (
     "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
@@ -40,6 +41,7 @@ class DeltaBatches:
     key: Sequence[str]
     run: SinkRun
     epoch: int
+    last: KeptLine | None = None
     _entered: bool = field(default=False, init=False)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -53,6 +55,8 @@ class DeltaBatches:
         table = self._table(frame.sparkSession)
         last = self._standing(table, batch)
         if last.batch is not None and last.batch >= batch:
+            # As many lines as lie between, and the one before.
+            require_same(self.run, self.name, ledger.lines(table.now(), self.run, last.batch - batch + 2), batch)
             if is_stateful(self.run.checkpoint):
                 # Spark commits the state of a batch only if every partition of it is computed.
                 frame.write.format("noop").mode("overwrite").save()
@@ -62,6 +66,7 @@ class DeltaBatches:
             # Looked through for shared keys, then merged.
             frame.persist()
         try:
+            self.run.secured(batch)
             self.run.reached("before-transaction", batch)
             if self.run.mode == "update":
                 self._require_single(frame, batch)
@@ -73,9 +78,11 @@ class DeltaBatches:
 
     def _commit(self, table: DeltaTable, frame: DataFrame, batch: int, last: Standing) -> None:
         """Write the batch, again where another writer came in between."""
-        for _ in range(ATTEMPTS):
-            said = self._attempt(table, frame, batch, last)
+        line = KeptLine.of(self.run, batch, self.last)
+        for _ in attempts():
+            said = self._attempt(table, frame, line, last)
             if not said:
+                self.last = line
                 return
             what = f"another writer changed {self.name} meanwhile; batch {batch} is tried again"
             fix = "nothing, if the next batches come in"
@@ -83,11 +90,13 @@ class DeltaBatches:
         fix = "let nobody else change the table while the query runs, then start again: the batch is made again"
         raise SinkFault(self._finding("HR441", batch, said, fix))
 
-    def _attempt(self, table: DeltaTable, frame: DataFrame, batch: int, last: Standing) -> str:
+    def _attempt(self, table: DeltaTable, frame: DataFrame, line: KeptLine, last: Standing) -> str:
         """Write the batch; returns what Delta says where another writer was quicker, else nothing."""
+        batch = line.batch
         wanted = Standing(self.epoch, batch)
+        note = json.dumps({"query": self.run.query, "generation": self.run.generation, **line.as_dict()})
         try:
-            self._write(frame, batch, wanted.number)
+            self._write(frame, wanted.number, note)
         except HeadraceError:
             raise
         except Exception as fault:
@@ -100,13 +109,14 @@ class DeltaBatches:
         if self._standing(table, batch) == last:
             # A batch that changes nothing may leave no version behind.
             app = ledger.app(self.run.query, self.run.generation)
-            if not table.mark({app: wanted.number}, seen={app: last.number}):
+            with _settings(table.spark, {_NOTE: note}):
+                entered = table.mark({app: wanted.number}, seen={app: last.number})
+            if not entered:
                 return "the table was changed at the same time"
         return ""
 
-    def _write(self, frame: DataFrame, batch: int, number: int) -> None:
+    def _write(self, frame: DataFrame, number: int, note: str) -> None:
         app = ledger.app(self.run.query, self.run.generation)
-        note = json.dumps({"query": self.run.query, "generation": self.run.generation, "batch": batch})
         if self.run.mode == "update":
             spark = frame.sparkSession
             view = f"headrace_{self.run.query}_{self.run.generation}"

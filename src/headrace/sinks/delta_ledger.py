@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.contract import SinkRun
-from headrace.sinks import checkpoint_match
 from headrace.sinks.checkpoint_match import checkpoint_id
+from headrace.sinks.exactly_once.kept import KEPT, KeptLine
+from headrace.systems.delta import State
 
 PREFIX = "headrace/"
 _EPOCH = 1 << 32
 _LAST_EPOCH = (1 << 31) - 1
+# Other writers' versions that may lie between two batches, all together.
+_LOOKED_BACK = 1_000
 
 
 @dataclass(frozen=True)
@@ -75,18 +78,40 @@ def standings(marks: Mapping[str, int]) -> dict[tuple[str, int], Standing]:
     return found
 
 
-@dataclass(frozen=True)
-class _LastBatch:
-    batch: int
-    checkpoint: str
+def application_mark(life: SinkRun, application: str) -> str:
+    """The identifier that remembers the application of a generation."""
+    return f"{app(life.query, life.generation)}/application/{application}"
 
 
-def require_match(life: SinkRun, marks: Mapping[str, int], table: str) -> None:
-    """Raise CheckpointFault if batches would be skipped that were never written, or are missing already."""
+def other_applications(life: SinkRun, marks: Mapping[str, int]) -> set[str]:
+    """The applications whose query of this name and generation has entered itself, but for the life's own."""
+    prefix = application_mark(life, "")
+    return {name.removeprefix(prefix) for name in marks if name.startswith(prefix)} - {life.application}
+
+
+def lines(state: State, life: SinkRun, most: int = KEPT) -> list[KeptLine]:
+    """What the table keeps of the life's newest batches, the oldest first: each in the note of its own version.
+
+    Versions come and go; where the log no longer has that of the newest batch, its number and checkpoint are all.
+    """
+    marks = state.marks
     own = standings(marks).get((life.query, life.generation))
-    last = None
-    if own is not None and own.batch is not None:
+    if own is None or own.batch is None:
+        return []
+    name, found = app(life.query, life.generation), list[KeptLine]()
+    for looked, commit in enumerate(state.table.newest_first(state.version)):
+        if looked >= _LOOKED_BACK or len(found) == most:
+            break
+        note, mark = commit.note, commit.marks.get(name)
+        # The mark of a start repeats the batch, and has no note.
+        if mark is None or standing(mark).batch is None or note.get("batch") != standing(mark).batch:
+            continue
+        line = KeptLine.from_dict(note)
+        if line.digest is None:
+            break
+        found.insert(0, line)
+    if not found or found[-1].batch != own.batch:
         mine = checkpoint_id(life.checkpoint) or ""
-        known = {name.rpartition("/")[2] for name in marks if name.startswith(checkpoint_mark(life, ""))} or {mine}
-        last = _LastBatch(own.batch, mine if mine in known else min(known))
-    checkpoint_match.require_match(life, last, table)
+        known = {each.rpartition("/")[2] for each in marks if each.startswith(checkpoint_mark(life, ""))} or {mine}
+        return [KeptLine(batch=own.batch, checkpoint=mine if mine in known else min(known))]
+    return found

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.contract import OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
-from headrace.errors import Finding, SinkFault, nearest
+from headrace.errors import CheckpointBehind, Finding, SinkFault, nearest
 from headrace.sinks import iceberg_columns
-from headrace.sinks.checkpoint_match import require_match
+from headrace.sinks.checkpoint_match import checkpoint_id
 from headrace.sinks.each_batch import for_each_batch
-from headrace.sinks.iceberg_batches import ATTEMPTS, BatchWriter, committing
+from headrace.sinks.exactly_once.kept import plans, require_lines_fit
+from headrace.sinks.exactly_once.retry import attempts
+from headrace.sinks.iceberg_batches import BatchWriter, committing
 from headrace.sinks.iceberg_columns import Part
 from headrace.sinks.iceberg_ledger import Ledger, require_ours
 from headrace.sinks.not_asked import findings_of
@@ -74,10 +77,8 @@ class IcebergSink:
         with self._place.told():
             table = self._place.find()
             if table is None:
-                require_match(run, None, self.table)
+                require_lines_fit(run, self.table, ())
                 table = self._create(frame.schema)
-            else:
-                self._require_fit(table, frame.schema, run)
             self._epochs[run.query, run.generation] = self._take(table, frame.schema, run)
 
     @property
@@ -90,6 +91,8 @@ class IcebergSink:
             with self._place.told():
                 if connect and (table := self._place.find()) is not None:
                     self._require_fit(table, frame.schema, run)
+                    with suppress(CheckpointBehind):
+                        self._require_match(table, run)
         except SinkFault as fault:
             yield from findings_of(fault)
 
@@ -112,6 +115,23 @@ class IcebergSink:
             rows = frame_of(spark, table, schema, tasks, None)
             return Snapshot(rows=rows, batch=None if ledger.batch < 0 else ledger.batch)
 
+    def last_batch(self, run: SinkRun) -> int | None:
+        ledger = self._own_ledger(run)
+        mine = ledger is not None and ledger.checkpoint == checkpoint_id(run.checkpoint)
+        return ledger.batch if ledger is not None and mine and ledger.batch >= 0 else None
+
+    def planned(self, run: SinkRun, first: int) -> Mapping[int, str]:
+        ledger = self._own_ledger(run)
+        return {} if ledger is None else plans(run, ledger.lines, first)
+
+    def _own_ledger(self, run: SinkRun) -> Ledger | None:
+        """What the table has of the query; None also where the catalog does not answer."""
+        with suppress(SinkFault), self._place.told():
+            table = self._place.find()
+            ledger = None if table is None else Ledger.of(table)
+            return ledger if ledger is not None and ledger.is_of(run) else None
+        return None
+
     @property
     def _place(self) -> Place:
         return Place(table=self.table, catalog=self.catalog, error=SinkFault, unreachable="HR451", missing="HR402")
@@ -130,9 +150,6 @@ class IcebergSink:
             raise SinkFault(faults)
 
     def _require_fit(self, table: Table, schema: StructType, run: SinkRun) -> None:
-        ledger = Ledger.of(table)
-        mine = ledger is not None and ledger.is_of(run) and ledger.batch >= 0
-        require_match(run, ledger if mine else None, self.table)
         require_ours(table, str(self._place), run)
         faults = [
             Finding(
@@ -150,6 +167,11 @@ class IcebergSink:
         if faults:
             raise SinkFault(faults)
 
+    def _require_match(self, table: Table, run: SinkRun) -> None:
+        """Raise CheckpointFault where the table's ledger and the checkpoint do not tell of the same batches."""
+        ledger = Ledger.of(table)
+        require_lines_fit(run, self.table, ledger.known if ledger is not None and ledger.is_of(run) else ())
+
     def _create(self, schema: StructType) -> Table:
         catalog = self._place.connect()
         namespace = self.table.rpartition(".")[0]
@@ -163,7 +185,10 @@ class IcebergSink:
         return self._place.open()
 
     def _take(self, table: Table, schema: StructType, run: SinkRun) -> str:
-        """Enter this start into the ledger, so that older drivers write nothing more; returns its epoch."""
+        """Enter this start into the ledger, so that older drivers write nothing more; returns its epoch.
+
+        What is compared is the ledger that the commit replaces: the catalog takes none upon another.
+        """
         from pyiceberg.exceptions import CommitFailedException
 
         fresh = Ledger(
@@ -173,16 +198,28 @@ class IcebergSink:
             batch=-1,
             checkpoint="",
             spark_schema=schema.json(),
+            application=run.application,
+            project=run.project,
         )
-        for _ in range(ATTEMPTS):
+        for attempt in attempts():
+            if attempt:
+                table = self._place.again(table)
+            self._require_fit(table, schema, run)
+            self._require_match(table, run)
             there = Ledger.of(table)
             mine = there if there is not None and there.is_of(run) else fresh
-            entered = replace(mine, epoch=fresh.epoch, spark_schema=fresh.spark_schema)
+            entered = replace(
+                mine,
+                epoch=fresh.epoch,
+                spark_schema=fresh.spark_schema,
+                application=run.application,
+                project=run.project,
+            )
             try:
                 with committing(table, entered) as update, update.fast_append():
                     pass
                 return fresh.epoch
             except CommitFailedException:
-                table = self._place.again(table)
+                continue
         what = f"others commit to {self._place} all the time"
         raise SinkFault(Finding(code="HR453", what=what, fix="let other writers leave pauses; then start again"))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pickle
-import random
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.contract import SinkRun
 from headrace.errors import Finding, HeadraceError, SinkFault
-from headrace.sinks.checkpoint_match import checkpoint_id, is_stateful
+from headrace.sinks.checkpoint_match import is_stateful
+from headrace.sinks.exactly_once.kept import KeptLine, require_same
+from headrace.sinks.exactly_once.retry import attempts
 from headrace.sinks.iceberg_ledger import Ledger
 from headrace.systems.iceberg import Place
 from headrace.systems.iceberg_files import form_of, live_entries
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 # What a worker collects before it writes; pyiceberg cuts it into files by the table's own setting.
 CHUNK = 256 * 1024 * 1024
-ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
@@ -110,6 +109,7 @@ class BatchWriter:
                 frame.write.format("noop").mode("overwrite").save()
             return
         files = self._files(frame, table)
+        self.run.secured(batch)
         self.run.reached("before-transaction", batch)
         try:
             self._commit(table, files, batch)
@@ -130,9 +130,8 @@ class BatchWriter:
         from pyiceberg.exceptions import CommitFailedException
 
         form = _form(table)
-        for attempt in range(ATTEMPTS):
+        for attempt in attempts():
             if attempt:
-                time.sleep(random.uniform(0.5, 1.0) * min(0.1 * 2**attempt, 5.0))
                 table = self._newest()
                 if self._is_in(table, batch):
                     return
@@ -150,7 +149,7 @@ class BatchWriter:
     def _transact(self, table: Table, files: Sequence[DataFile], batch: int) -> None:
         found = Ledger.of(table)
         assert found is not None, "`_is_in` has looked at it"
-        ledger = replace(found, batch=batch, checkpoint=checkpoint_id(self.run.checkpoint) or "")
+        ledger = found.with_batch(KeptLine.of(self.run, batch, found.lines[-1] if found.lines else None))
         current = table.current_snapshot()
         old = (
             [entry.data_file for entry in live_entries(table, current)]
@@ -171,13 +170,19 @@ class BatchWriter:
         return self._table
 
     def _is_in(self, table: Table, batch: int) -> bool:
-        """Whether a batch is in. Raises Fenced, or SinkFault where the table was taken away."""
+        """Whether this very batch is in.
+
+        Raises Fenced, SinkFault where the table was taken away, CheckpointFault where another of its number is in.
+        """
         ledger = Ledger.of(table)
         if ledger is None or not ledger.is_of(self.run):
             what = f"{self.place} no longer holds the result of query '{self.run.query}'"
             raise SinkFault(Finding(code="HR407", what=what, fix="put the table back, or begin the query anew"))
         ledger.require_epoch(self.epoch, batch)
-        return ledger.batch >= batch
+        if ledger.batch < batch:
+            return False
+        require_same(self.run, self.place.table, ledger.known, batch)
+        return True
 
 
 @contextmanager

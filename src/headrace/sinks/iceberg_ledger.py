@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.contract import SinkRun
 from headrace.errors import Fenced, Finding, SinkFault
+from headrace.sinks.exactly_once.kept import KEPT, KeptLine
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -20,7 +21,8 @@ class Ledger:
     """Whose table it is, which driver may write, and what is in.
 
     epoch: drawn anew by each start. batch: the last one that is in; -1: none yet. checkpoint: the id that Spark gave
-    it. spark_schema: the result's, as Spark's JSON.
+    it. spark_schema: the result's, as Spark's JSON. application, project: whose query it is; "" in a ledger of 0.1.0.
+    lines: of the newest batches, the oldest first; none of those that 0.1.0 wrote.
     """
 
     query: str
@@ -29,12 +31,18 @@ class Ledger:
     batch: int
     checkpoint: str
     spark_schema: str
+    application: str = ""
+    project: str = ""
+    lines: tuple[KeptLine, ...] = ()
 
     @classmethod
     def of(cls, table: Table) -> Ledger | None:
         """The ledger of `table`; None where no query has written it."""
         text = table.metadata.properties.get(PROPERTY)
-        return None if text is None else cls(**json.loads(text))
+        if text is None:
+            return None
+        facts = json.loads(text)
+        return cls(**{**facts, "lines": tuple(KeptLine.from_dict(line) for line in facts.get("lines", ()))})
 
     @property
     def properties(self) -> dict[str, str]:
@@ -51,8 +59,20 @@ class Ledger:
         }
 
     def is_of(self, life: SinkRun) -> bool:
-        """Whether the table holds the batches of this generation of a query."""
-        return (self.query, self.generation) == (life.query, life.generation)
+        """Whether the table holds the batches of this generation of a query, or did before applications had ids."""
+        known = self.application in (life.application, "")
+        return known and (self.query, self.generation) == (life.query, life.generation)
+
+    @property
+    def known(self) -> tuple[KeptLine, ...]:
+        """The lines of the newest batches; of one that 0.1.0 wrote no more than its number and checkpoint."""
+        if self.lines or self.batch < 0:
+            return self.lines
+        return (KeptLine(batch=self.batch, checkpoint=self.checkpoint),)
+
+    def with_batch(self, line: KeptLine) -> Ledger:
+        """The ledger once the batch of `line` is in."""
+        return replace(self, batch=line.batch, checkpoint=line.checkpoint, lines=(*self.lines, line)[-KEPT:])
 
     def require_epoch(self, epoch: str, batch: int) -> None:
         """Raise Fenced where a newer driver has taken the table over."""
@@ -73,6 +93,8 @@ def require_ours(table: Table, name: str, life: SinkRun) -> None:
         what = f"{name} already holds rows that no query wrote"
     elif found.query != life.query:
         what = f"{name} belongs to query '{found.query}'"
+    elif found.application not in (life.application, ""):
+        what = f"{name} belongs to query '{found.query}' of another project ('{found.project}')"
     elif found.batch < 0:
         return
     else:

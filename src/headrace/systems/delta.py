@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME = re.compile(r"(?:spark_catalog\.)?(?:\w+\.)?\w+")
+# How many versions of the log are read at once where the newest ones are looked through.
+_TOGETHER = 8
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
@@ -126,6 +128,23 @@ class DeltaTable:
             raise LogCutError(f"version {missing[0]}")
         return found
 
+    def newest_first(self, version: int) -> Iterator[Commit]:
+        """The versions from `version` down to the oldest that the log still has."""
+        while version >= 0:
+            first = max(0, version - _TOGETHER + 1)
+            try:
+                found = self.commits(first, version)
+            except LogCutError:
+                if first == version:
+                    return
+                try:
+                    found = self.commits(version, version)
+                except LogCutError:
+                    return
+                first = version
+            yield from (found[each] for each in range(version, first - 1, -1))
+            version = first - 1
+
     def version_at(self, timestamp: str) -> int:
         """The version that a stream begins with which is to start at `timestamp`."""
         from pyspark.sql import functions as F
@@ -143,6 +162,8 @@ class DeltaTable:
         False where another writer was quicker; then nothing was written.
         """
         jvm = _jvm(self.spark)
+        # Delta takes a commit's note from the settings of the session that is active in the thread.
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.spark._jsparkSession)
         delta = jvm.org.apache.spark.sql.delta
         transaction = self.log.startTransaction()
         if any(int(transaction.txnVersion(app)) != seen.get(app, -1) for app in {*marks, *seen}):

@@ -50,6 +50,18 @@ class Commit:
         found = [action["txn"] for action in self.actions if "txn" in action]
         return {txn["appId"]: int(txn["version"]) for txn in found}
 
+    @property
+    def note(self) -> Mapping[str, Any]:
+        """What its writer said of it in JSON (`userMetadata`); empty where that is nothing or something else."""
+        for action in self.actions:
+            try:
+                found = json.loads(action.get("commitInfo", {}).get("userMetadata") or "{}")
+            except ValueError:
+                continue
+            if found and isinstance(found, dict):
+                return found
+        return {}
+
 
 def commit(version: int, text: str) -> Commit:
     """The version that a file of the log tells of."""
