@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.api import check, load, run, verify
+from headrace.contract import SinkRun
 from headrace.errors import Finding, HeadraceError
 from headrace.model.layout import QueryLayout
+from headrace.run.application import known_facts
 from headrace.testing.conformance import forget_commit
 from tests.run.projects import land, rows, write_project
 from tests.sources import iceberg_tables
@@ -160,9 +162,8 @@ def test_a_snapshot_between_is_kept_and_an_older_driver_is_not_let_through(tmp_p
     def a_newer_driver_starts(boundary: str, batch: int) -> None:
         if boundary == "inside-transaction":
             query = load(root).queries["keep"]
-            from headrace.contract import SinkRun
-
-            life = SinkRun(query="keep", generation=1, mode="append", checkpoint=checkpoint)
+            facts = known_facts(load(root))
+            life = SinkRun(query="keep", generation=1, mode="append", checkpoint=checkpoint, **facts)
             query.sink.prepare(keep_frame(), life)
 
     def keep_frame() -> Any:
