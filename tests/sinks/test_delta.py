@@ -150,8 +150,8 @@ def test_several_queries_append_to_one_table_and_each_is_verified(spark: SparkSe
     assert (wrong.state, wrong.unexpected) == ("wrong", 1)
     # Files that hold rows of both cannot be told apart.
     spark.sql(f"UPDATE delta.`{root / 'out'}` SET name = 'x'")
-    with pytest.raises(SinkFault, match="put rows of several writers into the same files"):
-        hr.verify(project, "small", spark=spark)
+    mixed = hr.verify(project, "small", spark=spark)
+    assert (mixed.state, "put rows of several writers into the same files" in mixed.why) == ("undecided", True)
 
 
 @pytest.mark.services
