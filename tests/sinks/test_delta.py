@@ -14,7 +14,9 @@ from headrace.check.structure import structure
 from headrace.contract import OutputMode, Sink, SinkRun
 from headrace.errors import Fenced, Finding, SinkFault, SourceFault
 from headrace.run.result import RunResult
+from headrace.sinks import delta_batches
 from headrace.sinks.delta import DeltaSink
+from headrace.sinks.exactly_once.retry import attempts
 from headrace.sinks.table import TableSink
 from headrace.sources.delta import Delta
 from headrace.sources.table import Table
@@ -261,12 +263,13 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
         write(*given)
 
     monkeypatch.setattr(batches, "_write", late)
+    monkeypatch.setattr(delta_batches, "attempts", lambda: attempts(8, sleep=lambda seconds: None))
     batches(rows, 0)
     batches(rows, 1)
     assert [each.code for each in noted] == ["HR411", "HR411"]
     snapshot = sink.snapshot(spark, life)
     assert (sorted(snapshot.rows.collect(), key=repr), snapshot.batch) == ([("a",), (None,)], 1)
-    conflicts += [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 5
+    conflicts += [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 8
     with pytest.raises(SinkFault, match="HR441: batch 2 of query 'q' was not written: Transaction conflict detected"):
         batches(rows, 2)
     for kind, each in (("TABLE", name), ("TABLE", f"{name}_p"), ("VIEW", f"{name}_v")):
