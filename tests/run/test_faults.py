@@ -64,6 +64,12 @@ QUERY = Query(
             HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR542", "another driver", id="two"
         ),
         pytest.param(
+            HEAD + "Multiple streaming queries are concurrently using file:/p/checkpoint/offsets.",
+            "HR542",
+            "another driver",
+            id="two over one log",
+        ),
+        pytest.param(
             HEAD
             + "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match existing state value "
             "schema. Please check number and type of fields.",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from headrace.model import Project
 
 BAD_STATES = ("failed", "killed")
-# Another driver of the query has taken over; whoever started the older one should know.
-FENCED = "HR409"
 
 
 @click.command()
@@ -44,7 +42,7 @@ def status(watch: float | None, directory: Path, target: str | None, as_json: bo
 
 
 def _is_bad(status: QueryStatus) -> bool:
-    return status.state in BAD_STATES or (status.error is not None and status.error.code == FENCED)
+    return status.state in BAD_STATES or status.fenced
 
 
 def _watch(project: Project, seconds: float, *, as_json: bool) -> None:
@@ -74,7 +72,8 @@ def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> N
     say_table(status_table(project.queries, found))
     for each in found:
         if each.error:
-            click.echo(f"{each.query}: {each.error}")
+            whose = "" if each.error_pid == each.pid else f" (process {each.error_pid}, which has ended)"
+            click.echo(f"{each.query}{whose}: {each.error}")
 
 
 def _never(project: Project, found: Sequence[QueryStatus]) -> list[str]:

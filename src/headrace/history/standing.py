@@ -13,6 +13,7 @@ from headrace.history.processes import birth
 from headrace.history.status import QueryState, QueryStatus
 from headrace.progress import BatchRecord
 
+FENCED = "HR409"
 _SILENT_SECONDS = 60.0
 """A run on another machine, whose processes cannot be seen from here, counts as killed after this silence."""
 
@@ -28,11 +29,13 @@ def status_of(db: sqlite3.Connection, run: dict[str, object]) -> QueryStatus:
         "SELECT rows FROM totals WHERE query = ? AND generation = ?", (query, run["generation"])
     ).fetchone()
     before = db.execute(
-        "SELECT error FROM runs WHERE query = ? AND id < ? ORDER BY id DESC LIMIT 1", (query, run["id"])
+        "SELECT error, pid FROM runs WHERE query = ? AND id < ? ORDER BY id DESC LIMIT 1", (query, run["id"])
     ).fetchone()
     verdict = db.execute("SELECT verdict FROM verdicts WHERE query = ? ORDER BY id DESC LIMIT 1", (query,)).fetchone()
     last = BatchRecord.from_dict(json.loads(text[0])) if text else None
-    error = run["error"] if run["error"] or run["ended"] or not before else before[0]
+    own = bool(run["error"] or run["ended"] or not before)
+    text_of_error, error_pid = (run["error"], run["pid"]) if own else before
+    error = _finding(str(text_of_error)) if text_of_error else None
     return QueryStatus(
         query=query,
         state=_state(run),
@@ -54,7 +57,9 @@ def status_of(db: sqlite3.Connection, run: dict[str, object]) -> QueryStatus:
         state_misses=last.state_misses if last else None,
         backlog=last.backlog if last else None,
         restarts=int(str(run["restarts"])),
-        error=_finding(str(error)) if error else None,
+        error=error,
+        error_pid=int(str(error_pid)) if error is not None else None,
+        fenced=error is not None and error.code == FENCED,
         verdict=json.loads(verdict[0]) if verdict else None,
         started=_instant(run["started"]),
         last_seen=_instant(run["seen"]),

@@ -26,6 +26,8 @@ class QueryStatus:
     restarts: the number of runs before this one.
     error: what the newest run failed of, or, while it runs, what is wrong though it goes on; if nothing is, what the
     run before failed of, until this one has ended.
+    error_pid: the process whose error that is: this run's or that of the run before.
+    fenced: whether that process ended because a newer driver runs the query.
     last_seen: the newest sign of life.
     """
 
@@ -50,6 +52,8 @@ class QueryStatus:
     backlog: Backlog | None
     restarts: int
     error: Finding | None
+    error_pid: int | None = None
+    fenced: bool = False
     verdict: dict[str, Any] | None
     started: datetime
     last_seen: datetime

@@ -175,9 +175,10 @@ KNOWN = (
     ),
     Known(
         "HR542",
-        r"CONCURRENT_STREAM_LOG_UPDATE|Concurrent update to the log|Multiple streaming jobs detected",
-        "another driver works on the same checkpoint",
-        "stop one of the two; `headrace status` shows the process of each run",
+        r"CONCURRENT_STREAM_LOG_UPDATE|Concurrent update to the log|Multiple streaming jobs detected|"
+        r"Multiple streaming queries are concurrently using",
+        "another driver works on the same checkpoint, and this one has ended",
+        "let only one driver run the query; `headrace status` shows the process of each run",
     ),
     Known(
         "HR546",

@@ -14,6 +14,7 @@ from headrace.history import History
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
+from headrace.run import driver_lock
 from headrace.run.checkpoint_look import require_usable
 from headrace.run.state_store import applied, begun_with
 
@@ -56,6 +57,16 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
         code="HR553",
         fix="stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost",
     )
+    lock = driver_lock.take(project, declared)
+    try:
+        return _repartitioned(project, declared, partitions, spark)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _repartitioned(project: Project, declared: Query, partitions: int, spark: SparkSession | None) -> Repartitioned:
+    query = declared.name
     layout = QueryLayout(project.storage, query, latest_generation(project.storage, query))
     checkpoint, changes = Checkpoint(layout.checkpoint), Repartitions(layout.repartitions)
     require_usable(declared, layout)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.check.refresh import alone
 from headrace.errors import CheckFailed
 from headrace.model import Project, Query, Trigger
 from headrace.run.settings import LOCAL_FILE_MANAGER, ROCKSDB, UNFINISHED_REPARTITION, is_local
-from headrace.run.start import start
+from headrace.run.start import Running, start
 from headrace.run.state_store import applied
 
 if TYPE_CHECKING:
@@ -40,4 +42,13 @@ def start_in_session(
     if is_local(spark.sparkContext.master or "") and spark.conf.get(FILE_MANAGER, None) is None:
         needed[FILE_MANAGER] = LOCAL_FILE_MANAGER
     with applied(spark, needed):
-        return start(project, query, spark, trigger=trigger).handle
+        running = start(project, query, spark, trigger=trigger)
+    threading.Thread(target=_clean_up_at_end, args=(running,), name=f"end of {query.name}", daemon=True).start()
+    return running.handle
+
+
+def _clean_up_at_end(running: Running) -> None:
+    """Wait for the query to end, of which the user's own code may take no notice, and let others run it then."""
+    with suppress(Exception):  # What the query or its session ended of is for the handle to say.
+        running.handle.awaitTermination()
+    running.clean_up()

@@ -27,9 +27,11 @@ from headrace.contract import Boundary, ContinuousSource, PositionedSource, Remo
 from headrace.errors import CheckFailed, CheckpointBehind, CheckpointFault, EnvironmentFault, Finding, HeadraceError
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run import driver_lock
 from headrace.run.application import application
 from headrace.run.catalog import know_written
 from headrace.run.checkpoint_look import require_usable
+from headrace.run.driver_lock import DriverLock
 from headrace.run.durability import secured
 from headrace.run.frames import Reader, build
 from headrace.run.location import bring_along
@@ -77,9 +79,12 @@ class Running:
     tables: Tables
     versions: Mapping[str, int]
     scratch: Path | None = None
+    lock: DriverLock | None = None
 
-    def discard_scratch(self) -> None:
-        """Remove the checkpoint of a sink that keeps nothing."""
+    def clean_up(self) -> None:
+        """Let others run the query, and remove the checkpoint of a sink that keeps nothing."""
+        if self.lock is not None:
+            self.lock.release()
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -101,6 +106,27 @@ def start(
     committed, or else they are computed. Raises CheckFailed, CheckpointFault, EnvironmentFault, SourceFault or
     SinkFault; then nothing was started.
     """
+    lock = driver_lock.take(project, query)
+    try:
+        running = _brought_up(project, query, spark, trigger, reached, versions, tell)
+    except BaseException:
+        if lock is not None:
+            lock.release()
+        raise
+    running.lock = lock
+    return running
+
+
+def _brought_up(
+    project: Project,
+    query: Query,
+    spark: SparkSession,
+    trigger: Trigger | None,
+    reached: Reached | None,
+    versions: Mapping[str, int] | None,
+    tell: Callable[[Finding], None] | None,
+) -> Running:
+    """Start `query`; before that, batches that the checkpoint has lost and the sink holds are made again one by one."""
     with restored(spark, (PARTITIONS, POLICY)), applied(spark, project.target.state_store):
         told: list[Finding] = []
         gave_up = False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.errors import Finding
 from headrace.model import Query, Trigger
+from headrace.run.driver_lock import DriverLock
 from headrace.run.start import Running
 
 if TYPE_CHECKING:
@@ -20,11 +21,15 @@ Begun: TypeAlias = tuple[Running | tuple[Finding, ...], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """A query that is being started: the run in the history, and the last batch that earlier runs committed."""
+    """A query that is being started: the run in the history, and the last batch that earlier runs committed.
+
+    lock: that no other process runs it, held until what was started holds it by itself.
+    """
 
     query: Query
     trigger: Trigger
     history_run: int | None
+    lock: DriverLock | None
     committed: int | None
     begun: Future[Begun]
 

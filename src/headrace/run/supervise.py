@@ -17,10 +17,12 @@ from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, n
 from headrace.model import Once, Project, Query, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.progress import BatchRecord
+from headrace.run import driver_lock
 from headrace.run.ailments import Ailments
 from headrace.run.backlog import left_out
 from headrace.run.catalog import in_turn
 from headrace.run.counted import missed_records, rightly_counted
+from headrace.run.driver_lock import require_one_free
 from headrace.run.faults import failure_of, finding_of_message
 from headrace.run.halt import Halt
 from headrace.run.inside import batch_work
@@ -69,6 +71,7 @@ def run(
         raise CheckFailed(errors)
     from headrace.run.session import session
 
+    require_one_free(project, chosen)
     own = spark is None
     with suppress(OSError):  # told when the first query starts
         make_private(project.storage)
@@ -168,6 +171,12 @@ class _Supervisor:
         return tuple(waiting)
 
     def _start(self, query: Query, trigger: Trigger, starts: Starts) -> None:
+        try:
+            lock = driver_lock.take(self.project, query)
+        except HeadraceError as fault:
+            # No run of this query began, and the history goes on to tell of the one that there is.
+            self._finish(query, None, Outcome(query=query.name, state="failed", finding=fault.findings[0]))
+            return
         layout = QueryLayout(self.project.storage, query.name, latest_generation(self.project.storage, query.name))
         run_id = self.notes.record(
             lambda history: history.begin_run(
@@ -184,6 +193,7 @@ class _Supervisor:
             query=query,
             trigger=trigger,
             history_run=run_id,
+            lock=lock,
             committed=_last_committed(layout),
             begun=starts.submit(lambda: self._started(query, Tables(self.project, query, layout, self.spark), trigger)),
         )
@@ -193,6 +203,8 @@ class _Supervisor:
         query, run_id = start.query, start.history_run
         early, self.early = self.early, []
         running, finishing = start.begun.result()
+        if start.lock is not None:
+            start.lock.release()  # What was started holds it by itself.
         self._tell_said()
         if not isinstance(running, Running):
             for finding in running[1:]:
@@ -254,7 +266,7 @@ class _Supervisor:
         self._tell_news(watched)
         for last in watched.ailments.last():
             self.notes.tell(last)
-        watched.running.discard_scratch()
+        watched.running.clean_up()
         if watched.refresher is not None:
             watched.refresher.stop()
         self.watched.pop(str(watched.running.handle.runId), None)
@@ -291,6 +303,8 @@ class _Supervisor:
             if watched.halt.step() if watched.halt else not watched.running.handle.isActive:
                 self._hear_out(watched, listener)
                 finding = failure_of(watched.query, watched.running.handle, watched.running.faults)
+                if finding is not None and finding.code == "HR542" and self._has_successor(watched):
+                    finding = _superseded(watched.query)
                 if finding is None and not watched.asked and (watched.halt or watched.finishing):
                     self._go_on(watched)
                     continue
@@ -330,8 +344,7 @@ class _Supervisor:
     def _go_on(self, watched: Watched) -> None:
         """Start a halted query over the newest versions of its tables: for all others it has never stopped."""
         before = watched.running
-        newest = self.notes.record(lambda history: history.newest_run(watched.query.name))
-        if watched.history_run is not None and newest is not None and newest > watched.history_run:
+        if self._has_successor(watched):
             self._end(watched, "failed", _superseded(watched.query))
             return
         versions = watched.refresher.versions if watched.refresher is not None else None
@@ -343,6 +356,7 @@ class _Supervisor:
             return
         self._tell_news(watched)
         self._forget_former(watched)
+        before.clean_up()
         self.former[str(before.handle.runId)] = self.watched.pop(str(before.handle.runId))
         self.watched[str(running.handle.runId)] = watched
         watched.running, watched.finishing, watched.halt = running, finishing, None
@@ -364,6 +378,11 @@ class _Supervisor:
                         severity="note",
                     )
                 )
+
+    def _has_successor(self, watched: Watched) -> bool:
+        """Whether a newer driver has started the query, as the history tells."""
+        newest = self.notes.record(lambda history: history.newest_run(watched.query.name))
+        return watched.history_run is not None and newest is not None and newest > watched.history_run
 
     def _forget_former(self, watched: Watched) -> None:
         self.former = {run_id: other for run_id, other in self.former.items() if other is not watched}
@@ -498,7 +517,7 @@ def _superseded(query: Query) -> Finding:
     """A start would fence off the newer driver."""
     return Finding(
         code="HR409",
-        what=f"a newer driver runs query '{query.name}'; this one ends and does not go on with its refreshed tables",
+        what=f"a newer driver runs query '{query.name}'; this one has ended",
         fix="look with headrace status which process runs it, and stop one of the two",
         where=query.where,
     )

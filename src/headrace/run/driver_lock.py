@@ -1,0 +1,130 @@
+"""One driver a query: a lock on a file in the storage, which the kernel takes back when the process is gone.
+
+It is known before the start, unlike the epoch in the sink's database, which fences off an older driver at its next
+batch. The fence remains for storages without such locks and for copies of a storage.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from headrace.errors import CheckFailed, EnvironmentFault, Finding
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout
+
+_NAME = "driver.lock"
+# By the path of the lock's file: this process's descriptor of it, and how often it is held. A query that halts between
+# two batches is started again before its first start has ended.
+_held: dict[str, tuple[int, int]] = {}
+_guard = threading.Lock()
+
+
+@dataclass
+class DriverLock:
+    """The right of this process to run a query; given back once."""
+
+    path: str
+    _released: bool = False
+
+    def release(self) -> None:
+        """Let others run the query, unless this process holds the lock elsewhere too."""
+        with _guard:
+            if self._released or self.path not in _held:
+                return
+            self._released = True
+            descriptor, times = _held[self.path]
+            if times > 1:
+                _held[self.path] = (descriptor, times - 1)
+                return
+            del _held[self.path]
+            with suppress(OSError):
+                os.ftruncate(descriptor, 0)
+            os.close(descriptor)
+
+
+def take(project: Project, query: Query) -> DriverLock | None:
+    """The lock of `query`; None where its storage has no locks, or it keeps nothing there.
+
+    Raises CheckFailed if another process holds it, and EnvironmentFault if its file cannot be written.
+    """
+    if not query.sink.facts.durable:
+        return None
+    file = QueryLayout(project.storage, query.name).home.parent / _NAME
+    path = str(file)
+    with _guard:
+        if path in _held:
+            descriptor, times = _held[path]
+            _held[path] = (descriptor, times + 1)
+            return DriverLock(path)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as fault:
+            raise EnvironmentFault(
+                Finding(
+                    code="HR540",
+                    what=f"the storage directory {file.parent} cannot be written: {fault.strerror or fault}",
+                    fix="give the user that runs Headrace the right to write there, or name another `storage`",
+                )
+            ) from fault
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as fault:
+            finding = _running(query, descriptor)
+            os.close(descriptor)
+            raise CheckFailed(finding) from fault
+        except OSError:
+            os.close(descriptor)
+            return None
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()}
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        _held[path] = (descriptor, 1)
+        return DriverLock(path)
+
+
+def require_one_free(project: Project, queries: Sequence[Query]) -> None:
+    """Raise CheckFailed if other processes run all of `queries`: then there is nothing to start Spark for."""
+    findings = list(_taken(project, queries))
+    if findings and len(findings) == len(queries):
+        raise CheckFailed(findings)
+
+
+def _taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
+    for query in queries:
+        try:
+            lock = take(project, query)
+        except CheckFailed as fault:
+            yield from fault.findings
+        except EnvironmentFault:
+            continue
+        else:
+            if lock is not None:
+                lock.release()
+
+
+def _running(query: Query, descriptor: int) -> Finding:
+    who = "another process"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        host = "" if holder["host"] == socket.gethostname() else f" on {holder['host']}"
+        who = f"process {holder['pid']}{host} since {holder['started']}"
+    return Finding(
+        code="HR526",
+        what=f"query '{query.name}' is already running as {who}",
+        fix="let it run, or stop it first by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost",
+        where=query.where,
+    )
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
