@@ -64,6 +64,18 @@ QUERY = Query(
             HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR542", "another driver", id="two"
         ),
         pytest.param(
+            HEAD + "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during loading state.",
+            "HR518",
+            "the state that its next batch begins with",
+            id="state",
+        ),
+        pytest.param(
+            HEAD + "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/p/checkpoint/offsets/3 at 0",
+            "HR519",
+            "a file of its checkpoint",
+            id="checksum",
+        ),
+        pytest.param(
             HEAD + "Multiple streaming queries are concurrently using file:/p/checkpoint/offsets.",
             "HR542",
             "another driver",

@@ -181,6 +181,21 @@ KNOWN = (
         "let only one driver run the query; `headrace status` shows the process of each run",
     ),
     Known(
+        "HR518",
+        r"CANNOT_LOAD_STATE_STORE|CANNOT_READ_STREAMING_STATE_FILE|[Ee]rror reading (?:streaming state|delta|snapshot) "
+        r"file|FAILED_TO_READ_(?:DELTA|SNAPSHOT)_FILE|INVALID_CHANGE_LOG_READER_VERSION",
+        "the state that its next batch begins with cannot be read",
+        "look which file it is: headrace inspect checkpoint; then do what it says, or restore the storage directory "
+        "from a backup",
+    ),
+    Known(
+        "HR519",
+        r"Checksum error: file:\S+/checkpoint/|Incomplete log file|Failed to read log file|batch \d+ doesn't exist",
+        "a file of its checkpoint is missing or damaged",
+        "look which file it is: headrace inspect checkpoint; then do what it says, or restore the storage directory "
+        "from a backup",
+    ),
+    Known(
         "HR546",
         r"STATE_STORE_\w*SCHEMA|schema does not match existing state",
         "the state in its checkpoint was made by another form of the query",

@@ -13,6 +13,7 @@ from headrace.contract import Problem, SinkRun
 from headrace.errors import Fenced, Finding, HeadraceError, SinkFault
 from headrace.sinks.checkpoint_match import checkpoint_id, is_stateful, watermark_of
 from headrace.sinks.exactly_once import is_same_batch, other_batch
+from headrace.sinks.python_worker import worker_died
 from headrace.sinks.sql.dialect import Connection, Dialect, PartLost, StageFault, Target, run
 from headrace.sinks.sql.exactly_once import drop_staged
 from headrace.sinks.sql.ledger import Entry, Ledger
@@ -25,18 +26,7 @@ from headrace.sinks.sql.staging import DRIVER_BYTES, Content, RowFault, Stage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What Spark's message says when a Python worker died, as by the kernel's out-of-memory killer: the worker is named, or
-# only the connection to it.
-_WORKER_DIED = (
-    "Python worker exited unexpectedly",
-    "PYTHON_WORKER_EXITED_UNEXPECTEDLY",
-    "Python worker failed to connect back",
-    "java.io.EOFException",
-    "java.net.SocketException",
-)
-_BAD_FILE = "FAILED_READ_FILE"
 _NOT_WRITTEN = "batch {} of query '{}' was not written"
-
 
 @dataclass(kw_only=True)
 class BatchWriter:
@@ -225,8 +215,7 @@ class BatchWriter:
             return True
         if isinstance(fault, self.dialect.errors):
             return self.dialect.passes(fault)
-        # A zipped file that is cut off ends in the same exception as a worker's connection.
-        return _BAD_FILE not in str(fault) and any(sign in str(fault) for sign in _WORKER_DIED)
+        return worker_died(str(fault))
 
     def _known(self, fault: Exception, batch: int) -> Exception:
         """A fault of the database in our words; a fault of Spark's or the user's as it is."""
