@@ -9,7 +9,7 @@ from typing import Any
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.gap import gap_before_newest
 from headrace.checkpoint.repartitions import Repartitions
-from headrace.errors import CheckpointFault, Finding
+from headrace.errors import CheckpointFault, Finding, Where
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.manifest import forms, written_async
@@ -64,6 +64,21 @@ def require_usable(query: Query, layout: QueryLayout) -> None:
     errors = [finding for finding in problems(query, layout) if finding.severity == "error"]
     if errors:
         raise CheckpointFault(errors)
+
+
+def require_state(query: Query, checkpoint: Checkpoint) -> None:
+    """Raise CheckpointFault if `query`, which keeps state, has committed batches and no state."""
+    committed = checkpoint.last_committed
+    if committed is not None and not checkpoint.state_operators():
+        raise CheckpointFault(
+            Finding(
+                code="HR527",
+                where=Where(file=str(checkpoint.root / "state")),
+                what=f"query '{query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
+                "directory was lost, or the query kept no state before",
+                fix="restore the directory from a backup, or undo the change, or begin the query anew",
+            )
+        )
 
 
 def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:

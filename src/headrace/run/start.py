@@ -30,7 +30,7 @@ from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run import driver_lock
 from headrace.run.application import application
 from headrace.run.catalog import know_written
-from headrace.run.checkpoint_look import require_usable
+from headrace.run.checkpoint_look import require_state, require_usable
 from headrace.run.driver_lock import DriverLock
 from headrace.run.durability import secured
 from headrace.run.frames import Reader, build
@@ -213,6 +213,8 @@ def _started(
             versions, told = tables.begin()
         frame = build(project, query.transform, spark, _reader(spark, judged.trigger), tables.frames(versions))
         facts = plan_facts(frame)
+        if facts.stateful:
+            require_state(query, checkpoint)
         notes = () if begun else tuple(_beginnings(project, query))
         notes += kept + told + _checked(judged, frame, facts)
         _set_policy(spark, checkpoint, project, query, facts)

@@ -1,0 +1,104 @@
+"""A start over a damaged checkpoint gives the exact result, or is refused with one finding; never anything else."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.api import load, run
+from headrace.errors import Finding
+from tests.run.projects import land, rows, write_project
+from tests.run.test_run import FRUIT, TOTALS, Told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+BEFORE, AFTER = {"apple": 4, "pear": 2}, {"apple": 4, "pear": 2, "fig": 7}
+Damage = Callable[[Path], object]
+
+
+def remove(*names: str) -> Damage:
+    return lambda home: [(home / name).unlink() for name in names]
+
+
+def write(name: str, content: bytes) -> Damage:
+    return lambda home: (home / name).write_bytes(content)
+
+
+def both(*damages: Damage) -> Damage:
+    return lambda home: [damage(home) for damage in damages]
+
+
+KILLED = remove("checkpoint/commits/1", "checkpoint/commits/.1.crc")
+# By name: the damage, and the finding that refuses the start; None: the start gives the exact result.
+DAMAGES: dict[str, tuple[Damage, str | None]] = {
+    "nothing, killed in a batch": (KILLED, None),
+    "archive lost, killed in a batch": (both(KILLED, remove("archive.jsonl")), None),
+    "archive damaged, killed in a batch": (both(KILLED, write("archive.jsonl", b"\xff\n{}\n")), None),
+    "offsets before, which the archive has": (remove("checkpoint/offsets/0"), None),
+    "schema of the state": (remove("checkpoint/state/0/0/_metadata/schema"), None),
+    "checksums": (
+        both(
+            write("checkpoint/offsets/.1.crc", b""),
+            write("checkpoint/sources/events/.1.crc", b"garbage"),
+            remove("checkpoint/state/0/0/.2.changelog.crc"),
+        ),
+        None,
+    ),
+    "offsets before, which the archive has not": (remove("checkpoint/offsets/0", "archive.jsonl"), "HR514"),
+    "changelog": (write("checkpoint/state/0/0/2.changelog", b""), "HR516"),
+    "changelog of both partitions": (
+        both(remove("checkpoint/state/0/0/2.changelog"), write("checkpoint/state/0/1/2.changelog", b"")), "HR516"
+    ),
+    "older changelog": (remove("checkpoint/state/0/0/1.changelog"), "HR516"),
+    "operator": (remove("checkpoint/state/0/_metadata/metadata"), "HR517"),
+    "all state": (lambda home: shutil.rmtree(home / "checkpoint" / "state"), "HR527"),
+    "source log": (remove("checkpoint/sources/events/1"), "HR509"),
+    "manifest": (write("manifest.jsonl", b"\xff"), "HR515"),
+}  # fmt: skip
+
+
+def test_a_start_is_exact_or_refused(tmp_path: Path, spark: SparkSession) -> None:
+    root, whole = write_project(tmp_path / "p", TOTALS, batches=FRUIT), tmp_path / "whole"
+    assert run(load(root), spark=spark).exit_code == 0
+    land(root, 2, [{"name": "fig", "amount": 7}])
+    root.rename(whole)
+    found = {}
+    for name, (damage, _) in DAMAGES.items():
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(whole, root)
+        damage(root / ".headrace" / "queries" / "totals" / "g1")
+        found[name] = outcome(root, spark)
+    assert found == {name: (code, BEFORE if code else AFTER) for name, (_, code) in DAMAGES.items()}
+
+
+def test_the_way_out_of_a_lost_newest_state_leads_to_the_exact_result(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    assert run(load(root), spark=spark).exit_code == 0
+    land(root, 2, [{"name": "fig", "amount": 7}])
+    checkpoint = root / ".headrace/queries/totals/g1/checkpoint"
+    for store in ("0", "1"):
+        (checkpoint / "state" / "0" / store / "2.changelog").write_bytes(b"")
+    told = Told()
+    run(load(root), spark=spark, reporter=told)
+    (refused, *_) = [end.finding for end in told.all(object) if getattr(end, "finding", None) is not None]
+    assert refused.fix.startswith("delete commits/1 and commits/.1.crc")
+    for name in ("1", ".1.crc"):
+        (checkpoint / "commits" / name).unlink()
+    assert outcome(root, spark) == (None, AFTER)
+
+
+def outcome(root: Path, spark: SparkSession) -> tuple[str | None, dict[str, int]]:
+    """What refused the start, and what the table holds."""
+    told = Told()
+    (end,) = run(load(root), spark=spark, reporter=told).outcomes
+    errors = {finding.code for finding in told.all(Finding) if finding.severity == "error"}
+    assert errors <= {end.finding.code if end.finding is not None else None}
+    totals = dict(rows(root / "out.db", "SELECT name, amount FROM totals"))
+    return None if end.finding is None else end.finding.code, totals
