@@ -12,9 +12,12 @@ def replace_file(file: Path, text: str) -> None:
 
     Hadoop's checksum beside it, which is that of the old text, goes first: a file without one is read as it is, a file
     with a wrong one not at all. The directory is synced between the two, so that no power cut brings it back later.
+    Who may read the old file may read the new one.
     """
     draft = file.with_name(f".{file.name}.headrace")
     with draft.open("w", encoding="utf-8", newline="") as stream:
+        with suppress(FileNotFoundError):
+            os.fchmod(stream.fileno(), file.stat().st_mode & 0o777)
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())

@@ -19,6 +19,7 @@ from datetime import datetime, timezone
 from headrace.errors import CheckFailed, EnvironmentFault, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
+from headrace.run.private import make_private
 
 _NAME = "driver.lock"
 # By the path of the lock's file: this process's descriptor of it, and how often it is held. A query that halts between
@@ -65,7 +66,8 @@ def take(project: Project, query: Query) -> DriverLock | None:
             _held[path] = (descriptor, times + 1)
             return DriverLock(path)
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            make_private(project.storage)
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as fault:
             raise EnvironmentFault(
