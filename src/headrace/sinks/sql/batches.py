@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _NOT_WRITTEN = "batch {} of query '{}' was not written"
 
+
 @dataclass(kw_only=True)
 class BatchWriter:
     """Takes the batches of one start of a query, for Spark's foreachBatch."""
