@@ -348,6 +348,28 @@ def test_a_column_that_the_table_lacks_is_refused_or_added_as_a_nullable_one(lif
     assert life.rows() == [("a", 1, None), ("b", 2, 0.5)]
 
 
+@PATHS
+def test_columns_are_added_with_the_first_batch_and_not_by_a_start_that_writes_nothing(
+    life: Life, staged: bool
+) -> None:
+    life.begin()(life.frame([("a", 1)]), 0)
+    life.schema = "name STRING, total BIGINT, mean DOUBLE, note STRING"
+    life.checkpoint("", offsets=0, commits=0)
+    life.options = {"on_schema_change": "add"}
+    writer = life.begin(staged=staged)
+    assert life.rows() == [("a", 1)]
+    with pytest.raises(Exception, match="mean"):
+        life.database.query("SELECT mean FROM result")
+    life.begin(staged=staged)
+    with pytest.raises(Fenced):
+        writer(life.frame([("b", 2, 0.5, "x")]), 1)
+    assert life.rows() == [("a", 1)]
+    writer = life.begin(staged=staged)
+    writer(life.frame([("b", 2, 0.5, "x")]), 1)
+    writer(life.frame([("c", 3, 0.5, "x")]), 2)
+    assert life.rows() == [("a", 1, None, None), ("b", 2, 0.5, "x"), ("c", 3, 0.5, "x")]
+
+
 def test_a_checkpoint_of_another_life_is_refused(life: Life) -> None:
     life.checkpoint("first", offsets=0, commits=-1)
     life.begin()(life.frame([("a", 1)]), 0)

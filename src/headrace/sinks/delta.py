@@ -90,11 +90,15 @@ class DeltaSink:
             assert table is not None, "it was made a moment ago"
         added = form.additions(table.now(), self._name, run, adds=self.on_schema_change == "add")
         self._require_ours(table.now(), run)
-        if added:
-            spark.sql(f"ALTER TABLE delta.`{table.location.replace('`', '``')}` ADD COLUMNS ({', '.join(added)})")
         epoch, last = self._take_epoch(table, run)
         self._ready[run.query, run.generation] = DeltaBatches(
-            location=table.location, name=self._name, key=self.key, run=run, epoch=epoch, last=last
+            location=table.location,
+            name=self._name,
+            key=self.key,
+            run=run,
+            epoch=epoch,
+            last=last,
+            added=tuple(added),
         )
 
     @property

@@ -42,6 +42,8 @@ class DeltaBatches:
     run: SinkRun
     epoch: int
     last: KeptLine | None = None
+    # The columns that the table still lacks, as SQL declares them.
+    added: tuple[str, ...] = ()
     _entered: bool = field(default=False, init=False)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -70,6 +72,7 @@ class DeltaBatches:
             self.run.reached("before-transaction", batch)
             if self.run.mode == "update":
                 self._require_single(frame, batch)
+            self._add_columns(frame.sparkSession)
             self._commit(table, frame, batch, last)
             self.run.reached("after-transaction", batch)
         finally:
@@ -114,6 +117,13 @@ class DeltaBatches:
             if not entered:
                 return "the table was changed at the same time"
         return ""
+
+    def _add_columns(self, spark: SparkSession) -> None:
+        """Right before the first batch, so that a start that comes to nothing leaves the table as it was."""
+        if self.added:
+            columns = ", ".join(self.added)
+            spark.sql(f"ALTER TABLE delta.`{self.location.replace('`', '``')}` ADD COLUMNS ({columns})")
+            self.added = ()
 
     def _write(self, frame: DataFrame, number: int, note: str) -> None:
         app = ledger.app(self.run.query, self.run.generation)

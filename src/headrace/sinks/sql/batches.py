@@ -39,6 +39,8 @@ class BatchWriter:
     epoch: int
     stage: Stage
     retry: Retry
+    # The result's schema, as long as the table lacks columns of it.
+    widened: str | None = None
     _connection: Connection | None = field(default=None, init=False, repr=False)
     # Whether the last batch had few rows; the next one is then tried through the driver first.
     _last_was_small: bool = field(default=False, init=False, repr=False)
@@ -123,6 +125,8 @@ class BatchWriter:
         self.dialect.attach(connection, (*content.parts, *content.bad_parts))
         self.run.secured(batch)
         self.run.reached("before-transaction", batch)
+        if not self.dialect.transactional_ddl:
+            self._add_columns(connection)
         run(connection, self.dialect.begin_write)
         try:
             self._require_epoch(ledger.epoch(lock=True), batch)
@@ -131,6 +135,9 @@ class BatchWriter:
                 run(connection, "ROLLBACK")
                 return
             self._in_doubt = False
+            if self.widened is not None:
+                self._add_columns(connection)
+                ledger.own(self.widened)
             before, _ = ledger.around(batch)
             written, bad = self._write(connection, batch, content)
             self.run.reached("inside-transaction", batch)
@@ -148,7 +155,7 @@ class BatchWriter:
             ledger.add(entry)
             self._in_doubt = True
             run(connection, "COMMIT")
-            self._in_doubt = False
+            self._in_doubt, self.widened = False, None
         except BaseException as fault:
             with suppress(*self.dialect.errors):
                 run(connection, "ROLLBACK")
@@ -162,6 +169,12 @@ class BatchWriter:
         if bad:
             self._tell_quarantined(batch, bad)
         self.run.reached("after-transaction", batch)
+
+    def _add_columns(self, connection: Connection) -> None:
+        """Add the columns that the table still lacks; a database that commits this by itself has it done before."""
+        there = self.dialect.existing(connection, self.table.name) if self.widened is not None else None
+        for statement in self.table.additions(there, self.dialect) if there is not None else ():
+            run(connection, statement)
 
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
         """Write the rows; returns how many came in, and how many were set aside."""

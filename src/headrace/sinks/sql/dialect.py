@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from headrace.contract import Problem
 from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
+from headrace.sinks.sql.limits import Limit
 from headrace.sinks.sql.types import ResultColumn
 from headrace.sinks.sql.values import Forms
 
@@ -174,6 +175,10 @@ class Dialect(Protocol):
 
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         """The table as it is, or None."""
+        ...
+
+    def limit_of(self, column: ResultColumn) -> Limit:
+        """What a column takes that is declared for `column`."""
         ...
 
     def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:

@@ -47,11 +47,15 @@ def result_table(name: str, key: Sequence[str], schema: StructType, life: SinkRu
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """A table that is ready to take batches: the epoch of this driver, and what each column takes."""
+    """A table that is ready to take batches: the epoch of this driver, and what each column takes.
+
+    widened: the result's schema, if columns are to be added with the first batch; None: the table has all of them.
+    """
 
     table: ResultTable
     epoch: int
     limits: Mapping[str, Limit]
+    widened: str | None = None
 
 
 def prepare(dialect: Dialect, table: ResultTable, schema: str, life: SinkRun, *, adds: bool = False) -> Ready:
@@ -95,17 +99,19 @@ def _prepared(
             # The database has committed by itself; what was found before may have changed since.
             run(connection, dialect.begin_write)
             _, epoch = _locked(ledger, table, adds=adds)
-        ledger.own(schema)
+        # Columns are added with the first batch, so that a start that comes to nothing leaves the table as it was.
+        there, owner = dialect.existing(connection, table.name), ledger.owner() or table.owner(ledger)
+        added = table.additions(there, dialect) if adds and there is not None else []
+        ledger.own(owner.schema if added and owner is not None and owner.schema else schema)
         ledger.enter_epoch(epoch + 1)
         run(connection, "COMMIT")
     except BaseException:
         with suppress(*dialect.errors):
             run(connection, "ROLLBACK")
         raise
-    there = dialect.existing(connection, table.name)
     limits = table.limits(there, dialect) if there is not None else {}
     drop_staged(connection, dialect, life, epoch + 1)
-    return Ready(table=table, epoch=epoch + 1, limits=limits)
+    return Ready(table=table, epoch=epoch + 1, limits=limits, widened=schema if added else None)
 
 
 def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str], int]:

@@ -27,8 +27,9 @@ from headrace.sinks.sql.dialect import (
     run,
 )
 from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
+from headrace.sinks.sql.limits import Limit
 from headrace.sinks.sql.mysql_address import Address, AddressFault
-from headrace.sinks.sql.mysql_columns import misfit
+from headrace.sinks.sql.mysql_columns import limit_of, misfit
 from headrace.sinks.sql.mysql_connection import lock_holder
 from headrace.sinks.sql.mysql_faults import LOCK_WAIT, explained, is_contended, is_part_lost, may_pass, number_of
 from headrace.sinks.sql.mysql_staging import LoadStager
@@ -195,6 +196,9 @@ class MySqlDialect:
 
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table)
+
+    def limit_of(self, column: ResultColumn) -> Limit:
+        return limit_of(self.declare(column, ()).lower())
 
     def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         return misfit(there, column, self.declare(column, ()))

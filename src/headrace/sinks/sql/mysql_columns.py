@@ -51,7 +51,7 @@ def existing_column(
         shown,
         required=not takes_null and not has_default and not counts and not generated,
         # A NULL for a TIMESTAMP that takes none would be the time of day, one for AUTO_INCREMENT the next number.
-        limit=replace(_limit(declared), required=not takes_null),
+        limit=replace(limit_of(declared), required=not takes_null),
         blocker="and is generated, so that it takes no value" if generated else "",
         key_blocker="ON UPDATE CURRENT_TIMESTAMP, which changes the key of a row that is replaced"
         if changes
@@ -84,7 +84,8 @@ def joins_keys(collation: str | None) -> str:
     return "which takes texts for one key that Spark tells apart, such as 'a' and 'a '"
 
 
-def _limit(declared: str) -> Limit:
+def limit_of(declared: str) -> Limit:
+    """What a column of this type takes."""
     base, sizes = _parts(declared)
     if base in _BITS:
         bits = _BITS[base]

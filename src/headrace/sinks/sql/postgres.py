@@ -27,6 +27,7 @@ from headrace.sinks.sql.dialect import (
     run,
 )
 from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
+from headrace.sinks.sql.limits import Limit
 from headrace.sinks.sql.own_tables import OWN_PREFIX
 from headrace.sinks.sql.postgres_columns import existing_table, misfit
 from headrace.sinks.sql.postgres_faults import LOCK_WAIT, explained, is_contended, locked_table, may_pass, sqlstate
@@ -195,6 +196,9 @@ class PostgresDialect:
 
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote(table).replace("%%", "%"))
+
+    def limit_of(self, column: ResultColumn) -> Limit:
+        return Limit(refused="\0") if column.kind in ("text", "json") else Limit()
 
     def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         return misfit(there, column, self.declare(column, ()))

@@ -43,16 +43,14 @@ class ResultTable:
     def changes(
         self, there: ExistingTable | None, dialect: Dialect, life: SinkRun, owner: Owner | None, *, adds: bool
     ) -> Iterator[str]:
-        """The statements that make the table fit, in order; raises SinkFault with every difference that stays.
+        """The statement that makes the table, if there is none; raises SinkFault with every difference that stays.
 
-        `adds`: columns that are missing are added, as nullable ones; never those of the key.
+        `adds`: columns that are missing are no difference, as `additions` adds them.
         """
         if there is None:
             yield self._create(dialect)
             return
-        known = {column.name.lower() for column in there.columns}
-        added = [column for column in self.columns if column.name.lower() not in known] if adds else []
-        added = [column for column in added if column.name not in self.key]
+        added = self._missing(there) if adds else []
         findings = [
             self._refusal(life, blocker.code, blocker.what, blocker.fix)
             for blocker in there.refusals(self.name, self.names)
@@ -63,17 +61,29 @@ class ResultTable:
         ]
         if findings:
             raise SinkFault(findings)
-        for column in added:
-            declared = dialect.declare(column, self.key_columns)
-            yield f"ALTER TABLE {dialect.quote(self.name)} ADD COLUMN {dialect.quote(column.name)} {declared}"
+
+    def additions(self, there: ExistingTable, dialect: Dialect) -> list[str]:
+        """The statements that add the columns that are missing, as nullable ones; never those of the key."""
+        return [
+            f"ALTER TABLE {dialect.quote(self.name)} ADD COLUMN {dialect.quote(column.name)} "
+            f"{dialect.declare(column, self.key_columns)}"
+            for column in self._missing(there)
+        ]
+
+    def _missing(self, there: ExistingTable) -> list[ResultColumn]:
+        known = {column.name.lower() for column in there.columns}
+        return [column for column in self.columns if column.name.lower() not in known and column.name not in self.key]
 
     def limits(self, there: ExistingTable, dialect: Dialect) -> dict[str, Limit]:
-        """What each column of the table takes, as far as it is less than every value of its type."""
-        known = {column.name.lower(): column for column in there.columns}
+        """What each column of the table takes, as far as it is less than every value of its type.
+
+        One that is still to be added takes what a column takes that is declared for it.
+        """
+        known = {column.name.lower(): column.limit for column in there.columns}
         found = {}
         for column in self.columns:
             own = Limit(required=column.name in self.key, key=column.name in self.key)
-            limit = narrowed(column, known[column.name.lower()].limit).within(own)
+            limit = narrowed(column, known.get(column.name.lower()) or dialect.limit_of(column)).within(own)
             if limit != Limit():
                 found[column.name] = limit
         return found

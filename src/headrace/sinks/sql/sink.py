@@ -135,6 +135,7 @@ class DatabaseSink(ABC):
             epoch=ready.epoch,
             stage=stage,
             retry=Retry(self.retry_seconds),
+            widened=ready.widened,
         )
 
     def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:

@@ -26,6 +26,7 @@ from headrace.sinks.sql.dialect import (
     run,
 )
 from headrace.sinks.sql.existing import ExistingColumn, ExistingTable
+from headrace.sinks.sql.limits import Limit
 from headrace.sinks.sql.own_tables import OWN_PREFIX
 from headrace.sinks.sql.sink import DatabaseSink
 from headrace.sinks.sql.sqlite_columns import EXACT_DIGITS, existing_table, misfit
@@ -174,6 +175,9 @@ class SqliteDialect:
 
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote)
+
+    def limit_of(self, column: ResultColumn) -> Limit:
+        return Limit()
 
     def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         return misfit(there.declared, column, self.declare(column, ()))
