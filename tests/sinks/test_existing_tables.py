@@ -17,6 +17,9 @@ from headrace.errors import HeadraceError
 from headrace.sinks.sql import exactly_once
 from headrace.sinks.sql.dialect import StageFault, Target
 from headrace.sinks.sql.limits import sift
+from services import MariaDbServer
+from services.process import new_home
+from tests.servers import unavailable
 
 from .databases import Database, database
 
@@ -449,6 +452,35 @@ def test_names_that_differ_only_by_case_are_one_table_of_one_query(database: Dat
         prepared(database, tmp_path, claim, table="RESULT", query="second")
     ready = prepared(database, tmp_path, claim, table="result", query="first")
     assert ready.table.name == "Result"
+
+
+class FoldingServer(MariaDbServer):
+    """A server that sees no case in the names of tables, as on Windows."""
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--lower-case-table-names=1", "--innodb-buffer-pool-size=64M"]
+
+
+@pytest.fixture
+def folding() -> Iterator[Database]:
+    if sentence := FoldingServer.missing():
+        unavailable(sentence)
+    server = FoldingServer(new_home("mariadb"))
+    try:
+        server.install()
+        server.start()
+        yield Database("mariadb", server.create_database("test"))
+    finally:
+        server.remove()
+
+
+@pytest.mark.services
+def test_a_server_that_sees_no_case_has_one_table_of_one_query(folding: Database, tmp_path: Path) -> None:
+    claim = Claim(database="mariadb", create=())
+    assert prepared(folding, tmp_path, claim, table="Result", query="first").table.name == "result"
+    with pytest.raises(HeadraceError, match=r"HR407.*'result' belongs to query 'first'"):
+        prepared(folding, tmp_path, claim, table="RESULT", query="second")
+    prepared(folding, tmp_path, claim, table="result", query="first")
 
 
 @pytest.mark.services
