@@ -2,8 +2,9 @@
 
 A project of two queries runs over files that go on landing: counts per action and hour (update mode, with state), and
 every event as it is (append mode), into one database. In each round something dies: the driver at a random moment or
-at a boundary of a batch, a Python worker of an executor, the database's server; or two drivers run at once. After each
-round both tables hold exactly the files of the batches in the ledger.
+at a boundary of a batch, a Python worker of an executor, the database's server; or two drivers run at once, a copy of
+the storage is run, the network fails, a file of a checkpoint is damaged. After each round both tables hold exactly the
+files of the batches in the ledger.
 """
 
 from __future__ import annotations
@@ -18,22 +19,27 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from headrace.testing.crash import MOMENTS, Driver, KillAt
 from services import KINDS, Server
 from services.process import new_home
+from services.proxy import Proxy
+from tests.crash.disasters import copies, damage, network
 from tests.crash.monitoring import ACTIONS, START, committed_files
 from tests.sinks.databases import Database
 
 PIPELINE = """
+import os
+
 import headrace as hr
 from pyspark.sql import DataFrame, functions as F
 
-events = hr.source.files("landing", format="json", max_files_per_trigger=1,
+events = hr.source.files("landing", format="json", max_files_per_trigger=int(os.environ.get("SOAK_FILES", "1")),
                          schema="id BIGINT, time TIMESTAMP, action STRING")
 
 
@@ -69,15 +75,31 @@ class Soak:
     database: Database
     server: Server | None
     seed: int
+    proxy: Proxy | None = None
     files: int = 0
     seen: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         (self.root / "landing").mkdir(parents=True)
-        (self.root / "headrace.yml").write_text("name: soak\n")
+        (self.root / "headrace.yml").write_text('name: soak\nstorage: "${SOAK_STORAGE:-.headrace}"\n')
         (self.root / "pipeline.py").write_text(PIPELINE.replace("{sink}", SINKS[self.database.kind]))
-        os.environ["SOAK_DATABASE_URL"] = self.database.place
+        # Always by way of the proxy: the address of a sink's database is part of what the sink is.
+        place = self.database.place
+        os.environ["SOAK_DATABASE_URL"] = place if self.proxy is None else self.proxy.url(place)
+
+    @property
+    def storage(self) -> Path:
+        return self.root / ".headrace"
+
+    @contextmanager
+    def configured(self, *, storage: str, files: int) -> Iterator[None]:
+        """Let the drivers of this time have another storage, and another number of files a batch."""
+        os.environ.update(SOAK_STORAGE=storage, SOAK_FILES=str(files))
+        try:
+            yield
+        finally:
+            del os.environ["SOAK_STORAGE"], os.environ["SOAK_FILES"]
 
     def land(self) -> None:
         """Let one more file land; what it holds follows from its number."""
@@ -104,13 +126,16 @@ class Soak:
         """Land files, let one thing go wrong, and check; returns what it was."""
         for _ in range(self.chance.randrange(1, 4)):
             self.land()
-        faults = [self.driver_dies, self.driver_dies_at_a_boundary, self.worker_dies, self.two_drivers]
+        faults: list[Callable[[], str]] = [
+            *(self.driver_dies, self.driver_dies_at_a_boundary, self.worker_dies, self.two_drivers)
+        ]
+        faults += [partial(copies, self), partial(damage, self)]
         if self.server is not None:
-            faults.append(self.server_dies)
+            faults += [self.server_dies, partial(network, self)]
         fault = self.chance.choice(faults)
         what = fault()
         self.check()
-        self.seen[fault.__name__] += 1
+        self.seen[fault.func.__name__ if isinstance(fault, partial) else fault.__name__] += 1
         return what
 
     def driver_dies(self) -> str:
@@ -267,7 +292,8 @@ def soaking(kind: str, root: Path, seed: int) -> Iterator[Soak]:
     try:
         server.install()
         server.start()
-        yield Soak(root, Database(kind, server.create_database("soak")), server, seed)
+        with Proxy(server.port) as proxy:
+            yield Soak(root, Database(kind, server.create_database("soak")), server, seed, proxy)
     finally:
         server.remove()
 

@@ -1,0 +1,1 @@
+SELECT id, time, action, amount FROM events
