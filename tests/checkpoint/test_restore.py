@@ -12,6 +12,7 @@ from headrace.checkpoint import Checkpoint, PlannedBatch, planned_batch
 from headrace.checkpoint.logs import numbered
 from headrace.checkpoint.restore import restorable, restore
 
+from .test_damage import unpacked
 from .test_identity import Written, file_line
 
 pytestmark = pytest.mark.plain
@@ -120,3 +121,21 @@ def test_a_batch_that_never_came_in_and_cannot_be_read_is_planned_anew(written: 
     assert written.checkpoint.last_batch == 4
     assert planned_batch(Checkpoint(written.checkpoint.root), 4) == kept[4]
     assert max(written.checkpoint.source_log("events")) == 4, "its files are found again"
+
+
+def test_a_state_that_another_plan_of_the_batch_has_left_is_not_begun_with(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(unpacked("rocksdb_few", tmp_path, planned=True))
+    last = checkpoint.last_batch
+    assert last is not None
+    plans = {batch: plan for batch in range(last + 1) if (plan := planned_batch(checkpoint, batch)) is not None}
+    take(checkpoint.root, "offsets", last)
+    lost = restorable(checkpoint, last, plans.get)
+    assert lost is not None
+    assert lost.first == last
+
+    # As a copy of the checkpoint may have planned it: the versions of the state have the same numbers.
+    entry = checkpoint.root / "sources" / "events" / str(last - 1)
+    entry.write_text(entry.read_text().replace(".json", "-of-another.json"))
+    other = restorable(checkpoint, last, plans.get)
+    assert other is not None
+    assert other.first == last - 1

@@ -26,6 +26,8 @@ def copies(soak: Soak) -> str:
     The copy is made before the batch is planned, as a backup is. The first driver dies on one side of its transaction.
     """
     copy = soak.root / ".copy"
+    if not soak.storage.exists():
+        assert Driver(soak.root).wait(LONGEST_RUN_SECONDS) == 0, soak.end_of_log()
     shutil.copytree(soak.storage, copy)
     query = soak.chance.choice(["action_counts", "every_event"])
     moment = soak.chance.choice(["before-transaction", "after-transaction"])

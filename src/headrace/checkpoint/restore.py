@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,7 @@ def restorable(
     *,
     empty: frozenset[int] = frozenset(),
     partitions: int | None = None,
+    roots: Sequence[Path] = (),
 ) -> Restorable | None:
     """How a checkpoint that has lost entries is brought to batch `last`, the sink's newest.
 
@@ -60,6 +61,11 @@ def restorable(
     done = _is_committed(checkpoint, last)
     if sound and (whole > last or (whole == last and not done)):
         return None
+    if stores:
+        # A state's version is but a number: it holds what this checkpoint has made of its own plans.
+        whole = _whole_version(stores, min(whole, _first_other(checkpoint, last, kept, roots)))
+        if whole is None:
+            return None
     first = min(whole, last) if stores else last
     plans: dict[int, PlannedBatch] = {}
     for batch in range(max(first - 1, 0), last + 1):
@@ -174,6 +180,23 @@ def _planned(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
         return planned_batch(checkpoint, batch)
     except CheckpointFault:
         return None
+
+
+def _first_other(checkpoint: Checkpoint, last: int, kept: Kept, roots: Sequence[Path]) -> int:
+    """The first batch whose plan here is lost, or is not that of the sink's batch; one behind `last` without any.
+
+    The state that such a batch has left behind may be another than what the sink's rows were computed with, as where a
+    copy of this checkpoint has planned the batch over other files.
+    """
+    oldest = min(numbered(checkpoint.root / "offsets"), default=0)
+    for batch in range(oldest + 1 if oldest else 0, last + 1):
+        theirs = kept(batch)
+        if theirs is None:
+            continue
+        ours = _planned(checkpoint, batch)
+        if ours is None or ours.digest(roots) != theirs.digest(roots):
+            return batch
+    return last + 1
 
 
 def _is_committed(checkpoint: Checkpoint, batch: int) -> bool:

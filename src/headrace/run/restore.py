@@ -88,4 +88,4 @@ def _lost(
             plans.update({number: PlannedBatch.loads(text) for number, text in sink.planned(run, last - KEPT).items()})
         return plans.get(batch)
 
-    return restorable(checkpoint, last, kept, empty=run.unseen, partitions=partitions)
+    return restorable(checkpoint, last, kept, empty=run.unseen, partitions=partitions, roots=run.roots)
