@@ -10,7 +10,7 @@ import pytest
 
 from headrace.api import check, load, run, verify
 from headrace.check.policy import POLICY
-from headrace.check.structure import structure
+from headrace.errors import ProjectError
 
 from .scenes import Trigger, at, events, land, play, project, query, refused, source
 
@@ -279,6 +279,8 @@ def test_several_watermarks_become_one_by_the_policy(
 
 def test_a_policy_that_spark_does_not_know_is_found_without_it(tmp_path: Path) -> None:
     root = project(tmp_path, WORDS, query(COUNTS, inputs="words"), spark={POLICY: "middle"})
-    (found,) = structure(load(root))
-    assert (found.code, found.severity) == ("HR274", "error")
-    assert "'middle'" in found.what
+    with pytest.raises(ProjectError) as caught:
+        load(root)
+    (found,) = caught.value.findings
+    assert (found.code, found.severity) == ("HR125", "error")
+    assert found.what.endswith("takes min or max")

@@ -74,7 +74,10 @@ def test_the_umask_is_read_and_stays() -> None:
 
 
 @pytest.mark.parametrize("by_environment", [True, False], ids=["environment", "setting"])
-def test_spark_gets_private_directories_in_the_places_that_it_was_given(tmp_path: Path, by_environment: bool) -> None:
+def test_spark_gets_private_directories_in_the_places_that_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_environment: bool
+) -> None:
+    monkeypatch.setattr(private, "_made", [])  # Those of the session that the tests share stay.
     wanted = f"{tmp_path / 'a'},{tmp_path / 'b'}"
     conf = {LOCAL_SETTING: str(tmp_path / "c") if by_environment else wanted}
     found = local_directories(conf, {LOCAL_DIRECTORIES: wanted} if by_environment else {}).split(",")

@@ -50,6 +50,10 @@ def restorable(
 
     None where nothing is lost, and where it cannot be brought there: then a look at the whole checkpoint tells why.
     """
+    newest = max(numbered(checkpoint.root / "offsets"), default=-1)
+    if any(batch in empty for batch in range(last + 1, newest + 1)):
+        # The partitions of the state were changed since: it has no versions that the sink's batches began with.
+        return None
     stores = _stores(checkpoint.root, partitions)
     if stores is None:
         return None
