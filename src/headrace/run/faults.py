@@ -243,17 +243,24 @@ def failure_of(query: Query, handle: StreamingQuery, faults: list[HeadraceError]
     return finding_of_message(query, str(fault))
 
 
+def known_failure(text: str, *, subject: str, where: Where) -> Finding | None:
+    """The finding of a message of Spark's whose cause is known."""
+    for known in KNOWN:
+        if match := re.search(known.pattern, text):
+            parts = match.groupdict()
+            what = known.what.format(at=_at(text), record=_record(text), partitions=_partitions(text), **parts)
+            return Finding(code=known.code, what=f"{subject}: {what}", fix=known.fix, where=where)
+    return None
+
+
 def finding_of_message(query: Query, text: str) -> Finding:
     """The finding of a message of StreamingQueryException."""
     if told := _OURS.search(text):
         return Finding(
             code=told["code"], what=f"query '{query.name}': {told['what']}", fix=told["fix"], where=query.where
         )
-    for known in KNOWN:
-        if match := re.search(known.pattern, text):
-            parts = match.groupdict()
-            what = known.what.format(at=_at(text), record=_record(text), partitions=_partitions(text), **parts)
-            return Finding(code=known.code, what=f"query '{query.name}': {what}", fix=known.fix, where=query.where)
+    if found := known_failure(text, subject=f"query '{query.name}'", where=query.where):
+        return found
     python = python_error(text)
     return Finding(
         code="HR601",

@@ -10,10 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from headrace.check.spark_errors import finding_of
+from headrace.check.spark_errors import UNNAMED, finding_of
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
 from headrace.load import project_modules
 from headrace.model import Project, PythonTransform, Source, SqlTransform, Table, Transform, View
+from headrace.run.faults import known_failure
 from headrace.run.source_uses import apart
 from headrace.run.whole_rows import distinct_refused
 
@@ -86,7 +87,12 @@ class _Builder:
             found = [replace(each, where=source.where) if each.where == NOWHERE else each for each in fault.findings]
             raise type(fault)(found) from fault
         except Exception as fault:
-            raise CheckFailed(finding_of(fault, where=source.where, subject=f"source '{source.name}'")) from fault
+            subject = f"source '{source.name}'"
+            finding = finding_of(fault, where=source.where, subject=subject)
+            if finding.code == UNNAMED.code:
+                # What Spark finds in the directory may be what a batch would have ended with.
+                finding = known_failure(str(fault), subject=subject, where=source.where) or finding
+            raise CheckFailed(finding) from fault
         if source.watermark is not None:
             try:
                 frame = frame.withWatermark(source.watermark.column, source.watermark.delay.spark_interval)
