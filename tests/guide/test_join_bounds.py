@@ -91,16 +91,18 @@ def test_a_where_in_sql_counts_as_a_part_of_the_condition(tmp_path: Path, spark:
         name: advertisements
         sources:
           impressions:
-            files: {path: ".", format: json, schema: "ad STRING, i_time TIMESTAMP"}
+            files: {path: impressions, format: json, schema: "ad STRING, i_time TIMESTAMP"}
             watermark: {column: i_time, delay: 2 hours}
           clicks:
-            files: {path: ".", format: json, schema: "ad STRING, c_time TIMESTAMP"}
+            files: {path: clicks, format: json, schema: "ad STRING, c_time TIMESTAMP"}
             watermark: {column: c_time, delay: 3 hours}
         queries:
           q:
             sql: q.sql
             sink: {sqlite: {path: out.db, table: q}}
     """
+    for name in ("impressions", "clicks"):
+        (tmp_path / name).mkdir()
     (tmp_path / "headrace.yml").write_text("\n".join(line[8:] for line in project.splitlines()))
     (tmp_path / "q.sql").write_text(
         "SELECT impressions.ad, i_time, c_time FROM impressions JOIN clicks ON impressions.ad = clicks.ad "

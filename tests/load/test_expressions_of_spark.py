@@ -133,7 +133,7 @@ def test_schemas_are_read_as_spark_reads_them(spark):
     for text in TYPES:
         assert ddl.data_type(text) == json.loads(of_spark(text)), text
     for text, _ in NO_SCHEMAS[:-1]:
-        with pytest.raises(Exception, match=r"PARSE|TYPE|DECIMAL|precision|DUPLICATE"):
+        with pytest.raises(Exception, match=r"PARSE|TYPE|DECIMAL|precision|DUPLICATE|IDENTIFIER"):
             spark._jvm.org.apache.spark.sql.types.StructType.fromDDL(text)
 
 

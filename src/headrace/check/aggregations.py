@@ -103,8 +103,10 @@ def _times(expressions: list[Any], origins: Mapping[int, Any]) -> Iterator[str]:
     for expression in expressions:
         for attribute in sequence(expression.references().toSeq()):
             origin = origins.get(int(attribute.exprId().id()))
-            if origin is not None:
-                yield from _times([origin], origins)
+            made_of = [] if origin is None else list(_times([origin], origins))
+            if made_of:
+                yield from made_of
+            # A source may have made it of a text.
             elif attribute.dataType().typeName() in _TIMESTAMPS:
                 yield str(attribute.name())
 
