@@ -131,6 +131,7 @@ def test_a_result_that_is_no_message_is_refused_before_start(
     [outcome] = hr.run(hr.load(root), spark=spark).outcomes
     assert (outcome.state, outcome.batches) == ("failed", 0)
     assert outcome.finding is not None
-    found = f"{outcome.finding.code}: {outcome.finding.what}"
-    assert said.format(topic=topic) in found
+    whose, _, what = outcome.finding.what.partition(": ")
+    assert whose == "the sink of query 'out'"
+    assert said.format(topic=topic) in f"{outcome.finding.code}: {what}"
     assert kafka.read(topic) == []
