@@ -342,8 +342,6 @@ def test_a_broker_that_is_down_at_the_start_or_restarts_in_mid_run_costs_nothing
     own_broker.stop()
     down = f"HR331: query 'totals', source 'sales': the broker at {kafka.url} does not answer"
     assert refused(root, spark).startswith(down)
-        f"HR331: query 'totals', source 'sales': the broker at {kafka.url} does not answer"
-    )
     own_broker.start()
     restarted: list[int] = []
 
