@@ -423,7 +423,8 @@ OWN = [
     pytest.param("sqlite", ["CREATE VIEW {0} AS SELECT * FROM {0}_kept"], id="sqlite", marks=pytest.mark.plain),
     pytest.param("postgres", ["ALTER TABLE {0}_kept SET UNLOGGED", "ALTER TABLE {0}_kept RENAME TO {0}"],
                  id="postgres", marks=pytest.mark.services),
-    pytest.param("mariadb", ["ALTER TABLE {0}_kept ENGINE=Aria", "ALTER TABLE {0}_kept RENAME TO {0}"],
+    # Without their keys, which are longer than those engines take.
+    pytest.param("mariadb", ["CREATE TABLE {0} ENGINE=MyISAM AS SELECT * FROM {0}_kept"],
                  id="mariadb", marks=pytest.mark.services),
 ]  # fmt: skip
 
