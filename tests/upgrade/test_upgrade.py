@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
+import sys
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 
-from headrace.api import load, run, verify
+from headrace.api import load
 from headrace.model.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
+from services import connectors
 from tests.upgrade.make_fixture import FILES, HOME, land
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.services, pytest.mark.connectors, pytest.mark.timeout(600)]
 
@@ -51,33 +51,33 @@ def project(postgres_url: str, mariadb_url: str, monkeypatch: pytest.MonkeyPatch
     shutil.rmtree(HOME)
 
 
-def test_every_durable_sink_goes_on_with_the_batch_that_an_earlier_version_had_not_committed(
-    project: Path, spark: SparkSession
-) -> None:
+def test_every_durable_sink_goes_on_with_the_batch_that_an_earlier_version_had_not_committed(project: Path) -> None:
+    connectors.use()
     loaded = load(project)
     for query in loaded.queries:
         # As after a kill between the sink's transaction and Spark's commit: the ledger alone tells that it is in.
         forget_commit(QueryLayout(loaded.storage, query).checkpoint)
     land(project, FILES)
 
-    result = run(loaded, spark=spark)
+    assert headrace("run", project).returncode == 0
+    told = headrace("verify", project, "--json").stdout.splitlines()
+    verdicts = {each["query"]: (each["state"], each["findings"]) for each in map(json.loads, told)}
+    assert verdicts == {query: ("equal", []) for query in loaded.queries} | {"sqlite_windows": ("pending", [])}
 
-    assert {outcome.query: str(outcome.finding) for outcome in result.outcomes if outcome.finding} == {}
-    verdicts = {query: verify(loaded, query, spark=spark) for query in loaded.queries}
-    open_yet = {query: verdict for query, verdict in verdicts.items() if verdict.state != "equal"}
-    assert {query: (each.state, each.findings) for query, each in open_yet.items()} == {
-        "sqlite_windows": ("pending", ())
-    }
-    assert counted(loaded.root, spark) == true_counts(project)
+    with closing(sqlite3.connect(project / "out" / "result.db")) as connection:
+        assert Counter(dict(connection.execute("SELECT action, n FROM counts"))) == true_counts(project)
+
+
+def headrace(command: str, project: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, whose session has the project's warehouse."""
+    made = subprocess.run(
+        [sys.executable, "-m", "headrace", command, "-C", str(project), *more], capture_output=True, text=True
+    )
+    print(made.stdout[-3000:], made.stderr[-3000:])
+    return made
 
 
 def true_counts(project: Path) -> Counter[str]:
     """How often each action happened, counted here."""
     lines = [line for file in (project / "landing").glob("*.json") for line in file.read_text().splitlines()]
     return Counter(json.loads(line)["action"] for line in lines)
-
-
-def counted(project: Path, spark: SparkSession) -> Counter[str]:
-    """What the table of counts holds, read past Headrace."""
-    rows = spark.read.format("delta").load(str(project / "out" / "delta_counts")).collect()
-    return Counter({row["action"]: row["n"] for row in rows})
