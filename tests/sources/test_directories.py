@@ -82,6 +82,8 @@ def test_directories_that_do_not_fit_stop_the_query_until_they_do(
     code = "HR302" if "does not fit the schema" in said else "HR310"
     assert (finding.code, "\n" in finding.what, bool(finding.fix)) == (code, False, True), finding
     assert said in finding.what
+    if code == "HR302":
+        return  # The batch is planned with that file, and a start without it is refused: only a quarantine helps.
     wrong.unlink()
     with suppress(OSError):
         wrong.parent.rmdir()
