@@ -18,7 +18,7 @@ $(DONE): pyproject.toml constraints.txt scripts/build.txt
 	$(PIP) --require-hashes --requirement scripts/build.txt
 	$(PIP) --require-hashes --no-build-isolation --requirement constraints.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m headrace.run.cds
+	$(BIN)/python -m headrace.spark.cds
 	@touch $(DONE)
 
 demo: setup
@@ -45,7 +45,7 @@ services-stop: setup
 
 soak: servers
 	$(BIN)/python -m tests.crash.soak $(SOAK)
-	HEADRACE_PAIRS=40 $(BIN)/pytest -q tests/sinks/exactly_once
+	HEADRACE_PAIRS=40 $(BIN)/pytest -q tests/connectors/exactly_once
 
 lint: setup
 	$(BIN)/ruff check .

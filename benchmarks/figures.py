@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from headrace.run.java import require_java
+from headrace.spark.java import require_java
 
 RESULTS = Path(__file__).parent / "results"
 

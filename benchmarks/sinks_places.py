@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import psycopg
 
 from benchmarks.sinks_rows import KEY, Rows
-from headrace.sinks.sql.mysql import MySql, MySqlDialect
-from headrace.sinks.sql.mysql_address import Address
-from headrace.sinks.sql.postgres import Postgres, PostgresDialect
-from headrace.sinks.sql.sink import DatabaseSink
-from headrace.sinks.sql.sqlite import Sqlite
-from headrace.sinks.sql.values import ISO, Forms
+from headrace.connectors.sql.mysql import MySql, MySqlDialect
+from headrace.connectors.sql.mysql_address import Address
+from headrace.connectors.sql.postgres import Postgres, PostgresDialect
+from headrace.connectors.sql.sink import DatabaseSink
+from headrace.connectors.sql.sqlite import Sqlite
+from headrace.connectors.sql.values import ISO, Forms
 from services import KINDS
 from services.process import new_home
 

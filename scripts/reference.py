@@ -25,7 +25,7 @@ from headrace.model.state_store import OPTIONS, PREFIX
 from headrace.run.checkpoint_look import Inspected
 from headrace.run.repartition import Repartitioned
 from headrace.run.result import Outcome, RunResult
-from headrace.run.settings import BLOCK_CACHE, LEAST_CACHE_MB, STATE_CACHE_MB, settings
+from headrace.spark.settings import BLOCK_CACHE, LEAST_CACHE_MB, STATE_CACHE_MB, settings
 from headrace.verify import Difference, LateBatch, Lateness, LateRow, Replayed, Verdict
 
 ROOT = Path(__file__).resolve().parent.parent

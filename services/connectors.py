@@ -7,8 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from headrace.errors import EnvironmentFault
-from headrace.run.connectors import CONTENT, DIRECTORIES_VARIABLE, bring, cache, find, known
-from headrace.run.maven import FetchFault, fetch
+from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE, bring, cache, find, known
+from headrace.spark.maven import FetchFault, fetch
 from services import process
 
 SPARK = version("pyspark")

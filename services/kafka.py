@@ -10,8 +10,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.run.connectors import cache
-from headrace.run.maven import FetchFault, fetch
+from headrace.spark.jars import cache
+from headrace.spark.maven import FetchFault, fetch
 from services import process
 from services.server import Server
 

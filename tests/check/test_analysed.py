@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load
-from headrace.run.session import QUERY_LOGGERS
+from headrace.spark.session import QUERY_LOGGERS
 
 from ..run.projects import write_project
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from headrace.check.guarantee import guarantee
-from headrace.check.plan import PlanFacts
 from headrace.contract import SinkFacts, SourceFacts
 from headrace.model import Project, Query, Source, SqlTransform
+from headrace.spark.plans import PlanFacts
 
 pytestmark = pytest.mark.plain
 

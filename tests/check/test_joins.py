@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.check.join_plan import JoinSide, StreamJoin
 from headrace.check.joins import joins, kept_ms, length
+from headrace.connectors.console.sink import Console
 from headrace.model import AvailableNow, PythonTransform, Query
-from headrace.sinks.console import Console
+from headrace.spark.join_plan import JoinSide, StreamJoin
 
 pytestmark = pytest.mark.plain
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from headrace.cli.view import view_for
 from headrace.cli.view.bars import Bars
-from headrace.cli.view.figures import left, number, sentence, size_of, took
+from headrace.cli.view.formatting import left, number, sentence, size_of, took
 from headrace.cli.view.json_lines import JsonLines
 from headrace.cli.view.lines import Lines
 from headrace.cli.view.live import LiveTable
@@ -29,7 +29,7 @@ from headrace.errors import Finding
 from headrace.history import QueryStatus
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
-from headrace.run.backlog import backlog
+from headrace.run.lag import backlog
 from headrace.run.result import BatchWork, Outcome, RunResult
 
 pytestmark = pytest.mark.plain

@@ -93,8 +93,8 @@ def committed_files(root: Path, through: int, query: str = "action_counts") -> l
     batch then takes it together with the next file. Source: FileStreamSource.fetchMaxOffset.
     """
     from headrace.checkpoint import Archive, Checkpoint, committed_prefix
+    from headrace.connectors.spark_files import prefix as file_prefix
     from headrace.model.layout import QueryLayout
-    from headrace.sources import file_prefix
 
     layout = QueryLayout(root / ".headrace", query)
     prefixes = committed_prefix(Checkpoint(layout.checkpoint), Archive(layout.archive), ["events"], through)

@@ -29,9 +29,9 @@ from headrace.testing.crash import MOMENTS, Driver, KillAt
 from services import KINDS, Server
 from services.process import new_home
 from services.proxy import Proxy
+from tests.connectors.sql.databases import Database
 from tests.crash.disasters import copies, damage, network
 from tests.crash.monitoring import ACTIONS, START, committed_files
-from tests.sinks.databases import Database
 
 PIPELINE = """
 import os

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.api import load, run, verify
 from headrace.testing.crash import Driver, KillAt
+from tests.connectors.iceberg import tables as iceberg_tables
 from tests.run.projects import land, write_project
-from tests.sources import iceberg_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -84,7 +84,7 @@ def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Fami
 
 
 SESSION = """
-from headrace.run.session import start
+from headrace.spark.session import start
 spark = start(master="local[1]", purpose="short", name="p", overrides={{
     "spark.hadoop.fs.s3a.secret.key": "{secret}",
     "spark.driver.extraJavaOptions": "-Dmy.password={secret}",

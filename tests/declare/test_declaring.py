@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from headrace import declare as hr
-from headrace.declare import things
+from headrace.declare import declarations as things
 from headrace.errors import ProjectError
 from headrace.model import AvailableNow, Default, Every, Once
 

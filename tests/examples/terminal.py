@@ -22,7 +22,7 @@ from headrace.model.layout import QueryLayout
 from headrace.run.stop import StopRequest
 
 from ..servers import Topics
-from ..sinks.databases import Database
+from ..connectors.sql.databases import Database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

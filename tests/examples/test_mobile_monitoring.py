@@ -10,7 +10,7 @@ import pytest
 
 from headrace.api import load, run, verify
 
-from ..sinks.databases import Database
+from ..connectors.sql.databases import Database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

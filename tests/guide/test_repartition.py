@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError
 from headrace.history import History
 from headrace.model.layout import QueryLayout, history_file
 from headrace.progress import BatchRecord
-from headrace.run.settings import default_partitions
+from headrace.spark.settings import default_partitions
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
 

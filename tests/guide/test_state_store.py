@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.api import load, run, status, verify
-from headrace.cli.view.figures import sentence
+from headrace.cli.view.formatting import sentence
 from headrace.cli.view.tables import status_table
 from headrace.errors import Finding, ProjectError
 from headrace.model.layout import QueryLayout
 from headrace.model.state_store import OPTIONS, PREFIX
 from headrace.progress import BatchRecord
-from headrace.run.settings import settings
 from headrace.run.start import start
+from headrace.spark.settings import settings
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
 

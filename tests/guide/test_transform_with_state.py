@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load, run
-from headrace.check.spark_errors import finding_of
 from headrace.progress import BatchRecord
+from headrace.spark.messages import finding_of
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import Told
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.check.actions import INSTEAD
+from headrace.spark.actions import INSTEAD
 
 from .join_scenes import scene
 

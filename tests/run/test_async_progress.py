@@ -10,9 +10,9 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint import Archive, Checkpoint
+from headrace.checkpoint.handover import fill_gap, move
 from headrace.checkpoint.logs import numbered
 from headrace.errors import CheckpointFault
-from headrace.run.moving import fill_gap, move
 from tests.run.test_continuous import running
 from tests.servers import Topics
 

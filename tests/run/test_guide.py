@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load, run, verify
+from headrace.build.plan_builder import build
 from headrace.model import Once
 from headrace.progress import BatchRecord
-from headrace.run.frames import build
 from headrace.run.stop import StopRequest
 
 from .projects import land, rows, write_project

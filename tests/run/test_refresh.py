@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.api import check, load, run, start, status, verify
+from headrace.build.table_versions import TableRecord
 from headrace.errors import CheckFailed, Finding
 from headrace.history import History
 from headrace.model import AvailableNow, Duration, Every
 from headrace.model.layout import QueryLayout, history_file
 from headrace.progress import BatchRecord
-from headrace.run.halt import Halt
 from headrace.run.result import RunResult
 from headrace.run.stop import StopRequest
-from headrace.run.table_record import TableRecord
+from headrace.spark.graceful_stop import Halt
 from headrace.testing.conformance import forget_commit
 
 from .projects import land, rows, write_project

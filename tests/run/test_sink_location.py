@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
+from headrace.connectors.catalog.sink import TableSink
+from headrace.connectors.delta.sink import DeltaSink
+from headrace.connectors.iceberg.sink import IcebergSink
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.sql.mysql import MySql
+from headrace.connectors.sql.postgres import Postgres
 from headrace.contract import LocatedSink
 from headrace.run.result import Outcome
-from headrace.sinks.delta import DeltaSink
-from headrace.sinks.iceberg import IcebergSink
-from headrace.sinks.kafka import KafkaSink
-from headrace.sinks.sql.mysql import MySql
-from headrace.sinks.sql.postgres import Postgres
-from headrace.sinks.table import TableSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

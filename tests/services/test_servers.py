@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from services import KINDS, KafkaServer, Server
 from services.process import ServerFault, is_alive, new_home
+from tests.connectors.sql.databases import Database
 from tests.servers import Topics
-from tests.sinks.databases import Database
 
 pytestmark = [pytest.mark.services, pytest.mark.parametrize("kind", sorted(KINDS))]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import model
+from headrace.connectors.files.source import Files
 from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
 from headrace.model import AvailableNow, Duration, Project, PythonTransform, Query, Source, Transform, Watermark
 from headrace.model.layout import QueryLayout
 from headrace.run.start import start
-from headrace.sources.files import Files
 from headrace.verify import Verdict, verify
 
 if TYPE_CHECKING:

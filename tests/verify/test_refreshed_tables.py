@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.api import check, load, run, verify
+from headrace.build import tables
+from headrace.build.table_versions import TableRecord
 from headrace.model import Project
 from headrace.model.layout import QueryLayout
-from headrace.run import tables
-from headrace.run.table_record import TableRecord
 from tests.run.projects import land, rows, write_project
 
 if TYPE_CHECKING:

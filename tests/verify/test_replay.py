@@ -102,7 +102,7 @@ KILLED = """
 import os, signal, sys
 from headrace.api import load
 from headrace.model.layout import QueryLayout
-from headrace.run.session import session
+from headrace.spark.session import session
 from headrace.verify.replay import bring_back
 
 def die(boundary, batch):

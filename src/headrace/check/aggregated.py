@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.check.aggregations import Aggregation, aggregations, grouped_functions
 from headrace.errors import Finding, Severity
 from headrace.model import Query
+from headrace.spark.aggregations import Aggregation, aggregations, grouped_functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

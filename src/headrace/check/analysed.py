@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from headrace.check.aggregated import CONDITIONS, aggregated
 from headrace.check.event_times import event_times
-from headrace.check.join_plan import stream_joins
 from headrace.check.joins import joins
-from headrace.check.plan import PlanFacts, analysed_plan, optimised_plan
 from headrace.check.processors import processors
-from headrace.check.spark_errors import finding_of
 from headrace.check.triggers import async_progress
 from headrace.check.unsupported import unsupported
 from headrace.errors import Finding
 from headrace.model import AvailableNow, Continuous, Query
 from headrace.model.state_store import PROVIDER_KEY
+from headrace.spark.join_plan import stream_joins
+from headrace.spark.messages import finding_of
+from headrace.spark.plans import PlanFacts, analysed_plan, optimised_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

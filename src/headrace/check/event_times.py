@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.check.plan import joins_streams, marked, nodes, sequence
 from headrace.errors import Finding
 from headrace.model import Query
+from headrace.spark.plans import joins_streams, marked, nodes, sequence
 
 _WHOLE_ROWS = ("Deduplicate", "FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState")
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from headrace.check.plan import PlanFacts
 from headrace.model import Continuous, Project, Query
+from headrace.spark.plans import PlanFacts
 
 Level = Literal["exactly once", "at least once", "none"]
 _ORDER: tuple[Level, ...] = ("none", "at least once", "exactly once")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace.check.join_plan import JoinSide, StreamJoin
 from headrace.errors import Finding
 from headrace.model import Query
+from headrace.spark.join_plan import JoinSide, StreamJoin
 
 _UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"), (1, "millisecond"))
 _OUTER = {"left outer": ("left",), "right outer": ("right",), "full outer": ("left", "right")}

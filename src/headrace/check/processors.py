@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.check.plan import PlanFacts
 from headrace.errors import Finding
 from headrace.model import Query
 from headrace.model.state_store import PROVIDERS
+from headrace.spark.plans import PlanFacts
 
 
 def processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator[Finding]:

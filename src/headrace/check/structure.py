@@ -15,7 +15,7 @@ from headrace.contract import Problem
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Project, Query, Source, SqlTransform, Table, View
 from headrace.model.spark_settings import misspelt
-from headrace.systems import ddl
+from headrace.spark import ddl
 
 LONGEST_NAME = 120
 _NAME = re.compile(r"[A-Za-z0-9_]+\Z")

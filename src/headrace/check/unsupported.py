@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.plan import analysed_plan, joins_streams, nodes, sequence
 from headrace.errors import Finding
 from headrace.model import Query
+from headrace.spark.plans import analysed_plan, joins_streams, nodes, sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

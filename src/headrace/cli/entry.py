@@ -12,10 +12,10 @@ import click
 
 from headrace import __version__
 from headrace.cli.check import check
-from headrace.cli.connectors import connectors
 from headrace.cli.demo import demo
 from headrace.cli.init import init
 from headrace.cli.inspect import inspect
+from headrace.cli.jars import connectors
 from headrace.cli.late import late
 from headrace.cli.output import say_error
 from headrace.cli.run import run

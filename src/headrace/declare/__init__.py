@@ -2,10 +2,7 @@
 
 from headrace.declare.assembly import Assembly, in_order, project_of
 from headrace.declare.connectors import sink, source
-from headrace.declare.decorators import query, table, view
-from headrace.declare.faults import collecting
-from headrace.declare.starting import set_starter
-from headrace.declare.things import (
+from headrace.declare.declarations import (
     DECLARED,
     Declared,
     DeclaredQuery,
@@ -14,6 +11,9 @@ from headrace.declare.things import (
     DeclaredTable,
     DeclaredView,
 )
+from headrace.declare.decorators import query, table, view
+from headrace.declare.faults import collecting
+from headrace.declare.launcher import set_starter
 from headrace.declare.triggers import TIMED, available_now, continuous, every, once, parse_trigger, real_time
 from headrace.declare.variables import Variables
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from headrace import model, registry
-from headrace.declare.things import (
+from headrace.declare.declarations import (
     DECLARED,
     DeclaredQuery,
     DeclaredSink,

@@ -8,9 +8,9 @@ from types import FrameType
 from typing import Any
 
 from headrace import registry
-from headrace.declare import place
+from headrace.declare import location as place
+from headrace.declare.declarations import DeclaredSink, DeclaredSource
 from headrace.declare.faults import is_collecting, report
-from headrace.declare.things import DeclaredSink, DeclaredSource
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Duration, Watermark
 

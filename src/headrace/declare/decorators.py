@@ -9,9 +9,9 @@ from types import FrameType
 from typing import Any, overload
 
 from headrace.contract import OUTPUT_MODES, OutputMode
-from headrace.declare import place
+from headrace.declare import location as place
+from headrace.declare.declarations import DECLARED, DeclaredQuery, DeclaredSink, DeclaredTable, DeclaredView
 from headrace.declare.faults import report
-from headrace.declare.things import DECLARED, DeclaredQuery, DeclaredSink, DeclaredTable, DeclaredView
 from headrace.declare.triggers import parse_trigger
 from headrace.errors import Finding, Where, nearest
 from headrace.model import TRIGGERS, Default, Duration, Every, Trigger

@@ -3,7 +3,7 @@
 PySpark makes each column, window and function type in the JVM, and refuses to without a session. A load has none, and
 must need none: a session costs seconds, and which jars it needs is known only when the files have been run. So while a
 project's files run, PySpark finds a stand-in for its context. It answers every call with a `Deferred`, which makes the
-call when Spark first asks for the object behind it. Types in text are read by `headrace.systems.ddl`.
+call when Spark first asks for the object behind it. Types in text are read by `headrace.spark.ddl`.
 
 Seen with PySpark 4.2: every function of `pyspark.sql.functions` and `Window` reaches the JVM through
 `SparkContext._active_spark_context`, and py4j passes on any object that has a `_get_object_id`. It can go when classic
@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any, cast
 
-from headrace.systems import ddl
+from headrace.spark import ddl
 
 # The first module of PySpark after whose import all that is replaced here can be imported too.
 _COMPLETE = "pyspark.sql.session"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from headrace.declare import place
+from headrace.declare import location as place
 from headrace.declare.faults import report
 from headrace.errors import Finding, nearest
 from headrace.model import AvailableNow, Continuous, Default, Duration, Every, Once, RealTime, Trigger

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.declare.place import shown
+from headrace.declare.location import shown
 from headrace.declare.texts import NoText, read_text
 from headrace.errors import Finding, ProjectError, Where, nearest
 from headrace.redaction import Redactor, redacted, remember, secrets_in

@@ -78,7 +78,7 @@ def demo(
 
     Raises HeadraceError when Java is missing, the directory is not the demo's, or the driver does not come up.
     """
-    from headrace.run.java import require_java
+    from headrace.spark.java import require_java
 
     require_java()
     pace = _prepare(directory, audience, pace)

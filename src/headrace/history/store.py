@@ -16,8 +16,8 @@ from types import TracebackType
 from headrace.errors import Finding
 from headrace.history.faults import faults, newer, nothing_yet
 from headrace.history.processes import birth
+from headrace.history.query_status import status_of
 from headrace.history.schema import VERSION, create
-from headrace.history.standing import status_of
 from headrace.history.status import ENDED, QueryStatus, RunState
 from headrace.progress import BatchRecord
 from headrace.redaction import redacted

@@ -16,9 +16,9 @@ from typing import Any, cast
 
 from headrace.declare import DECLARED, collecting
 from headrace.declare.deferred import deferring
-from headrace.declare.place import shown
+from headrace.declare.location import shown
 from headrace.errors import Finding, HeadraceError, Where, nearest
-from headrace.systems.ddl import SchemaError
+from headrace.spark.ddl import SchemaError
 
 _load_number = itertools.count(1)
 _borrowed: dict[str, ModuleType] = {}
@@ -172,7 +172,7 @@ def _fix(fault: BaseException) -> str:
         return f"the options of @hr.{unknown[1]} are {', '.join(options[unknown[1]])}"
     known: list[str] = []
     if isinstance(fault, AttributeError) and isinstance(fault.obj, ModuleType):
-        known = [name for name in dir(fault.obj) if not name.startswith("_")]
+        known = list(getattr(fault.obj, "__all__", ())) or [name for name in dir(fault.obj) if not name.startswith("_")]
     elif isinstance(fault, NameError) and fault.__traceback__ is not None:
         last = list(traceback.walk_tb(fault.__traceback__))[-1][0]
         known = [*last.f_locals, *last.f_globals]

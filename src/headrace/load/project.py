@@ -21,10 +21,11 @@ from headrace.declare import (
 )
 from headrace.declare.assembly import table, transform
 from headrace.declare.faults import is_collecting
-from headrace.declare.place import of_frame, shown
+from headrace.declare.location import of_frame, shown
 from headrace.declare.texts import NoText, read_text
 from headrace.errors import Finding, ProjectError, Where
-from headrace.load import document, modules, places, sql, targets, yaml_form
+from headrace.load import document, modules, sql, targets, yaml_form
+from headrace.load import location as places
 from headrace.load.document import Entry
 from headrace.load.reading import Reading
 

@@ -10,7 +10,7 @@ from typing import Any
 from headrace import registry
 from headrace.contract import OUTPUT_MODES, OutputMode
 from headrace.declare import TIMED, DeclaredSink, DeclaredSource, parse_trigger
-from headrace.declare.place import shown
+from headrace.declare.location import shown
 from headrace.declare.texts import NoText, read_text
 from headrace.errors import NOWHERE, EnvironmentFault, Where, nearest
 from headrace.load.document import Entry

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.build.catalog import all_known
+from headrace.build.plan_builder import build
 from headrace.check.analysed import analysed
 from headrace.check.guarantee import guarantee
-from headrace.check.plan import PlanFacts, plan_facts
 from headrace.check.result import CheckResult
 from headrace.check.structure import concerning, structure
 from headrace.contract import CheckedSink, SinkRun
@@ -16,10 +17,9 @@ from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.application import known_facts
-from headrace.run.catalog import all_known
 from headrace.run.faults import finding_of_message
-from headrace.run.frames import build
 from headrace.run.state_store import applied
+from headrace.spark.plans import PlanFacts, plan_facts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,7 +63,7 @@ def _analyse(
     facts: dict[str, PlanFacts],
     connect: bool,
 ) -> list[Finding]:
-    from headrace.run.session import session
+    from headrace.spark.session import session
 
     own = spark is None
     spark = spark or session(project, purpose="short")

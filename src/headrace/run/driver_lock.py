@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from headrace.errors import CheckFailed, EnvironmentFault, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
-from headrace.run.private import make_private
+from headrace.storage.private import make_private
 
 _NAME = "driver.lock"
 # By the path of the lock's file: this process's descriptor of it, and how often it is held. A query that halts between

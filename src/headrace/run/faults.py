@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.check.spark_errors import tidy
 from headrace.errors import Finding, HeadraceError, Where
 from headrace.model import Query
 from headrace.run import bad_records
+from headrace.spark.messages import tidy
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from headrace.build.tables import Tables
 from headrace.errors import CheckFailed, Finding
-from headrace.run.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.spark_errors import sentence_of
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Change, Repartitions, note_partitions
 from headrace.errors import CheckFailed, CheckpointFault, Finding, ProjectError, nearest
@@ -17,6 +16,7 @@ from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.run import driver_lock
 from headrace.run.checkpoint_look import require_usable
 from headrace.run.state_store import applied, begun_with
+from headrace.spark.messages import sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +105,7 @@ def _planned(query: Query, checkpoint: Checkpoint, changes: Repartitions, before
 
 
 def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change, spark: SparkSession | None) -> None:
-    from headrace.run.session import session
+    from headrace.spark.session import session
 
     own = spark is None
     spark = spark or session(project)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from headrace.check.refresh import alone
 from headrace.errors import CheckFailed
 from headrace.model import Project, Query, Trigger
-from headrace.run.settings import LOCAL_FILE_MANAGER, ROCKSDB, UNFINISHED_REPARTITION, is_local
 from headrace.run.start import Running, start
 from headrace.run.state_store import applied
+from headrace.spark.settings import LOCAL_FILE_MANAGER, ROCKSDB, UNFINISHED_REPARTITION, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

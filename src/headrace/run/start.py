@@ -12,14 +12,17 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from headrace.build.catalog import know_written
+from headrace.build.plan_builder import Reader, build
+from headrace.build.tables import Tables
 from headrace.check.analysed import analysed
 from headrace.check.live import live
-from headrace.check.plan import PlanFacts, analysed_plan, plan_facts
 from headrace.check.policy import POLICY, kept_policy
 from headrace.check.refresh import refreshed
 from headrace.check.triggers import cores
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.handover import fill_gap, move
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.checkpoint.uses import source_of
@@ -29,21 +32,18 @@ from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run import driver_lock
 from headrace.run.application import application
-from headrace.run.catalog import know_written
 from headrace.run.checkpoint_look import require_state, require_usable
 from headrace.run.driver_lock import DriverLock
 from headrace.run.durability import secured
-from headrace.run.frames import Reader, build
-from headrace.run.location import bring_along
 from headrace.run.manifest import enter, written_async
-from headrace.run.moving import fill_gap, move
+from headrace.run.moved_project import bring_along
 from headrace.run.naming import named
-from headrace.run.private import make_private
 from headrace.run.restore import plan_lost_batch
-from headrace.run.settings import default_partitions
 from headrace.run.sink_location import enter_sink, require_same_sink
 from headrace.run.state_store import applied, compared, restored, rows_tracked
-from headrace.run.tables import Tables
+from headrace.spark.plans import PlanFacts, analysed_plan, plan_facts
+from headrace.spark.settings import default_partitions
+from headrace.storage.private import make_private
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

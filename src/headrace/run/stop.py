@@ -106,8 +106,8 @@ def _watchdog(end_now: Callable[[int], None] | None) -> Iterator[None]:
 
 def end_process(number: int) -> None:
     """End this process as a signal would, with the JVM that it has started, without waiting for anything."""
-    from headrace.run import gateway
-    from headrace.run.private import discard_local_directories
+    from headrace.spark import gateway
+    from headrace.storage.private import discard_local_directories
 
     with suppress(BaseException):
         os.write(2, b"headrace: ended at once; a batch that was not committed comes again at the next start\n")

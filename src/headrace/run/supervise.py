@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from headrace.build.catalog import in_turn
+from headrace.build.tables import Tables
 from headrace.check.structure import concerning, structure
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
@@ -18,25 +20,23 @@ from headrace.model import Once, Project, Query, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.progress import BatchRecord
 from headrace.run import driver_lock
-from headrace.run.ailments import Ailments
-from headrace.run.backlog import left_out
-from headrace.run.catalog import in_turn
 from headrace.run.counted import missed_records, rightly_counted
 from headrace.run.driver_lock import require_one_free
 from headrace.run.faults import failure_of, finding_of_message
-from headrace.run.halt import Halt
-from headrace.run.inside import batch_work
-from headrace.run.listen import Event, Listener
+from headrace.run.lag import left_out
 from headrace.run.notes import Notes
-from headrace.run.private import make_private
 from headrace.run.quarantine import Quarantine
+from headrace.run.query_run import Watched
 from headrace.run.refresh import Refresher
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult, Silent
+from headrace.run.source_health import Ailments
 from headrace.run.start import Reached, Running, start
 from headrace.run.starts import Begun, Start, Starts
 from headrace.run.stop import StopRequest, end_process, stop_on_signals
-from headrace.run.tables import Tables
-from headrace.run.watched import Watched
+from headrace.spark.batch_work import batch_work
+from headrace.spark.graceful_stop import Halt
+from headrace.spark.listener import Event, Listener
+from headrace.storage.private import make_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ def run(
     errors = [finding for finding in found if finding.severity == "error"]
     if errors:
         raise CheckFailed(errors)
-    from headrace.run.session import session
+    from headrace.spark.session import session
 
     require_one_free(project, chosen)
     own = spark is None

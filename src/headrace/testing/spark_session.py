@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.run.connectors import chosen, settings
-from headrace.run.session import start
+from headrace.spark.jars import chosen, settings
+from headrace.spark.session import start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.plan import analysed_plan, sequence
+from headrace.build.plan_builder import build
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
-from headrace.run.frames import build
-from headrace.verify import doubts, plans, source_uses
-from headrace.verify.operators import (
+from headrace.spark import plan_rewrite as plans
+from headrace.spark.operators import (
     ARBITRARY_STATE,
     Operator,
     columns_by_time,
@@ -21,9 +20,12 @@ from headrace.verify.operators import (
     operators,
     stateful,
 )
-from headrace.verify.plans import BATCH, LATE, ORIGIN, Tree
+from headrace.spark.plan_rewrite import BATCH, LATE, ORIGIN, Tree
+from headrace.spark.plans import analysed_plan, sequence
+from headrace.verify import caveats as doubts
+from headrace.verify import source_uses
 from headrace.verify.prefix import Prefix
-from headrace.verify.stretches import OtherShapeError, Stretch, Stretches, above_state, other_shape, united
+from headrace.verify.version_ranges import OtherShapeError, Stretch, Stretches, above_state, other_shape, united
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

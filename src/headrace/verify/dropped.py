@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.build.catalog import all_known
 from headrace.contract import ReplayingSink, SinkRun
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.run.application import known_facts
-from headrace.run.borrowed import borrowed
-from headrace.run.catalog import all_known
+from headrace.spark.borrowed_session import borrowed
 from headrace.verify import export
 from headrace.verify.answer import Answer, answer
 from headrace.verify.late_rows import counts, listed
@@ -21,8 +21,8 @@ from headrace.verify.lateness import Lateness
 from headrace.verify.prefix import prefix_of, since_batch
 from headrace.verify.proof import committed_batch, declared_query, layout_of, obstacles, uncommitted
 from headrace.verify.replay import bring_back
-from headrace.verify.stretches import stretches
 from headrace.verify.verdict import LateRow
+from headrace.verify.version_ranges import stretches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

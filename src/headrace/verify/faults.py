@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headrace.check.spark_errors import sentence_of
 from headrace.errors import Finding, HeadraceError, SinkFault
 from headrace.model import Query
 from headrace.run.faults import python_error
+from headrace.spark.messages import sentence_of
 
 if TYPE_CHECKING:
     from headrace.contract import Snapshot

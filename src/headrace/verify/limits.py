@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.plan import analysed_plan, nodes, sequence
-from headrace.verify import plans
-from headrace.verify.operators import LIMITS
+from headrace.spark import plan_rewrite as plans
+from headrace.spark.operators import LIMITS
+from headrace.spark.plans import analysed_plan, nodes, sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

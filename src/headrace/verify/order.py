@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.plan import sequence
-from headrace.verify.plans import Tree, identity
+from headrace.spark.plan_rewrite import Tree, identity
+from headrace.spark.plans import sequence
 
 if TYPE_CHECKING:
     Traces = frozenset[tuple[str, str]]

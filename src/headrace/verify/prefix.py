@@ -11,7 +11,7 @@ from headrace.checkpoint import Archive, BatchWatermarks, Checkpoint, committed_
 from headrace.contract import SourcePrefix
 from headrace.model import Project, Query, Source
 from headrace.model.layout import QueryLayout
-from headrace.verify.plans import BATCH, LATE, MARK, ORIGIN
+from headrace.spark.plan_rewrite import BATCH, LATE, MARK, ORIGIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

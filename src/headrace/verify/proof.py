@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.build.catalog import all_known
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import SinkRun
@@ -15,17 +16,16 @@ from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, n
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.application import known_facts
-from headrace.run.backlog import left_out
-from headrace.run.borrowed import borrowed
-from headrace.run.catalog import all_known
+from headrace.run.lag import left_out
+from headrace.spark.borrowed_session import borrowed
 from headrace.verify import faults
 from headrace.verify.answer import answer
 from headrace.verify.comparison import schema_differences
 from headrace.verify.judgement import Evidence, verdict_of
 from headrace.verify.prefix import prefix_of
 from headrace.verify.rerun import Rerun, settings_of
-from headrace.verify.stretches import stretches
 from headrace.verify.verdict import Verdict
+from headrace.verify.version_ranges import stretches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from headrace.verify.comparison import compare, schema_differences
 from headrace.verify.lateness import Replayed
 from headrace.verify.prefix import prefix_of
 from headrace.verify.proof import committed_batch
-from headrace.verify.stretches import stretches
+from headrace.verify.version_ranges import stretches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -17,15 +17,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from headrace.build.plan_builder import build
 from headrace.checkpoint import Archive, Checkpoint, watermarks
 from headrace.checkpoint.uses import source_of
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
-from headrace.run.frames import build
-from headrace.run.settings import is_local
-from headrace.verify.plans import BATCH
+from headrace.spark.plan_rewrite import BATCH
+from headrace.spark.settings import is_local
 from headrace.verify.prefix import Prefix
-from headrace.verify.stretches import Stretches
+from headrace.verify.version_ranges import Stretches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.plan import analysed_plan, sequence
 from headrace.checkpoint.uses import use_name
-from headrace.verify import plans
-from headrace.verify.plans import MARK
+from headrace.spark import plan_rewrite as plans
+from headrace.spark.plan_rewrite import MARK
+from headrace.spark.plans import analysed_plan, sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

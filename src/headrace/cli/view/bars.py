@@ -13,13 +13,13 @@ from rich.text import Text
 
 from headrace.cli.output import counted
 from headrace.cli.view.ends import summarise
-from headrace.cli.view.figures import inside, left, rate, took
+from headrace.cli.view.formatting import inside, left, rate, took
 from headrace.cli.view.headline import Headline
 from headrace.errors import Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
-from headrace.run.backlog import backlog
+from headrace.run.lag import backlog
 
 if TYPE_CHECKING:
     from headrace.run.result import BatchWork, Outcome, RunResult

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from headrace.cli.output import counted
-from headrace.cli.view.figures import NOTHING
+from headrace.cli.view.formatting import NOTHING
 
 STYLES = {
     "running": "green",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from headrace.cli.view.figures import took
+from headrace.cli.view.formatting import took
 
 FINISHING = "finishing the running batches; Ctrl-C again stops at once"
 STOPPING = "stopping at once; what a batch has begun is made again at the next start"

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.output import counted
-from headrace.cli.view.figures import instant, number
+from headrace.cli.view.formatting import instant, number
 
 if TYPE_CHECKING:
     from headrace.verify import Lateness, Replayed

@@ -11,7 +11,7 @@ import click
 
 from headrace.cli.output import say_finding
 from headrace.cli.view.ends import summarise
-from headrace.cli.view.figures import inside, sentence
+from headrace.cli.view.formatting import inside, sentence
 from headrace.cli.view.headline import FINISHING, STOPPING
 from headrace.errors import Finding
 from headrace.model.layout import QueryLayout

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.output import json_text
-from headrace.cli.view.figures import batch_rate, instant, left, number, sentence, state_rows, took
 from headrace.cli.view.fitting import STYLES
+from headrace.cli.view.formatting import batch_rate, instant, left, number, sentence, state_rows, took
 from headrace.demo.flow import Tally
 
 

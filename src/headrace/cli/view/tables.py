@@ -6,8 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.cli.view.figures import NOTHING, batch_rate, inside, instant, left, loads, number, rate, state_rows, took
 from headrace.cli.view.fitting import Fitting
+from headrace.cli.view.formatting import (
+    NOTHING,
+    batch_rate,
+    inside,
+    instant,
+    left,
+    loads,
+    number,
+    rate,
+    state_rows,
+    took,
+)
 from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:

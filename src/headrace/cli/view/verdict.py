@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.view.figures import number, took
+from headrace.cli.view.formatting import number, took
 
 if TYPE_CHECKING:
     from headrace.verify import Verdict

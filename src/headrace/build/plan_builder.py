@@ -1,0 +1,162 @@
+"""A transformation applied to its inputs: the same code path for streams, batches and verification."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from headrace.build.source_uses import apart
+from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
+from headrace.load import project_modules
+from headrace.model import Project, PythonTransform, Source, SqlTransform, Table, Transform, View
+from headrace.run.faults import known_failure
+from headrace.spark.distinct_guard import distinct_refused
+from headrace.spark.messages import UNNAMED, finding_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Reader = Callable[[Source], "DataFrame"]
+# A session has one set of names, and tables are refreshed beside what else is built.
+_NAMES = threading.Lock()
+
+
+def build(
+    project: Project,
+    transform: Transform,
+    spark: SparkSession,
+    read: Reader,
+    tables: Mapping[str, DataFrame] = MappingProxyType({}),
+) -> DataFrame:
+    """The DataFrame of `transform`, with each source given by `read` and its watermark put on.
+
+    Views are inlined and tables computed, but for those that `tables` holds. On a batch DataFrame a watermark has no
+    effect (guide: "Handling Late Data and Watermarking"). A stream that is used in several places is a source of its
+    own in each. Raises CheckFailed when the user's function or SQL fails or returns no DataFrame.
+    """
+    _send_by_value(project)
+    return apart(spark, _Builder(project, spark, read, tables).apply(transform, "result"))
+
+
+def _send_by_value(project: Project) -> None:
+    """Let Spark's Python workers have the project's own functions, whose modules they cannot import."""
+    from pyspark import cloudpickle
+
+    for module in project_modules(project.root):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+class _Builder:
+    """Builds each input once."""
+
+    def __init__(self, project: Project, spark: SparkSession, read: Reader, tables: Mapping[str, DataFrame]) -> None:
+        self.project = project
+        self.spark = spark
+        self.read = read
+        self.known = project.inputs()
+        self.done: dict[str, DataFrame] = dict(tables)
+
+    def input(self, name: str, where: Where) -> DataFrame:
+        if name not in self.done:
+            thing = self.known.get(name)
+            if thing is None:
+                raise CheckFailed(
+                    Finding(
+                        code="HR204",
+                        what=f"no source, table or view is named '{name}'",
+                        fix=nearest(name, self.known),
+                        where=where,
+                    )
+                )
+            self.done[name] = self.source(thing) if isinstance(thing, Source) else self.named(thing)
+        return self.done[name]
+
+    def named(self, thing: Table | View) -> DataFrame:
+        return self.apply(thing.transform, thing.name)
+
+    def source(self, source: Source) -> DataFrame:
+        try:
+            frame = self.read(source)
+        except HeadraceError as fault:
+            # A connector does not know where it was declared.
+            found = [replace(each, where=source.where) if each.where == NOWHERE else each for each in fault.findings]
+            raise type(fault)(found) from fault
+        except Exception as fault:
+            subject = f"source '{source.name}'"
+            finding = finding_of(fault, where=source.where, subject=subject)
+            if finding.code == UNNAMED.code:
+                # What Spark finds in the directory may be what a batch would have ended with.
+                finding = known_failure(str(fault), subject=subject, where=source.where) or finding
+            raise CheckFailed(finding) from fault
+        if source.watermark is not None:
+            try:
+                frame = frame.withWatermark(source.watermark.column, source.watermark.delay.spark_interval)
+            except Exception as fault:
+                raise CheckFailed(finding_of(fault, where=source.where, subject=f"source '{source.name}'")) from fault
+        return frame
+
+    def apply(self, transform: Transform, name: str) -> DataFrame:
+        inputs = {each: self.input(each, transform.where) for each in transform.inputs}
+        try:
+            if isinstance(transform, SqlTransform):
+                return self.sql(transform, inputs)
+            return self.function(transform, inputs)
+        except HeadraceError:
+            raise
+        except Exception as fault:
+            where = _user_line(fault, transform, self.project.root)
+            raise CheckFailed(finding_of(fault, where=where, subject=_subject(transform, name))) from fault
+
+    def sql(self, transform: SqlTransform, inputs: dict[str, DataFrame]) -> DataFrame:
+        with _NAMES:
+            for name, frame in inputs.items():
+                frame.createOrReplaceTempView(name)
+            return self.spark.sql(transform.sql)
+
+    def function(self, transform: PythonTransform, inputs: dict[str, DataFrame]) -> DataFrame:
+        from pyspark.sql import DataFrame
+
+        arguments: dict[str, object] = dict(inputs)
+        if transform.wants_spark:
+            arguments["spark"] = self.spark
+        with distinct_refused():
+            result = transform.function(**arguments)
+        if not isinstance(result, DataFrame):
+            raise CheckFailed(
+                Finding(
+                    code="HR211",
+                    what=f"{transform.function.__name__} returned {type(result).__name__} and not a DataFrame",
+                    fix="return the DataFrame that the transformation ends in",
+                    where=transform.where,
+                )
+            )
+        return result
+
+
+def _subject(transform: Transform, name: str) -> str:
+    if isinstance(transform, PythonTransform):
+        return f"the function {transform.function.__name__}"
+    return f"the SQL of '{name}'" if name != "result" else "the SQL"
+
+
+def _user_line(fault: BaseException, transform: Transform, root: Path) -> Where:
+    """The innermost line of the user's own files in the fault's trace, or where the transformation was declared."""
+    if isinstance(transform, SqlTransform):
+        return transform.where
+    own = {transform.function.__code__.co_filename} if hasattr(transform.function, "__code__") else set[str]()
+    frames = [
+        frame
+        for frame in traceback.extract_tb(fault.__traceback__)
+        if frame.filename in own or (frame.filename.startswith(str(root)) and "site-packages" not in frame.filename)
+    ]
+    if not frames:
+        return transform.where
+    file = frames[-1].filename
+    if transform.where.file and Path(file).name == Path(transform.where.file).name:
+        file = transform.where.file
+    return Where(file=file, line=frames[-1].lineno)

@@ -1,0 +1,277 @@
+"""The tables of one query that are computed anew while it runs: each version a directory of parquet files.
+
+Spark fixes the bounded side of a join when the query is started, and a batch that is made again after a crash has to
+see what it saw before. So each version is kept, and the record says from which batch on it counts. Each query keeps its
+own, so that one process alone writes a directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.build.plan_builder import build
+from headrace.build.table_versions import TableRecord
+from headrace.checkpoint import Checkpoint
+from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.model import Project, Query, Source, Table
+from headrace.model.layout import QueryLayout
+from headrace.run.faults import python_error
+from headrace.spark.messages import sentence_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+# How many versions of a table outlive the newest one, for `verify`.
+KEPT = 100
+_FACTS = "_version.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """What is known of one version; `schema` is Spark's JSON, `digest` the same for the same rows in any order."""
+
+    schema: str
+    digest: str
+    at: str
+
+
+class Tables:
+    """The versions of one generation of a query's tables; none if its sink keeps nothing either."""
+
+    def __init__(self, project: Project, query: Query, layout: QueryLayout, spark: SparkSession) -> None:
+        declared = project.refreshed_tables_of(query) if query.sink.facts.durable else ()
+        self.declared = {table.name: table for table in declared}
+        self.record = TableRecord(layout.table_record)
+        self._project = project
+        self._query = query
+        self._home = layout.tables
+        self._checkpoint = Checkpoint(layout.checkpoint)
+        self._spark = spark
+
+    @property
+    def next_batch(self) -> int:
+        """The first batch that was not committed."""
+        committed = self._checkpoint.last_committed
+        return 0 if committed is None else committed + 1
+
+    def planned(self) -> dict[str, int] | None:
+        """The versions with which a batch was begun that was not committed; None if there is no such batch."""
+        last = self._checkpoint.last_batch
+        if not self.declared or last is None or last == self._checkpoint.last_committed:
+            return None
+        known = self.record.in_force(last)
+        return known if set(known) == set(self.declared) and not self.gone(known) else None
+
+    def gone(self, versions: Mapping[str, int]) -> tuple[str, ...]:
+        """The tables whose version was removed."""
+        return tuple(name for name, number in versions.items() if self.version(name, number) is None)
+
+    def begin(self) -> tuple[dict[str, int], tuple[Finding, ...]]:
+        """Compute every table, and tell which were not to be had: those go on with their last version.
+
+        Raises CheckFailed for a table that has no version yet.
+        """
+        versions: dict[str, int] = {}
+        notes = list(self._unlike_planned())
+        last = self.record.latest()
+        self._sweep()
+        for name in self.declared:
+            try:
+                versions[name] = self.compute(name, {**last, **versions})
+            except CheckFailed as fault:
+                if name not in last or self.gone({name: last[name]}):
+                    raise
+                versions[name] = last[name]
+                notes.append(replace(fault.findings[0], severity="warning"))
+        return versions, tuple(notes)
+
+    def compute(self, name: str, versions: Mapping[str, int], *, same_schema: bool = False) -> int:
+        """Compute a table over the others' `versions`, and keep it; the number is the old one if nothing has changed.
+
+        Raises CheckFailed when it cannot be computed, or has other columns although they must be the same.
+        """
+        table = self.declared[name]
+        number = self._free(name)
+        making = self._home / name / f".{number}"
+        try:
+            others = {other: self.frame(other, versions[other]) for other in self._upstream(table)}
+            frame = build(self._project, table.transform, self._spark, _no_source, others)
+            frame.write.mode("overwrite").parquet(str(making))
+            fresh = self._facts(frame.schema, making)
+            before = self.version(name, versions[name]) if name in versions else None
+            if same_schema and before is not None and _shape(fresh) != _shape(before):
+                raise CheckFailed(self._other_columns(table, before, fresh))
+            if before is not None and (fresh.digest, _shape(fresh)) == (before.digest, _shape(before)):
+                return versions[name]
+            (making / _FACTS).write_text(json.dumps(asdict(fresh)), encoding="utf-8")
+            os.rename(making, self._home / name / str(number))
+        except Exception as fault:
+            raise CheckFailed(self._failed(table, fault, versions)) from fault
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+        return number
+
+    def frames(self, versions: Mapping[str, int]) -> dict[str, DataFrame]:
+        """The tables in these versions."""
+        return {name: self.frame(name, number) for name, number in versions.items()}
+
+    def frame(self, name: str, number: int) -> DataFrame:
+        """A table in one version; raises CheckFailed if it was removed."""
+        from pyspark.sql.types import StructType
+
+        version = self.version(name, number)
+        if version is None:
+            raise CheckFailed(
+                Finding(
+                    code="HR563",
+                    what=f"version {number} of the table '{name}' of query '{self._query.name}' is gone from "
+                    f"{self._home}",
+                    fix="start the query again: it computes its tables; let nothing else remove files there",
+                    where=self.declared[name].where,
+                )
+            )
+        schema = StructType.fromJson(json.loads(version.schema))
+        # The storage's own path may hold characters that Spark would take for a pattern.
+        reader = self._spark.read.schema(schema).option("__globPaths__", "false")
+        return reader.parquet(str(self._home / name / str(number)))
+
+    def version(self, name: str, number: int) -> Version | None:
+        """What is known of a version; None if it was removed or cannot be read."""
+        try:
+            return Version(**json.loads((self._home / name / str(number) / _FACTS).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def enter(self, versions: Mapping[str, int]) -> None:
+        """Record that the next batch is the first with `versions`, unless it is known; and let old versions go."""
+        if self.declared and self.record.enter(self.next_batch, versions):
+            self._sweep()
+
+    def _unlike_planned(self) -> Iterator[Finding]:
+        """Whether a batch that comes again will see another version than the first time, for its own was removed."""
+        last = self._checkpoint.last_batch
+        if last is None or last == self._checkpoint.last_committed:
+            return
+        known = self.record.in_force(last)
+        for name in self.gone({name: number for name, number in known.items() if name in self.declared}):
+            yield Finding(
+                code="HR563",
+                what=f"batch {last} of query '{self._query.name}' was begun with a version of the table '{name}' that "
+                "is gone, and is made again with a new one",
+                fix=f"look at that batch's rows; let nothing else remove files below {self._home}",
+                where=self.declared[name].where,
+                severity="warning",
+            )
+
+    def _sweep(self) -> None:
+        """Remove what a killed process left half made or unused, and all but the newest versions."""
+        uses = self.record.uses()
+        for folder in self._home.glob("*"):
+            used = list(dict.fromkeys(use.versions.get(folder.name) for use in reversed(uses)))
+            kept = {str(number) for number in used[: KEPT + 1]}
+            for version in folder.iterdir():
+                if version.name not in kept:
+                    shutil.rmtree(version, ignore_errors=True)
+
+    def _free(self, name: str) -> int:
+        there = [int(path.name) for path in (self._home / name).glob("[0-9]*") if path.name.isdigit()]
+        used = [use.versions.get(name, 0) for use in self.record.uses()]
+        return max([0, *there, *used]) + 1
+
+    def _upstream(self, table: Table) -> Iterator[str]:
+        yield from (thing.name for thing in self._project.upstream(table.transform) if thing.name in self.declared)
+
+    def _facts(self, schema: StructType, path: Path) -> Version:
+        reader = self._spark.read.schema(schema).option("__globPaths__", "false")
+        return Version(
+            schema=schema.json(),
+            digest=digest(reader.parquet(str(path))),
+            at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        )
+
+    def _failed(self, table: Table, fault: Exception, versions: Mapping[str, int]) -> Finding:
+        if isinstance(fault, HeadraceError):
+            found = fault.findings[0]
+            if found.code == "HR562":
+                return found
+            said, where = found.what, found.where
+        else:
+            said, where = python_error(str(fault)) or sentence_of(fault), table.transform.where
+        return Finding(
+            code="HR561",
+            what=f"table '{table.name}' of query '{self._query.name}' could not be computed: {said}"
+            + self._goes_on(table, versions),
+            fix="correct the cause; a running query tries again at the next interval",
+            where=where,
+        )
+
+    def _other_columns(self, table: Table, before: Version, fresh: Version) -> Finding:
+        return Finding(
+            code="HR562",
+            what=f"table '{table.name}' of query '{self._query.name}' has other columns than at the start: "
+            f"{_text(fresh)} in place of {_text(before)}" + self._goes_on(table, {table.name: 0}),
+            fix="stop the query, make it fit the new columns, and start it again; or bring the old columns back",
+            where=table.where,
+        )
+
+    def _goes_on(self, table: Table, versions: Mapping[str, int]) -> str:
+        return "; it goes on with the last version" if table.name in versions else ""
+
+
+def digest(frame: DataFrame) -> str:
+    """The same text for frames that hold the same rows, in whatever order, and another one for others."""
+    from pyspark.sql import functions as F
+
+    columns = [_hashable(field) for field in frame.schema]
+    # Spark's hash passes over a NULL, so that (NULL, 1) and (1, NULL) would be alike.
+    nulls = [F.col(_quoted(field.name)).isNull() for field in frame.schema]
+    row = F.xxhash64(*columns, *nulls)
+    total = frame.select(row.alias("row")).agg(
+        F.count(F.lit(1)), F.sum(F.col("row").cast("decimal(38,0)")), F.bit_xor("row")
+    )
+    return " ".join(str(value) for value in total.collect()[0])
+
+
+def _hashable(field: StructField) -> Column:
+    """A column as Spark can hash it; what has parts, as text, with all its NULLs and microseconds."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import AtomicType, VariantType
+
+    column = F.col(_quoted(field.name))
+    if isinstance(field.dataType, AtomicType) and not isinstance(field.dataType, VariantType):
+        return column
+    whole = {
+        "ignoreNullFields": "false",
+        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    }
+    return F.to_json(F.struct(column), whole)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _shape(version: Version) -> list[tuple[str, str]]:
+    """Names and types; files know no column that may not be NULL."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(version.schema))
+    return [(field.name, field.dataType.simpleString()) for field in schema]
+
+
+def _text(version: Version) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in _shape(version))
+
+
+def _no_source(source: Source) -> DataFrame:
+    """A table reads no source; `check` says so before any start."""
+    raise CheckFailed(Finding(code="HR253", what=f"a table reads the source '{source.name}'", where=source.where))

@@ -1,0 +1,45 @@
+"""`headrace connectors`: the connectors of Spark that are no part of it, here or fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from headrace.cli.options import json_option
+from headrace.cli.output import say_json
+
+
+@click.group()
+def connectors() -> None:
+    """List and fetch what Spark needs for Kafka."""
+
+
+@connectors.command("list")
+@json_option
+def list_command(as_json: bool) -> int:
+    """Say which connectors there are, and which are here."""
+    from headrace.spark.jars import find, known
+
+    found = {name: find(connector) for name, connector in known().items()}
+    if as_json:
+        say_json({name: None if jars is None else [str(jar) for jar in jars] for name, jars in found.items()})
+        return 0
+    for name, jars in found.items():
+        coordinates = ", ".join(known()[name].coordinates)
+        click.echo(f"{name}  {'here' if jars is not None else 'not here'}  {coordinates}")
+    return 0
+
+
+@connectors.command()
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def fetch(directory: Path, names: tuple[str, ...]) -> int:
+    """Fetch connectors into DIRECTORY, all or those named, for a machine without a network."""
+    from headrace.spark.jars import DIRECTORIES_VARIABLE, bring, chosen, known
+
+    for connector in chosen(names or tuple(known())):
+        jars = bring(connector, directory.absolute())
+        click.echo(f"{connector.name}: {len(jars)} jars")
+    click.echo(f"on the machine without a network: export {DIRECTORIES_VARIABLE}={directory.absolute()}")
+    return 0

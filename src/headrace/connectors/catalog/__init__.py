@@ -1,0 +1,1 @@
+"""Tables of Spark's catalog as a source and a sink."""

@@ -1,0 +1,236 @@
+"""Write each batch into a table of Spark's own catalog."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from urllib.parse import unquote
+
+from headrace.connectors.catalog.names import canonical
+from headrace.connectors.not_asked import findings_of
+from headrace.connectors.spark_files import formats as file_form
+from headrace.connectors.spark_files.sink_log import CommittedFiles, nullable
+from headrace.connectors.spark_files.writable import unwritable
+from headrace.contract import OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
+from headrace.errors import Finding, SinkFault, nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+FORMATS = ("text", "csv", "json", "parquet", "orc")
+_NAME = re.compile(r"(?:spark_catalog\.)?(?:(\w+)\.)?(\w+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSink:
+    """Files of a table, named `table` or `database.table`; Spark's log among them says which of them count.
+
+    Source: Structured Streaming guide, "Streaming Table APIs". The table is made if it is not there; if it is, its
+    columns, format and partitions must be those of the result. Exactly once for readers that use Spark, as the file
+    sink. A session that has read the table sees later batches after `REFRESH TABLE`. Spark's catalog in memory forgets
+    its tables with the session; the sink makes its table known again, with all rows, when it starts.
+    """
+
+    facts: ClassVar[SinkFacts] = SinkFacts(
+        modes=frozenset({"append"}), transactional=False, idempotent=True, readable_back=True
+    )
+    table: str
+    format: Literal["text", "csv", "json", "parquet", "orc"] = "parquet"
+    partition_by: Sequence[str] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        if _NAME.fullmatch(self.table) is None:
+            what = f"'{self.table}' is no name of a table in Spark's own catalog"
+            yield Problem(code="HR401", what=what, fix="write table or database.table, of letters, digits and _")
+        if self.format not in FORMATS:
+            what = f"'{self.format}' is no format of the table sink"
+            yield Problem(code="HR401", what=what, fix=nearest(self.format, FORMATS))
+        if mode not in self.facts.modes:
+            yield Problem(
+                code="HR403",
+                what=f"the table sink does not take {mode} mode: a file that is written cannot be changed",
+                fix="use mode append, with a watermark if the query aggregates, or a database sink",
+            )
+
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        """Make the table, or compare it with the result, and see that its rows are of this query."""
+        spark = frame.sparkSession
+        self._require_partitions(frame, run)
+        self._require_database(spark)
+        found = self._described(spark)
+        files = self._files(spark, found)
+        if found is not None:
+            self._require_fit(spark, found, frame.schema, run)
+        if files.is_local and not files.is_prepared and _holds_data(files.path):
+            what = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
+            fix = "write to another table: readers would no longer see those rows"
+            raise SinkFault(Finding(code="HR407", what=what, fix=fix))
+        if found is None:
+            directory = files.path if files.is_local and os.path.isdir(files.path) else None
+            self._create(spark, frame.schema, directory, files.read_options)
+        files.prepare(frame, run)
+
+    @property
+    def location(self) -> SinkLocation:
+        return SinkLocation(
+            name=self.catalog_table, systems=("",), shown=f"table '{self.catalog_table}' of the catalog"
+        )
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        spark = frame.sparkSession
+        try:
+            self._require_partitions(frame, run)
+            yield from unwritable(frame, self.format, self.partition_by, run)
+            yield from file_form.misfits(self.format, frame.schema, self.partition_by, run.query)
+            if connect:
+                self._require_database(spark)
+                found = self._described(spark)
+                if found is not None:
+                    self._require_fit(spark, found, frame.schema, run)
+        except SinkFault as fault:
+            yield from findings_of(fault)
+
+    @property
+    def catalog_table(self) -> str:
+        return canonical(self.table)
+
+    def make_known(self, frame: DataFrame, *, stand_in: str | None = None) -> None:
+        spark = frame.sparkSession
+        self._require_database(spark)
+        files = self._files(spark, None)
+        directory = files.path if files.is_local and files.is_prepared else stand_in
+        if directory is not None:
+            self._create(spark, frame.schema, directory, files.read_options)
+
+    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+        # What toTable does for such a table once it is there, but for the start, which is the caller's.
+        spark = writer._spark
+        return self._files(spark, self._described(spark)).write(writer, self.partition_by)
+
+    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+        self._require_database(spark)
+        return self._files(spark, self._described(spark)).snapshot(spark, run, self.partition_by)
+
+    def _files(self, spark: SparkSession, found: Mapping[str, Any] | None) -> CommittedFiles:
+        """The table's directory: where the catalog says, or where it would put it."""
+        if found is not None:
+            location = str(found["location"])
+        else:
+            database, table = self._parts(spark)
+            location = f"{spark.catalog.getDatabase(database).locationUri}/{table.lower()}"
+        if location.startswith("file:"):
+            location = re.sub(r"^file:/+", "/", unquote(location))
+        # A table that is there has options of its own, by which others read it.
+        new = file_form.NEWEST if found is None else file_form.FIRST
+        return CommittedFiles(path=location, format=self.format, options=self.options, form_if_new=new)
+
+    def _parts(self, spark: SparkSession) -> tuple[str, str]:
+        match = _NAME.fullmatch(self.table)
+        assert match is not None, "`problems` refuses other names"
+        return match.group(1) or spark.catalog.currentDatabase(), match.group(2)
+
+    def _described(self, spark: SparkSession) -> Mapping[str, Any] | None:
+        """What the catalog says of the table; None if it has none. Raises SinkFault for a view."""
+        from pyspark.errors import AnalysisException
+
+        if not spark.catalog.tableExists(self.table):
+            return None
+        kind = spark.catalog.getTable(self.table).tableType
+        if kind not in ("MANAGED", "EXTERNAL"):
+            what = f"'{self.table}' is a view, into which no stream can write"
+            raise SinkFault(Finding(code="HR419", what=what, fix="give the table another name"))
+        try:
+            found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
+        except AnalysisException as fault:
+            # Tables of another catalog's own kind, as of Delta Lake, are not described so.
+            what = f"'{self.table}' is no table of files in Spark's own catalog"
+            fix = "use the sink for its format, or give the table another name"
+            raise SinkFault(Finding(code="HR419", what=what, fix=fix)) from fault
+        return found
+
+    def _require_database(self, spark: SparkSession) -> None:
+        database, _ = self._parts(spark)
+        if not spark.catalog.databaseExists(database):
+            what = f"the catalog has no database '{database}' for table '{self.table}'"
+            raise SinkFault(Finding(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {database}"))
+
+    def _require_partitions(self, frame: DataFrame, run: SinkRun) -> None:
+        missing = [name for name in self.partition_by if name not in frame.columns]
+        if missing:
+            what = f"partition_by names {', '.join(missing)}, which the result of query '{run.query}' does not have"
+            raise SinkFault(Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns)))
+        if self.partition_by and set(frame.columns) == set(self.partition_by):
+            what = f"partition_by names every column of the result of query '{run.query}'"
+            raise SinkFault(
+                Finding(code="HR404", what=what, fix="leave at least one column to be written into the files")
+            )
+
+    def _require_fit(self, spark: SparkSession, found: Mapping[str, Any], schema: StructType, run: SinkRun) -> None:
+        columns = spark.catalog.listColumns(self.table)
+        there, wanted = [(column.name, column.dataType) for column in columns], self._columns(schema)
+        partitions = [column.name for column in columns if column.isPartition]
+        faults = []
+        if found["provider"] != self.format:
+            faults.append(f"it is of format {found['provider']} and not {self.format}")
+        if partitions != list(self.partition_by):
+            by = ", ".join(partitions) or "nothing"
+            faults.append(f"it is partitioned by {by} and not by {', '.join(self.partition_by) or 'nothing'}")
+        if there != wanted:
+            has = ", ".join(f"{name} {kind}" for name, kind in there)
+            faults.append(
+                f"it has the columns {has}, the result {', '.join(f'{name} {kind}' for name, kind in wanted)}"
+            )
+        if faults:
+            what = f"table '{self.table}' does not fit the result of query '{run.query}': {'; '.join(faults)}"
+            raise SinkFault(Finding(code="HR406", what=what, fix="change the query or the sink, or use another table"))
+
+    def _columns(self, schema: StructType) -> list[tuple[str, str]]:
+        """Names and types as the catalog keeps them, the partition columns last."""
+        kinds = {part.name: part.dataType.simpleString() for part in schema.fields}
+        inside = [name for name in schema.names if name not in self.partition_by]
+        return [(name, kinds[name]) for name in [*inside, *self.partition_by]]
+
+    def shape(self, frame: DataFrame) -> DataFrame:
+        """The same rows; one with a value that the format would change ends the batch."""
+        return file_form.refusing(self.format, frame, self.partition_by)
+
+    def _create(
+        self, spark: SparkSession, schema: StructType, directory: str | None, options: Mapping[str, str]
+    ) -> None:
+        """Make the table; over a directory that this sink has filled before, with its rows."""
+        from pyspark.errors import PySparkException
+
+        quoted = ", ".join(f"`{name.replace('`', '``')}`" for name in self.partition_by)
+        parts = f" PARTITIONED BY ({quoted})" if quoted else ""
+        named = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in options.items())
+        table = f"CREATE TABLE {self.table} ({nullable(schema).toDDL()}) USING {self.format}"
+        table += (f" OPTIONS ({named})" if named else "") + parts
+        try:
+            if directory is None:
+                spark.sql(table)
+                return
+            # Over a directory with a stream's log Spark would make the table without its columns.
+            with TemporaryDirectory(prefix="headrace-") as empty:
+                spark.sql(f"{table} LOCATION '{_escaped(empty)}'")
+                spark.sql(f"ALTER TABLE {self.table} SET LOCATION '{_escaped(directory)}'")
+        except PySparkException as fault:
+            said = re.sub(r"^\[[A-Z0-9_.]+\]\s*| SQLSTATE.*$", "", str(fault).strip().splitlines()[0])
+            what = f"no table '{self.table}' can be made for the result of its query: {said}"
+            fix = "change the query's last select, or the sink's format"
+            raise SinkFault(Finding(code="HR404", what=what, fix=fix)) from fault
+
+
+def _escaped(path: str) -> str:
+    return path.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _holds_data(path: str) -> bool:
+    return any(not name.startswith(("_", ".")) for _, _, names in os.walk(path) for name in names)

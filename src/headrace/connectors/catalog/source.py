@@ -1,0 +1,111 @@
+"""Read the rows of a table of Spark's own catalog as they are added."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.connectors.catalog.names import canonical
+from headrace.connectors.spark_files import prefix as file_prefix
+from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+FORMATS = ("text", "csv", "json", "parquet", "orc")
+_NAME = re.compile(r"(?:spark_catalog\.)?(?:\w+\.)?\w+")
+_OURS = {"path", "basepath", "maxfilespertrigger", "cleansource", "sourcearchivedir"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The files of a table in one of Spark's file formats, each read once, oldest first.
+
+    Source: Structured Streaming guide, "Streaming Table APIs". Of a table that a stream writes only the files of whole
+    batches are read. A table is a stream as long as rows are only added: rows that are overwritten or deleted were
+    given already, and what replaces them is given as new. Spark's catalog in memory forgets its tables with the
+    session.
+
+    options: those of Spark's reader for the table's format.
+    """
+
+    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, readable_as_batch=True, rate_limited=True)
+    table: str
+    max_files_per_trigger: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def catalog_table(self) -> str:
+        return canonical(self.table)
+
+    def problems(self) -> Iterator[Problem]:
+        if _NAME.fullmatch(self.table) is None:
+            what = f"'{self.table}' is no name of a table in Spark's own catalog"
+            yield Problem(code="HR312", what=what, fix="write table or database.table, of letters, digits and _")
+        if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
+            what = f"max_files_per_trigger is {self.max_files_per_trigger}"
+            yield Problem(code="HR312", what=what, fix="give max_files_per_trigger a number above 0")
+        for option in self.options:
+            if option.lower() in _OURS:
+                fix = "use the source's own field, or source.files for the table's directory"
+                yield Problem(code="HR312", what=f"options may not set '{option}'", fix=fix)
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        self._described(spark)
+        reader = spark.readStream.name(name).options(**self.options)
+        if self.max_files_per_trigger is not None:
+            reader = reader.option("maxFilesPerTrigger", self.max_files_per_trigger)
+        return reader.table(self.table)
+
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        """The files that Spark's log of the source names, by the table's format, schema and directory."""
+        found = self._described(spark)
+        schema = self._schema(spark)
+        taken = file_prefix.files(prefix)
+        if not taken:
+            return file_prefix.nothing(spark, schema, batch_column, None)
+        reader = spark.read.format(str(found["provider"])).schema(schema)
+        reader = reader.options(**{**found.get("storage_properties", {}), **self.options})
+        places = file_prefix.places(taken, str(found["location"]), None)
+        return file_prefix.frame(spark, reader, places, batch_column, None)
+
+    def require(self, prefix: SourcePrefix) -> None:
+        file_prefix.places(file_prefix.files(prefix), "", None)
+
+    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+        return None
+
+    def _schema(self, spark: SparkSession) -> StructType:
+        return spark.readStream.name("shape").table(self.table).schema
+
+    def _described(self, spark: SparkSession) -> Mapping[str, Any]:
+        """What the catalog says of the table. Raises SourceFault where it cannot be read as a stream."""
+        from pyspark.errors import AnalysisException
+
+        if not spark.catalog.tableExists(self.table):
+            what = f"the catalog has no table '{self.table}'"
+            fix = (
+                "make it, or run the query that writes it, in the same run or before; a catalog in memory forgets the "
+                "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not"
+            )
+            raise SourceFault(Finding(code="HR321", what=what, fix=fix))
+        kind = spark.catalog.getTable(self.table).tableType
+        if kind not in ("MANAGED", "EXTERNAL"):
+            what = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
+            fix = "declare the tables below it as sources, and write its SELECT as a view of the project"
+            raise SourceFault(Finding(code="HR321", what=what, fix=fix))
+        try:
+            found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
+        except AnalysisException:
+            # Tables of another catalog's own kind, as of Delta Lake, are not described so.
+            found = {"provider": "another kind"}
+        if found.get("provider") not in FORMATS:
+            what = f"table '{self.table}' is of format {found.get('provider')}, which this source does not read"
+            fix = f"use the source for that format; this one reads {', '.join(FORMATS)}"
+            raise SourceFault(Finding(code="HR321", what=what, fix=fix))
+        return found

@@ -1,0 +1,117 @@
+"""The ledger of a Delta table: which batches of which query are in, kept in the table's own transaction identifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.connectors.delta.table import State
+from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
+from headrace.connectors.exactly_once.kept import KEPT, KeptLine
+from headrace.contract import SinkRun
+
+PREFIX = "headrace/"
+_EPOCH = 1 << 32
+_LAST_EPOCH = (1 << 31) - 1
+# Other writers' versions that may lie between two batches, all together.
+_LOOKED_BACK = 1_000
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far one generation of a query has come: its driver's epoch and its last batch (None: none yet).
+
+    Both are one number, the epoch first, since Delta takes no write whose number is not above the last one: neither a
+    batch that is in already, nor any batch of an older driver.
+    """
+
+    epoch: int
+    batch: int | None
+
+    @property
+    def number(self) -> int:
+        return self.epoch * _EPOCH + (0 if self.batch is None else self.batch + 1)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a later generation has taken its place."""
+        return self.epoch == _LAST_EPOCH
+
+    def closed(self) -> Standing:
+        """The same with an epoch that no driver comes after."""
+        return Standing(_LAST_EPOCH, self.batch)
+
+
+def standing(number: int) -> Standing:
+    """What a number of the ledger means."""
+    epoch, after = divmod(number, _EPOCH)
+    return Standing(epoch, after - 1 if after else None)
+
+
+def app(query: str, generation: int) -> str:
+    """The transaction identifier of a generation of a query."""
+    return f"{PREFIX}{query}/{generation}"
+
+
+def checkpoint_mark(life: SinkRun, checkpoint: str) -> str:
+    """The identifier that remembers the checkpoint of a generation."""
+    return f"{app(life.query, life.generation)}/checkpoint/{checkpoint}"
+
+
+def begin_mark(life: SinkRun) -> str:
+    """The identifier that remembers the version at which a generation came to a table."""
+    return f"{app(life.query, life.generation)}/begin"
+
+
+def alone_mark(query: str, generation: int) -> str:
+    """The identifier of a generation that changes or replaces rows, and so shares its table with nobody."""
+    return f"{app(query, generation)}/alone"
+
+
+def standings(marks: Mapping[str, int]) -> dict[tuple[str, int], Standing]:
+    """Every generation of every query that the table knows."""
+    found = {}
+    for name, number in marks.items():
+        parts = name.split("/")
+        if len(parts) == 3 and name.startswith(PREFIX) and parts[2].isdigit():
+            found[parts[1], int(parts[2])] = standing(number)
+    return found
+
+
+def application_mark(life: SinkRun, application: str) -> str:
+    """The identifier that remembers the application of a generation."""
+    return f"{app(life.query, life.generation)}/application/{application}"
+
+
+def other_applications(life: SinkRun, marks: Mapping[str, int]) -> set[str]:
+    """The applications whose query of this name and generation has entered itself, but for the life's own."""
+    prefix = application_mark(life, "")
+    return {name.removeprefix(prefix) for name in marks if name.startswith(prefix)} - {life.application}
+
+
+def lines(state: State, life: SinkRun, most: int = KEPT) -> list[KeptLine]:
+    """What the table keeps of the life's newest batches, the oldest first: each in the note of its own version.
+
+    Versions come and go; where the log no longer has that of the newest batch, its number and checkpoint are all.
+    """
+    marks = state.marks
+    own = standings(marks).get((life.query, life.generation))
+    if own is None or own.batch is None:
+        return []
+    name, found = app(life.query, life.generation), list[KeptLine]()
+    for looked, commit in enumerate(state.table.newest_first(state.version)):
+        if looked >= _LOOKED_BACK or len(found) == most:
+            break
+        note, mark = commit.note, commit.marks.get(name)
+        # The mark of a start repeats the batch, and has no note.
+        if mark is None or standing(mark).batch is None or note.get("batch") != standing(mark).batch:
+            continue
+        line = KeptLine.from_dict(note)
+        if line.digest is None:
+            break
+        found.insert(0, line)
+    if not found or found[-1].batch != own.batch:
+        mine = checkpoint_id(life.checkpoint) or ""
+        known = {each.rpartition("/")[2] for each in marks if each.startswith(checkpoint_mark(life, ""))} or {mine}
+        return [KeptLine(batch=own.batch, checkpoint=mine if mine in known else min(known))]
+    return found

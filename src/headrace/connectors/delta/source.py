@@ -1,0 +1,188 @@
+"""Read the rows of a Delta table as they are added."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from headrace.connectors.delta import log as delta_log
+from headrace.connectors.delta import options as delta_options
+from headrace.connectors.delta import prefix as delta_prefix
+from headrace.connectors.delta.log import Add
+from headrace.connectors.delta.prefix import Offset, Rules
+from headrace.connectors.delta.table import DeltaTable, LogCutError, at_path, named, require_delta
+from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delta:
+    """A table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog.
+
+    Source: Delta Lake's documentation, "Table streaming reads and writes". The first batches give the whole table,
+    later ones the rows that each version adds. Rows that are only moved to other files, as by OPTIMIZE, are not given
+    again. A version that changes or deletes rows ends the query, unless an option says what to do with it.
+
+    starting_version, starting_timestamp: leave out the table as it is, and begin with the rows that this version, or
+        the first one from this time on, added; for the first start only. With `latest` a first batch that is cut off
+        cannot be made again, so that there is no guarantee.
+    max_files_per_trigger, max_bytes_per_trigger: how much a batch takes at most; a thousand files if neither is given.
+    ignore_deletes: go on where a version only deletes rows.
+    ignore_changes: go on where a version changes rows, and give every row of the files that it rewrote (again).
+    skip_change_commits: go on where a version changes or deletes rows, and leave out the rows that it wrote.
+    exclude_regex: leave out the files whose path has this pattern in it.
+    fail_on_data_loss: end the query when versions have gone before they were read, as by the table's retention.
+    """
+
+    jvm: ClassVar[tuple[str, ...]] = ("delta",)
+    path: str | None = field(default=None, metadata={"path": True})
+    table: str | None = None
+    starting_version: int | Literal["latest"] | None = None
+    starting_timestamp: str | None = None
+    max_files_per_trigger: int | None = None
+    max_bytes_per_trigger: int | str | None = None
+    ignore_deletes: bool = False
+    ignore_changes: bool = False
+    skip_change_commits: bool = False
+    exclude_regex: str | None = None
+    fail_on_data_loss: bool = True
+
+    @property
+    def facts(self) -> SourceFacts:
+        # Delta asks for the latest version again when it makes the first batch again.
+        known = self.starting_version != "latest"
+        return SourceFacts(replayable=known, readable_as_batch=known, rate_limited=True)
+
+    def problems(self) -> Iterator[Problem]:
+        return delta_options.problems(self)
+
+    def reach(self, spark: SparkSession) -> None:
+        """See that the table is there."""
+        self._found(spark)
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        self._found(spark)
+        reader = spark.readStream.name(name).format("delta").options(**delta_options.stream_options(self))
+        return reader.load(self.path) if self.path is not None else reader.table(str(self.table))
+
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        table = self._found(spark)
+        if not self.facts.readable_as_batch:
+            what = "a stream that began with the latest version does not tell with which one that was"
+            fix = "give starting_version a number, or leave it out"
+            raise SourceFault(Finding(code="HR343", what=what, fix=fix))
+        begin = self.starting_version if isinstance(self.starting_version, int) else None
+        if self.starting_timestamp is not None:
+            begin = table.version_at(self.starting_timestamp)
+        spans = delta_prefix.spans(prefix, begin)
+        versions = sorted(set(chain.from_iterable(span.commits for span in spans)))
+        try:
+            commits = table.commits(versions[0], versions[-1]) if versions else {}
+            states = {span.start.version: table.at(span.start.version).files() for span in spans if span.start.initial}
+        except LogCutError as cut:
+            what = f"the log of {self._name} no longer has {cut}, which was read"
+            raise SourceFault(Finding(code="HR343", what=what, fix=_KEEP)) from None
+        files = delta_prefix.added(spans, commits, states, self._rules)
+        self._require_files(table.location, [add for add, _ in files])
+        return delta_prefix.frame(table.now(), files, batch_column)
+
+    def require(self, prefix: SourcePrefix) -> None:
+        """Files of a local table; what cannot be told without a JVM, Delta itself tells by ending the query."""
+        place = self._place
+        begin = self.starting_version if isinstance(self.starting_version, int) else None
+        whole = self.starting_version is None and self.starting_timestamp is None
+        if place is None or not (whole or begin is not None or all(batch.start for batch in prefix.batches)):
+            return
+        spans = delta_prefix.spans(prefix, begin)
+        commits: dict[int, delta_log.Commit] = {}
+        for span in spans:
+            for version in span.commits:
+                commits |= {each.version: each for each in delta_log.local_commits(place, version, version)}
+                if version not in commits and self.fail_on_data_loss:
+                    what = f"the log of {self._name} no longer has version {version}, which was to be read"
+                    raise SourceFault(Finding(code="HR343", what=what, fix=_KEEP))
+        begins = {span.start.version for span in spans if span.start.initial}
+        replayed = {version: delta_log.replayed(place, version) for version in begins}
+        states = {version: there for version, there in replayed.items() if there is not None}
+        wanted = [span for span in spans if not span.start.initial or span.start.version in states]
+        wanted = [span for span in wanted if all(version in commits for version in span.commits)]
+        files = delta_prefix.added(wanted, commits, states, self._rules)
+        self._require_files(str(place), [add for add, _ in files])
+
+    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+        """The files of a local table that no batch has taken."""
+        place = self._place
+        newest = None if place is None else delta_log.newest(place)
+        if place is None or newest is None:
+            return None
+        last = next((batch.end for batch in reversed(prefix.batches) if batch.end is not None), None)
+        if last is not None:
+            start = delta_prefix.offset(last)
+        elif isinstance(self.starting_version, int):
+            start = Offset(self.starting_version, -1, False)
+        elif self.starting_version is None and self.starting_timestamp is None:
+            start = Offset(newest, -1, True)
+        else:
+            return None
+        files: list[Add] = []
+        if start.initial:
+            there = delta_log.replayed(place, start.version)
+            if there is None:
+                return None
+            files += there[start.index + 1 :]
+        for commit in delta_log.local_commits(place, start.version + 1 if start.initial else start.version):
+            first = max(start.index, -1) + 1 if commit.version == start.version else 0
+            files += self._rules.given(commit)[first:]
+        files = [add for add in files if self._rules.read(add)]
+        return Backlog(count=len(files), unit="files", bytes=delta_log.size(files))
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(self.skip_change_commits, self.exclude_regex)
+
+    @property
+    def _name(self) -> str:
+        return f"the Delta table '{self.path if self.path is not None else self.table}'"
+
+    @property
+    def _place(self) -> Path | None:
+        return None if self.path is None else delta_log.local(self.path)
+
+    def _found(self, spark: SparkSession) -> DeltaTable:
+        """The table. Raises SourceFault where there is none."""
+        require_delta(spark, SourceFault)
+        if self.path is not None:
+            found, kind = at_path(spark, self.path, SourceFault), ""
+        else:
+            found, kind = named(spark, str(self.table), SourceFault)
+        if found is None:
+            what = f"{self._name} does not exist" if not kind else f"'{self.table}' is {kind} and no Delta table"
+            fix = "create it, or correct its name; a query that writes it must have started before"
+            raise SourceFault(Finding(code="HR342", what=what, fix=fix))
+        if not found.now().schema.fields:
+            what, fix = f"{self._name} has no columns yet", "write into it first, or create it with its columns"
+            raise SourceFault(Finding(code="HR342", what=what, fix=fix))
+        return found
+
+    def _require_files(self, location: str, files: list[Add]) -> None:
+        if delta_log.local(location) is None:
+            return
+        places = [delta_prefix.place_of(location, add) for add in files]
+        gone = [place for place in places if place.startswith("/") and not os.path.exists(place)]
+        if gone:
+            named = ", ".join(f"'{file}'" for file in gone[:3]) + (", ..." if len(gone) > 3 else "")
+            what = f"{len(gone)} of {len(files)} files of {self._name} that were read are no longer there: {named}"
+            raise SourceFault(Finding(code="HR343", what=what, fix=_KEEP))
+
+
+_KEEP = (
+    "restore it, or begin the query anew; let the table keep more: delta.logRetentionDuration, and VACUUM with a "
+    "longer time"
+)

@@ -1,0 +1,1 @@
+"""Files: a directory as a source, a directory as a sink."""

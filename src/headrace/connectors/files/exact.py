@@ -1,0 +1,172 @@
+"""Values of csv and json files that their declared types do not hold: read as text, judged, then converted.
+
+Spark's readers round a DECIMAL to its scale and take a comma for nothing ('1,5' is 15), cut what a TIMESTAMP has beyond
+microseconds and a DATE behind its day, complete a time by the day on which it is read, and take a date of eight digits
+for a number of days: all silently. A type for which the user names a format or a locale is left to Spark's reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.connectors.files.rows import INEXACT, MISFIT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, DecimalType, StructType
+
+# An option of the user's that leaves a type to Spark's reader.
+_LEFT_BY = {
+    "decimal": ("locale",),
+    "timestamp": ("timestampformat", "timezone", "locale"),
+    "timestamp_ntz": ("timestampntzformat", "locale"),
+    "date": ("dateformat", "locale"),
+}
+_DATE = r"\d{4}-\d{1,2}-\d{1,2}"
+_EXACT_DATE = rf"^\s*{_DATE}([T ]00:00(:00(\.0*)?)?Z?)?\s*$"
+_EXACT_NTZ = rf"^\s*{_DATE}([T ]\d{{1,2}}:\d{{1,2}}(:\d{{1,2}}(\.\d{{0,6}}0*)?)?)?\s*$"
+_TOO_FINE = r"\.\d{6}\d*[1-9]"
+# The last second of the year 9999; milliseconds taken for seconds lie beyond it.
+_LAST_SECOND = 253_402_300_799
+_SHOWN = 100
+
+
+class Exact:
+    """The conversions of one source's columns."""
+
+    def __init__(self, format_: str, options: Mapping[str, str]) -> None:
+        given = {name.lower() for name in options}
+        self.format = format_
+        self.kinds = {kind for kind, by in _LEFT_BY.items() if given.isdisjoint(by)}
+
+    def as_text(self, schema: StructType) -> StructType:
+        """The schema to read with: what is judged by its text is STRING."""
+        from pyspark.sql.types import StructField, StructType
+
+        return StructType(
+            [StructField(each.name, self._text_type(each.dataType), each.nullable, each.metadata) for each in schema]
+        )
+
+    def judges(self, kind: DataType) -> bool:
+        """Whether a column of this type, or a part of it, is read as text."""
+        return self._text_type(kind) != kind
+
+    def value(self, text: Column, kind: DataType) -> Column:
+        """The value of a column that was read as text; NULL where it does not convert."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+
+        if not self.judges(kind):
+            return text
+        if isinstance(kind, StructType):
+            parts = [self.value(text.getField(each.name), each.dataType).alias(each.name) for each in kind]
+            return F.when(text.isNotNull(), F.struct(*parts))
+        if isinstance(kind, ArrayType):
+            return F.transform(text, lambda part: self.value(part, kind.elementType))
+        if isinstance(kind, MapType):
+            return F.transform_values(text, lambda _, part: self.value(part, kind.valueType))
+        if isinstance(kind, TimestampType) and self.format == "json":
+            # What is usual comes first: to look for a number in each row took ten times as long.
+            number = F.when(_is_epoch(text), F.timestamp_seconds(text.try_cast("bigint")))
+            return F.when(_has_year(text), text.try_cast(kind)).otherwise(F.coalesce(number, text.try_cast(kind)))
+        return text.try_cast(kind)
+
+    def is_bad(self, text: Column, kind: DataType) -> Column:
+        """Whether a text does not convert, or not exactly; NULL is never bad."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import ArrayType, MapType, StructType
+
+        if not self.judges(kind):
+            return F.lit(False)
+        if isinstance(kind, StructType):
+            found = F.lit(False)
+            for each in kind:
+                if self.judges(each.dataType):
+                    found = found | self.is_bad(text.getField(each.name), each.dataType)
+            return text.isNotNull() & found
+        if isinstance(kind, ArrayType):
+            return _some(F.exists(text, lambda part: self.is_bad(part, kind.elementType)))
+        if isinstance(kind, MapType):
+            return _some(F.exists(F.map_values(text), lambda part: self.is_bad(part, kind.valueType)))
+        return text.isNotNull() & (self.value(text, kind).isNull() | ~self._is_exact(text, kind))
+
+    def told(self, name: str, text: Column, kind: DataType) -> Column:
+        """What run/faults.py reads of a value that is refused: mark, column, type, file, and the text itself."""
+        from pyspark.sql import functions as F
+
+        nested = self._text_type(kind).simpleString() != "string"
+        shown = F.to_json(F.struct(text.alias(name))) if nested else text
+        mark = F.lit(INEXACT) if nested else F.when(self.value(text, kind).isNull(), MISFIT).otherwise(INEXACT)
+        plain = F.translate(F.substring(shown, 1, _SHOWN), "\r\n`", "  '")
+        said = [F.lit(f" `{name}` `{_named(kind)}` "), F.col("_metadata.file_path"), F.lit(" `"), plain, F.lit("`")]
+        return F.concat(mark, *said)
+
+    def _is_exact(self, text: Column, kind: DataType) -> Column:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import DateType, DecimalType, TimestampType
+
+        if isinstance(kind, DecimalType):
+            return _is_exact_decimal(text, kind)
+        if isinstance(kind, DateType):
+            return text.rlike(_EXACT_DATE)
+        if not isinstance(kind, TimestampType):
+            return text.rlike(_EXACT_NTZ)
+        # The usual forms without a regular expression: a year of four digits, and no digits beyond microseconds.
+        dot = F.instr(text, ".")
+        fine = (dot == 0) | (F.length(text) - dot <= 6) | ~text.rlike(_TOO_FINE)
+        year = _has_year(text) | text.rlike(r"^\s*\d{4}-")
+        # A number in JSON counts seconds; as text it cannot be told from a year if it has the length of one.
+        return (year & fine) | (_is_epoch(text) if self.format == "json" else text.rlike(r"^\s*\d{4}\s*$"))
+
+    def _text_type(self, kind: DataType) -> DataType:
+        from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+        if isinstance(kind, StructType):
+            return self.as_text(kind)
+        if isinstance(kind, ArrayType):
+            return ArrayType(self._text_type(kind.elementType), kind.containsNull)
+        if isinstance(kind, MapType):
+            return MapType(kind.keyType, self._text_type(kind.valueType), kind.valueContainsNull)
+        return StringType() if kind.typeName() in self.kinds else kind
+
+
+def _is_exact_decimal(text: Column, kind: DecimalType) -> Column:
+    """Whether nothing but zeros lies behind the scale, also where an exponent moves the point."""
+    from pyspark.sql import functions as F
+
+    plain = text.rlike(rf"^\s*[+-]?\d*\.?\d{{0,{kind.scale}}}0*\s*$")
+    whole, fraction, exponent = (
+        F.regexp_extract(text, r"^\s*[+-]?(\d*)\.?(\d*)[eE]([+-]?\d{1,4})\s*$", number) for number in (1, 2, 3)
+    )
+    digits = F.concat(whole, fraction)
+    kept = F.rtrim(digits, F.lit("0"))
+    scale = F.length(fraction) - exponent.try_cast("int") - (F.length(digits) - F.length(kept))
+    moved = (kept == "") | (scale <= kind.scale)
+    return plain | (text.rlike("[eE]") & F.coalesce(moved, F.lit(False)))
+
+
+def _is_epoch(text: Column) -> Column:
+    """Whether a text can only be a number of seconds since 1970, up to the year 9999."""
+    from pyspark.sql import functions as F
+
+    seconds = text.try_cast("bigint")
+    return text.rlike(r"^-?(\d{1,3}|\d{8,12})$") & F.coalesce(F.abs(seconds) <= _LAST_SECOND, F.lit(False))
+
+
+def _has_year(text: Column) -> Column:
+    """Whether a text begins with a year of four digits, as far as that is told by what follows it."""
+    from pyspark.sql import functions as F
+
+    return F.substring(text, 5, 1) == "-"
+
+
+def _some(found: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.coalesce(found, F.lit(False))
+
+
+def _named(kind: DataType) -> str:
+    text = kind.simpleString()
+    return text if "<" in text else text.upper()

@@ -1,0 +1,131 @@
+"""What a directory holds that no batch has taken: the files that wait, and those that will never be read."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from headrace.connectors.files import options as file_options
+from headrace.connectors.spark_files import paths as file_paths
+from headrace.connectors.spark_files import prefix as file_prefix
+from headrace.contract import Backlog, Problem, SourcePrefix
+
+if TYPE_CHECKING:
+    from headrace.connectors.files.source import Files
+
+# A file under a hidden name is on its way for so long; after that it counts as forgotten.
+_ON_ITS_WAY_SECONDS = 60
+_NAMED = 3
+# What a file of a format is called, besides compressed; others under a hidden name are not data.
+_ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".log", ".parquet", ".orc")
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", "._COPYING_")
+
+
+@dataclass(kw_only=True)
+class Lag:
+    """Files without a batch. `aged`, `namesakes` and `hidden` are those that Spark leaves out, by their paths."""
+
+    waiting: int = 0
+    waiting_bytes: int = 0
+    newest_ms: float = 0.0
+    aged: list[str] = field(default_factory=list)
+    namesakes: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+
+    @property
+    def left_out(self) -> int:
+        """How many files will never be read."""
+        return len(self.aged) + len(self.namesakes) + len(self.hidden)
+
+    @property
+    def backlog(self) -> Backlog:
+        """The same in figures."""
+        return Backlog(count=self.waiting, unit="files", bytes=self.waiting_bytes, left_out=self.left_out)
+
+
+def lag(source: Files, prefix: SourcePrefix) -> Lag:
+    """Look at a local directory once, as Spark does (FileStreamSource.SeenFilesMap)."""
+    by_name = source.file_name_only
+    identity: Callable[[str], str] = os.path.basename if by_name else os.path.normpath
+    found = Lag()
+    taken: dict[str, str] = {}
+    for entry in file_prefix.entries(prefix):
+        path = os.path.normpath(file_paths.from_log(entry.path))
+        taken[identity(path)] = path
+        found.newest_ms = max(found.newest_ms, entry.timestamp)
+    oldest_ms = found.newest_ms - age_limit_ms(source)
+    settled_at = time.time() - _ON_ITS_WAY_SECONDS
+    moved = source.clean_source != "off"
+    for file in file_paths.listing(file_paths.local(source.path), hidden=True):
+        path = os.path.normpath(file.path)
+        known = taken.get(identity(path))
+        if known == path:
+            continue
+        try:
+            status = file.stat()
+        except FileNotFoundError:
+            continue
+        if file_paths.is_hidden(file.name):
+            if _is_data(file.name) and max(status.st_mtime, status.st_ctime) < settled_at:
+                found.hidden.append(path)
+        elif known is not None:
+            # One that was moved elsewhere after it was read is the same file, not a namesake.
+            if not moved and os.path.exists(known):
+                found.namesakes.append(path)
+        elif status.st_mtime * 1000 < oldest_ms:
+            found.aged.append(path)
+        else:
+            found.waiting, found.waiting_bytes = found.waiting + 1, found.waiting_bytes + status.st_size
+    return found
+
+
+def problem(source: Files, found: Lag) -> Problem | None:
+    """Which files are left out, why, and what to do about it."""
+    reasons, fixes = [], []
+    if found.aged:
+        newest = datetime.fromtimestamp(found.newest_ms / 1000, tz=timezone.utc)
+        # No date that every batch would change: what was told once is not told again.
+        ahead = f", which is ahead of the clock: {newest:%Y-%m-%d %H:%M:%S} UTC"
+        reasons.append(
+            f"{_files(found.aged)} are more than max_file_age ({source.max_file_age}) older than the newest file that "
+            f"was read{ahead if newest.timestamp() > time.time() else ''}"
+        )
+        fixes.append("leave out max_file_age and start again")
+    if found.namesakes:
+        reasons.append(f"{_files(found.namesakes)} have the name of a file that was read, and file_name_only is set")
+        fixes.append("give them names of their own")
+    if found.hidden:
+        reasons.append(f"{_files(found.hidden)} have names that begin with . or _, or end with ._COPYING_")
+        fixes.append("rename them")
+    if not reasons:
+        return None
+    return Problem(
+        code="HR360",
+        what=f"files are left out and never read: {'; '.join(reasons)}",
+        fix=f"{', and '.join(fixes)}; or move them out of the source's directory",
+        severity="warning",
+    )
+
+
+def age_limit_ms(source: Files) -> float:
+    """How much older than the newest one a file may be."""
+    if source.max_file_age is None or (source.latest_first and source.limits()):
+        return float("inf")
+    return file_options.age_ms(source.max_file_age) or 0.0
+
+
+def _files(paths: list[str]) -> str:
+    paths = sorted(paths)
+    named = ", ".join(f"'{path}'" for path in paths[:_NAMED])
+    return named if len(paths) <= _NAMED else f"{named} and {len(paths) - _NAMED:,} more"
+
+
+def _is_data(name: str) -> bool:
+    plain = name.lower()
+    for ending in _COMPRESSED:
+        plain = plain.removesuffix(ending.lower())
+    return plain.endswith(_ENDINGS)

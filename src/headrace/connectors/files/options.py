@@ -1,0 +1,139 @@
+"""What is wrong with the options of a file source, as far as can be seen without Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from headrace.connectors.spark_files import paths as file_paths
+from headrace.contract import Problem
+from headrace.errors import nearest
+from headrace.spark import ddl
+
+if TYPE_CHECKING:
+    from headrace.connectors.files.source import Files
+
+FORMATS = ("text", "csv", "json", "parquet", "orc")
+ROW_FORMATS = ("csv", "json")
+UNLIMITED = "unlimited"
+
+_SIZE = re.compile(r"\s*(\d+)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
+_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+_AGE = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)\s*", re.IGNORECASE)
+_AGE_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_OURS = {"mode", "columnnameofcorruptrecord", "basepath", "path", "maxfilespertrigger", "maxbytespertrigger"}
+_OURS |= {"latestfirst", "maxfileage", "filenameonly", "cleansource", "sourcearchivedir"}
+
+
+def size(text: int | str) -> int | None:
+    """The number of bytes that `64m` means, or None."""
+    match = _SIZE.fullmatch(str(text))
+    return int(match.group(1)) * _SIZE_UNITS[match.group(2).lower()] if match else None
+
+
+def age_ms(text: str) -> float | None:
+    """The milliseconds that `7d` means to Spark, or None."""
+    match = _AGE.fullmatch(text)
+    return int(match.group(1)) * _AGE_MS[match.group(2).lower()] if match else None
+
+
+def problems(source: Files) -> Iterator[Problem]:
+    """Every fault of the options of `source`."""
+    if not source.path:
+        yield _wrong("path is empty", "give the directory in which the files land")
+    yield from _schema(source)
+    yield from _bad_rows(source)
+    yield from _limits(source)
+    yield from _cleaning(source)
+    for option in source.options:
+        if option.lower() in _OURS:
+            fix = "use the source's own field: on_bad_row, max_files_per_trigger, clean_source, ..."
+            yield _wrong(f"options may not set '{option}', which the source sets itself", fix)
+
+
+def _wrong(what: str, fix: str) -> Problem:
+    return Problem(code="HR312", what=what, fix=fix)
+
+
+def _schema(source: Files) -> Iterator[Problem]:
+    if source.format not in FORMATS:
+        what = f"'{source.format}' is no format of the file source"
+        yield Problem(code="HR311", what=what, fix=nearest(source.format, FORMATS))
+    elif source.schema is None and not source.infer_schema and source.format != "text":
+        yield Problem(
+            code="HR311",
+            what=f"a {source.format} file source needs a schema",
+            fix="give schema: 'name TYPE, ...', or infer_schema: true to let Spark guess it at each start",
+        )
+    if source.schema is not None:
+        yield from ddl.problems(source.schema)
+    if source.schema is not None and source.infer_schema:
+        yield Problem(
+            code="HR311",
+            what="infer_schema has no effect, because a schema is given",
+            fix="leave out one of the two",
+            severity="warning",
+        )
+
+
+def _bad_rows(source: Files) -> Iterator[Problem]:
+    if source.on_bad_row not in ("fail", "quarantine"):
+        yield _wrong(f"on_bad_row is '{source.on_bad_row}'", "choose fail or quarantine")
+    elif source.on_bad_row == "quarantine" and source.format not in ROW_FORMATS:
+        what = f"on_bad_row: quarantine looks at rows, and a {source.format} file is good or bad as a whole"
+        yield _wrong(what, "choose on_bad_row: fail, or csv or json files")
+    if source.inexact not in ("bad-row", "round"):
+        yield _wrong(f"inexact is '{source.inexact}'", "choose bad-row or round")
+
+
+def _limits(source: Files) -> Iterator[Problem]:
+    files, most = source.max_files_per_trigger, source.max_bytes_per_trigger
+    if files is not None and most is not None:
+        yield _wrong("max_files_per_trigger and max_bytes_per_trigger are both given", "keep one of the two")
+    if files is not None and files <= 0:
+        yield _wrong(f"max_files_per_trigger is {files}", "give a number above 0, or leave it out")
+    if most is not None and most != UNLIMITED and not size(most):
+        yield _wrong(f"max_bytes_per_trigger '{most}' is no size", "write for example 64m, 1g or unlimited")
+    if source.max_file_age is None:
+        return
+    if age_ms(source.max_file_age) is None:
+        yield _wrong(f"max_file_age '{source.max_file_age}' is no length of time", "write for example 7d or 12h")
+    if source.latest_first and source.limits():
+        yield Problem(
+            code="HR314",
+            what="max_file_age is ignored by Spark, because latest_first is used with a rate limit",
+            fix="leave out max_file_age or latest_first, or give max_bytes_per_trigger: unlimited",
+            severity="warning",
+        )
+
+
+def _cleaning(source: Files) -> Iterator[Problem]:
+    archive = source.source_archive_dir
+    if source.clean_source not in ("off", "archive", "delete"):
+        yield _wrong(f"clean_source is '{source.clean_source}'", "choose off, archive or delete")
+    if source.clean_source != "archive":
+        if archive is not None:
+            yield Problem(
+                code="HR312",
+                what="source_archive_dir has no effect without clean_source: archive",
+                fix="add clean_source: archive, or leave out source_archive_dir",
+                severity="warning",
+            )
+    elif archive is None:
+        yield _wrong("clean_source: archive needs source_archive_dir", "name a directory for the files that were read")
+    elif not (file_paths.is_local(source.path) and file_paths.is_local(archive)) and (
+        urlsplit(source.path)[:2] != urlsplit(archive)[:2]
+    ):
+        yield Problem(
+            code="HR315",
+            what=f"the archive '{archive}' is not on the file system of '{source.path}'",
+            fix="choose a directory on the same file system",
+        )
+    elif file_paths.would_match(source.path, archive):
+        yield Problem(
+            code="HR315",
+            what=f"files archived in '{archive}' would match '{source.path}' and be read again",
+            fix="choose an archive directory beside the source's path, neither in it nor above it",
+        )

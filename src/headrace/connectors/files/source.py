@@ -1,0 +1,297 @@
+"""Read a directory of files as they land, oldest first."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
+
+from headrace.connectors.files import check as file_check
+from headrace.connectors.files import lag as file_lag
+from headrace.connectors.files import options as file_options
+from headrace.connectors.files import rows as file_rows
+from headrace.connectors.files.exact import Exact
+from headrace.connectors.spark_files import paths as file_paths
+from headrace.connectors.spark_files import prefix as file_prefix
+from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix, bad_rows_metric
+from headrace.errors import Finding, SourceFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql.types import StructType
+
+    Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
+
+DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+# The longest time that Spark takes. It takes the same itself where it ignores the age.
+NO_AGE_LIMIT = f"{2**63 - 1}ms"
+CORRUPT_RECORD = "_headrace_corrupt_record"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Files in one directory, or in those that match a glob; each is read once, and never half in one batch.
+
+    Source: Structured Streaming guide, "Input Sources". `schema` is a DDL text; `infer_schema` asks Spark to guess it
+    at each start. Key=value directories become columns if the schema names them. Raises SourceFault if the directory
+    does not exist at start.
+
+    Without a rate limit of the user's a batch takes at most 256 MiB of files (and always one file), because a backlog
+    must not become one oversized batch; `max_bytes_per_trigger: unlimited` switches that off.
+
+    max_file_age: a file that is older than the newest one that was read by more than this is never read. Without it
+        every file is, whatever its date, and the driver remembers each of them, in about 300 bytes.
+    on_bad_row: `fail` stops the query at the first csv or json row that breaks the schema in a column that the query
+        reads; `quarantine` sets aside every row that breaks the schema in any column.
+    inexact: a csv or json value that its type does not hold exactly (1.239 for a DECIMAL(10,2), nanoseconds for a
+        TIMESTAMP, a time for a DATE) makes a `bad-row`; `round` lets Spark's reader round or cut it silently.
+    clean_source: Spark removes or moves only files of committed batches, so that a batch can always be replayed;
+        after `delete` a committed prefix can no longer be read, after `archive` it is read from the archive.
+    """
+
+    path: str = field(metadata={"path": True})
+    format: Literal["text", "csv", "json", "parquet", "orc"]
+    schema: str | None = None
+    infer_schema: bool = False
+    max_files_per_trigger: int | None = None
+    max_bytes_per_trigger: int | str | None = None
+    latest_first: bool = False
+    max_file_age: str | None = None
+    file_name_only: bool = False
+    clean_source: Literal["off", "archive", "delete"] = "off"
+    source_archive_dir: str | None = field(default=None, metadata={"path": True})
+    on_bad_row: Literal["fail", "quarantine"] = "fail"
+    inexact: Literal["bad-row", "round"] = "bad-row"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> SourceFacts:
+        return SourceFacts(
+            replayable=True,
+            readable_as_batch=self.clean_source != "delete",
+            rate_limited=True,
+            quarantines=self.on_bad_row == "quarantine",
+        )
+
+    def problems(self) -> Iterator[Problem]:
+        return file_options.problems(self)
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        self._require_directory()
+        reader = spark.readStream.name(name).format(self.format).options(**self._reader_options())
+        reader = reader.options(**self._stream_options())
+        schema = self._schema(spark)
+        file_check.look_at_batches(spark)
+        reader = reader.option(file_check.OPTION, json.dumps(self._required(schema)))
+        frame = self._loaded(reader, schema).load(self.path)
+        frame = self._declared(frame, schema)
+        if self.on_bad_row == "quarantine":
+            return self._set_aside(frame, schema, bad_rows_metric(name))
+        faults = self._faults(frame, schema)
+        values = self._values(frame, schema)
+        return frame.select(*file_rows.refuse(values, faults)) if faults else frame
+
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        schema = self._schema(spark)
+        frame = self._read(spark, prefix, schema, batch_column=batch_column)
+        if self.on_bad_row == "quarantine":
+            return self._set_aside(frame, schema, _unheard(), besides=(batch_column,))
+        return frame.select(*[value.alias(name) for name, value in self._values(frame, schema).items()])
+
+    def bad_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
+        """The rows that were set aside, each with its file and batch."""
+        from pyspark.sql import functions as F
+
+        if self.on_bad_row != "quarantine":
+            return None
+        schema = self._schema(spark)
+        frame = self._read(spark, prefix, schema, batch_column="batch", file_column="file")
+        besides = ("batch", "file")
+        judged = frame.observe(_unheard(), *self._counts(frame, schema, besides))
+        columns = F.struct(*[F.col(f"`{name}`") for name in frame.columns if name not in (CORRUPT_RECORD, *besides)])
+        record = F.coalesce(F.col(CORRUPT_RECORD), F.to_json(columns))
+        return judged.where(self._is_bad(frame, schema)).select("file", record.alias("record"), "batch")
+
+    def require(self, prefix: SourcePrefix) -> None:
+        file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
+
+    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+        """The files of a local directory that no batch has taken."""
+        return file_lag.lag(self, prefix).backlog if file_paths.is_local(self.path) else None
+
+    def left_out(self, prefix: SourcePrefix) -> Problem | None:
+        """The files of a local directory that Spark will never read, by their names."""
+        return file_lag.problem(self, file_lag.lag(self, prefix)) if file_paths.is_local(self.path) else None
+
+    def limits(self) -> dict[str, str]:
+        """Spark's option for the rate limit, the user's or ours; empty where there is none."""
+        if self.max_files_per_trigger is not None:
+            return {"maxFilesPerTrigger": str(self.max_files_per_trigger)}
+        if self.max_bytes_per_trigger == file_options.UNLIMITED:
+            return {}
+        given = self.max_bytes_per_trigger
+        return {"maxBytesPerTrigger": str(DEFAULT_MAX_BYTES if given is None else file_options.size(given))}
+
+    def _stream_options(self) -> dict[str, str]:
+        chosen = {
+            **self.limits(),
+            "latestFirst": str(self.latest_first).lower(),
+            "fileNameOnly": str(self.file_name_only).lower(),
+            "cleanSource": self.clean_source,
+        }
+        # Spark's own limit is 7 days before the newest file: one dated ahead would keep all that follow out.
+        chosen["maxFileAge"] = NO_AGE_LIMIT if self.max_file_age is None else self.max_file_age
+        if file_paths.is_glob(self.path):
+            # Spark fails over key=value directories below a pattern unless it is told where they begin.
+            chosen["basePath"] = file_paths.base(self.path)
+        if self.source_archive_dir is not None:
+            chosen["sourceArchiveDir"] = self.source_archive_dir
+        return chosen
+
+    def _reader_options(self) -> dict[str, str]:
+        chosen: dict[str, str] = {}
+        if self.format == "csv":
+            # By default Spark takes columns by position and only logs a header that says otherwise.
+            chosen["enforceSchema"] = "false"
+            # Spark would count the fields of a row only where the query reads them all.
+            chosen["columnPruning"] = "false"
+        if self.format in file_options.ROW_FORMATS:
+            chosen["mode"] = "FAILFAST" if self.on_bad_row == "fail" else "PERMISSIVE"
+        if self.on_bad_row == "quarantine":
+            chosen["columnNameOfCorruptRecord"] = CORRUPT_RECORD
+        return {**chosen, **self.options}
+
+    def _schema(self, spark: SparkSession) -> StructType | None:
+        """The schema for Spark's reader; None lets a text file be one column."""
+        from pyspark.errors import AnalysisException
+        from pyspark.sql.types import StringType, StructType
+
+        if self.schema is not None:
+            schema = cast(StructType, StructType.fromDDL(self.schema))
+        elif self.infer_schema:
+            reader = spark.read.format(self.format).options(**self.options).option("inferSchema", "true")
+            try:
+                schema = reader.load(self.path).schema
+            except AnalysisException as fault:
+                what = f"no schema can be inferred from '{self.path}': {fault.getCondition()}"
+                fix = "put a file there first, or give schema: 'name TYPE, ...'"
+                raise SourceFault(Finding(code="HR317", what=what, fix=fix)) from fault
+        else:
+            return None
+        return schema.add(CORRUPT_RECORD, StringType()) if self.on_bad_row == "quarantine" else schema
+
+    def _read(
+        self,
+        spark: SparkSession,
+        prefix: SourcePrefix,
+        schema: StructType | None,
+        *,
+        batch_column: str | None,
+        file_column: str | None = None,
+    ) -> DataFrame:
+        """The rows as the stream's reader gives them, before any is judged."""
+        taken = file_prefix.files(prefix)
+        if not taken:
+            # Only the stream's reader gives a schema, with its key=value columns, without any file.
+            stream = spark.readStream.name("nothing").format(self.format).options(**self._reader_options())
+            shape = self._declared(self._loaded(stream, schema).load(self.path), schema).schema
+            return file_prefix.nothing(spark, shape, batch_column, file_column)
+        reader = spark.read.format(self.format).options(**self._reader_options())
+        places = file_prefix.places(taken, self.path, self.source_archive_dir)
+        besides = tuple(name for name in (batch_column, file_column) if name is not None)
+        frame = file_prefix.frame(spark, self._loaded(reader, schema), places, batch_column, file_column)
+        return self._declared(frame, schema, besides)
+
+    def _loaded(self, reader: Reader, schema: StructType | None) -> Reader:
+        """The reader with the schema, in which what is judged by its text is text."""
+        if schema is None:
+            return reader
+        return reader.schema(schema if self._exact is None else self._exact.as_text(schema))
+
+    def _declared(self, frame: DataFrame, schema: StructType | None, besides: tuple[str, ...] = ()) -> DataFrame:
+        """The declared columns in their order: Spark puts those of key=value directories last, undeclared ones too."""
+        names = list(frame.columns) if schema is None else [*schema.names, *besides]
+        return frame if frame.columns == names else frame.select(*[f"`{name}`" for name in names])
+
+    def _required(self, schema: StructType | None) -> list[str]:
+        """The columns that are declared NOT NULL, which Spark's readers do not heed."""
+        return [] if schema is None else [field.name for field in schema.fields if not field.nullable]
+
+    @property
+    def _exact(self) -> Exact | None:
+        judged = self.format in file_options.ROW_FORMATS and self.inexact == "bad-row"
+        return Exact(self.format, self.options) if judged else None
+
+    def _values(self, frame: DataFrame, schema: StructType | None) -> dict[str, Column]:
+        """The columns with their declared types."""
+        from pyspark.sql import functions as F
+
+        values = {name: F.col(f"`{name}`") for name in frame.columns}
+        for field_ in schema or () if self._exact is not None else ():
+            if self._exact is not None and field_.name in values:
+                values[field_.name] = self._exact.value(values[field_.name], field_.dataType)
+        return values
+
+    def _faults(self, frame: DataFrame, schema: StructType | None) -> dict[str, list[file_rows.Fault]]:
+        """What may be wrong with a row, by its columns."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
+
+        required = [] if self.schema is None else self._required(cast(StructType, StructType.fromDDL(self.schema)))
+        fields = [each for each in schema or () if each.name != CORRUPT_RECORD]
+        kinds = [(each.name, each.dataType.simpleString()) for each in fields] if fields else frame.dtypes
+        found = file_rows.faults(kinds, self.format, required, self.options)
+        for each in fields if self._exact is not None else ():
+            if self._exact is not None and self._exact.judges(each.dataType):
+                text = F.col(f"`{each.name}`")
+                fault = (self._exact.told(each.name, text, each.dataType), self._exact.is_bad(text, each.dataType))
+                found.setdefault(each.name, []).append(fault)
+        return found
+
+    def _is_bad(self, frame: DataFrame, schema: StructType | None) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.col(CORRUPT_RECORD).isNotNull() | file_rows.any_of(self._faults(frame, schema))
+
+    def _set_aside(
+        self, frame: DataFrame, schema: StructType | None, metric: str, besides: tuple[str | None, ...] = ()
+    ) -> DataFrame:
+        """Count the rows that break the schema, and let the others pass."""
+        counted = frame.observe(metric, *self._counts(frame, schema, besides))
+        values = self._values(frame.drop(CORRUPT_RECORD), schema)
+        good = counted.where(~self._is_bad(frame, schema))
+        return good.select(*[value.alias(name) for name, value in values.items()])
+
+    def _counts(
+        self, frame: DataFrame, schema: StructType | None, besides: tuple[str | None, ...] = ()
+    ) -> tuple[Column, Column]:
+        """How many rows break the schema, and of how many no column could be read.
+
+        The second names every column; Spark's reader would otherwise judge a row by the columns in use only.
+        """
+        from pyspark.sql import functions as F
+
+        bad, unreadable = self._is_bad(frame, schema), F.col(CORRUPT_RECORD).isNotNull()
+        for name in frame.columns:
+            if name not in (CORRUPT_RECORD, *besides):
+                unreadable = unreadable & F.col(f"`{name}`").isNull()
+        return F.count_if(bad).alias("rows"), F.count_if(unreadable).alias("unreadable")
+
+    def _require_directory(self) -> None:
+        if not file_paths.is_local(self.path) or file_paths.is_glob(self.path):
+            return
+        place = file_paths.local(self.path)
+        if not os.path.isdir(place):
+            what = "is not a directory" if os.path.exists(place) else "does not exist"
+            fix = "create it, or correct the path; files are read as they land in it"
+            raise SourceFault(Finding(code="HR316", what=f"'{place}', where files should land, {what}", fix=fix))
+
+
+def _unheard() -> str:
+    """A name for a metric that nobody listens to; it must differ from every other in the same plan."""
+    from uuid import uuid4
+
+    return f"headrace_read_{uuid4().hex}"

@@ -1,0 +1,150 @@
+"""Give each batch of the result, as a DataFrame, to the user's own function in the driver."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.exactly_once.checkpoint_match import is_stateful
+from headrace.connectors.foreach.callables import name_of, not_found, takes
+from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.errors import NOWHERE, Finding, HeadraceError, SinkFault, Where
+from headrace.spark.foreach_batch import for_each_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ForeachBatch:
+    """Each batch goes to `function(frame, batch)`: its rows as a DataFrame that is no stream, and its number.
+
+    Source: Structured Streaming guide, "ForeachBatch". The function may write the frame to several places. A batch
+    whose commit is missing, as after a crash, comes again: with the same number, and with the same rows if sources and
+    plan allow it. A function with a parameter named `again` is told by it whether the batch was begun before.
+
+    function: in YAML the text `module:name`, which names it in one of the project's Python files.
+    cache: keep the frame while the function works, so that a second use does not compute it again.
+    idempotent: the user's word that a batch which comes again changes nothing, as where the function skips or replaces
+        what it wrote under the same number.
+
+    A query that keeps state needs every partition of every batch computed. What the function leaves out is computed
+    after it; with `cache` off that is all of it.
+    """
+
+    function: Any = field(metadata={"object": True})
+    cache: bool = True
+    idempotent: bool = False
+
+    @property
+    def facts(self) -> SinkFacts:
+        return SinkFacts(
+            modes=frozenset(OUTPUT_MODES), transactional=False, idempotent=self.idempotent, readable_back=False
+        )
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        given = self.function
+        if isinstance(given, str):
+            yield from not_found(given)
+        elif isinstance(given, type) or not callable(given):
+            what = f"{name_of(given)} is no function"
+            yield Problem(code="HR415", what=what, fix="give a function of the batch's DataFrame and its number")
+        elif not takes(given, object(), 0, **({"again": False} if _asks_again(given) else {})):
+            what = f"the function {name_of(given)} cannot be called with a DataFrame and a number"
+            fix = f"write it as: def {name_of(given)}(frame, batch), or with a third parameter `again`"
+            yield Problem(code="HR415", what=what, fix=fix)
+
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        """Nothing has to be ready: the function stays in the driver."""
+
+    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+        return for_each_batch(writer, _Caller(self, run))
+
+    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+        what = "what a foreach_batch sink was given cannot be read back"
+        raise SinkFault(
+            Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
+        )
+
+
+class _Caller:
+    """Calls the function for the batches of one start."""
+
+    def __init__(self, sink: ForeachBatch, run: SinkRun) -> None:
+        self.sink = sink
+        self.run = run
+        self.asks_again = _asks_again(sink.function)
+        self.begun_before = _begun(run.checkpoint)
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        told = {"again": batch == self.begun_before} if self.asks_again else {}
+        if self.sink.cache:
+            frame.persist()
+        try:
+            self.run.reached("before-transaction", batch)
+            self._call(frame, batch, told)
+            if is_stateful(self.run.checkpoint):
+                # Spark commits the state of a batch only if every partition of it is computed.
+                frame.write.format("noop").mode("overwrite").save()
+            self.run.reached("after-transaction", batch)
+        finally:
+            if self.sink.cache:
+                frame.unpersist()
+
+    def _call(self, frame: DataFrame, batch: int, told: dict[str, bool]) -> None:
+        try:
+            self.sink.function(frame, batch, **told)
+        except HeadraceError as fault:
+            self.run.failed(fault)
+            raise
+        except (Exception, SystemExit) as fault:
+            if type(fault).__module__.split(".")[0] in {"pyspark", "py4j"}:
+                raise  # What Spark says is read where the query's end is told.
+            said = (str(fault).strip().splitlines() or [""])[0]
+            finding = Finding(
+                code="HR417",
+                what=f"query '{self.run.query}': the function {name_of(self.sink.function)} failed at batch {batch} "
+                f"with {type(fault).__name__}{': ' if said else ''}{said}",
+                fix="correct it at that line and start again: the batch, which was not committed, is given to it again",
+                where=_line(fault),
+            )
+            self.run.failed(SinkFault(finding))
+            raise SinkFault(finding) from None
+
+
+def _asks_again(function: Any) -> bool:
+    try:
+        return "again" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _begun(checkpoint: Path) -> int | None:
+    """The batch that was planned and not committed: the first of this start, and perhaps known to the function."""
+    planned, committed = (
+        max((int(file.name) for file in checkpoint.glob(f"{log}/[0-9]*") if file.name.isdigit()), default=-1)
+        for log in ("offsets", "commits")
+    )
+    return planned if planned > committed else None
+
+
+def _line(fault: BaseException) -> Where:
+    """The innermost line of the fault's trace that is neither of an installed package nor of Python itself."""
+    library = os.path.dirname(os.__file__)
+    own = [
+        frame
+        for frame in traceback.extract_tb(fault.__traceback__)
+        if not frame.filename.startswith((library, "<")) and "site-packages" not in frame.filename
+    ]
+    own = [frame for frame in own if frame.filename != __file__]
+    if not own:
+        return NOWHERE
+    file = own[-1].filename
+    shown = os.path.relpath(file)
+    return Where(file=file if shown.startswith("..") else shown, line=own[-1].lineno)

@@ -1,0 +1,133 @@
+"""Give each row of the result to the user's own function or object, on Spark's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.foreach.callables import name_of, not_found, takes
+from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.errors import Finding, SinkFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Foreach:
+    """Each row goes to `function`: a function of a row, or an object (or its class) with a method `process(row)`.
+
+    Source: Structured Streaming guide, "Foreach". For each partition of each batch a worker gets a copy of the object
+    and calls `open(partition_id, epoch_id)`, if there is one; only if that returns True, `process(row)` for each row;
+    and then in any case `close(error)`, if there is one, with the exception that `process` raised, or None. So
+    connections are opened in `open`, not in `__init__`. Spark does not promise that a batch which comes again has the
+    same partitions, so that (partition_id, epoch_id) does not tell what was written before.
+
+    function: in YAML the text `module:name`, which names it in one of the project's Python files.
+    idempotent: the user's word that a row which comes again changes nothing, as where it is written by its key.
+    """
+
+    function: Any = field(metadata={"object": True})
+    idempotent: bool = False
+
+    @property
+    def facts(self) -> SinkFacts:
+        return SinkFacts(
+            modes=frozenset(OUTPUT_MODES),
+            transactional=False,
+            idempotent=self.idempotent,
+            readable_back=False,
+            continuous=True,
+            real_time=True,
+        )
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        given = self.function
+        if isinstance(given, str):
+            yield from not_found(given)
+        elif hasattr(given, "process"):
+            yield from _unfit_methods(given)
+        elif isinstance(given, type) or not callable(given):
+            what = f"{name_of(given)} is no function and has no method process(row)"
+            yield Problem(code="HR415", what=what, fix="give a function of one row, or an object with process(row)")
+        elif not takes(given, object()):
+            what = f"the function {name_of(given)} cannot be called with one row"
+            yield Problem(code="HR415", what=what, fix=f"write it as: def {name_of(given)}(row)")
+
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        """Refuse what cannot travel to the workers; Spark would say so by a trace of its pickler."""
+        from pyspark import cloudpickle
+
+        try:
+            cloudpickle.dumps(self._receiver())  # type: ignore[no-untyped-call]
+        except Exception as fault:
+            what = (
+                f"{name_of(self.function)}, which query '{run.query}' gives its rows to, cannot be sent to the workers"
+            )
+            fix = "open files and connections in the method open(partition_id, epoch_id), not before"
+            raise SinkFault(Finding(code="HR416", what=f"{what}: {_first_line(fault)}", fix=fix)) from fault
+
+    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+        return writer.foreach(self._receiver())
+
+    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+        what = "what a foreach sink was given cannot be read back"
+        raise SinkFault(
+            Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
+        )
+
+    def _receiver(self) -> Any:
+        """What Spark is given: an object that is callable too would lose its life cycle there."""
+        if not hasattr(self.function, "process"):
+            return self.function
+        return Receiver(self.function() if isinstance(self.function, type) else self.function)
+
+
+class OpenReturnedNone(TypeError):
+    """`open` said neither that the rows are to be processed nor that they are not."""
+
+
+class Receiver:
+    """The user's object as Spark calls it; an `open` without a return would leave out every row without a word."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def open(self, partition_id: int, epoch_id: int) -> bool:
+        """Whether the rows of this partition are to be processed."""
+        if not hasattr(self.target, "open"):
+            return True
+        answer = self.target.open(partition_id, epoch_id)
+        if answer is None:
+            raise OpenReturnedNone(f"the method open of {type(self.target).__name__} returned None")
+        return bool(answer)
+
+    def process(self, row: Any) -> None:
+        """Take one row."""
+        self.target.process(row)
+
+    def close(self, error: Exception | None) -> None:
+        """Clean up, whether the rows were processed, left out, or broken off."""
+        if hasattr(self.target, "close"):
+            self.target.close(error)
+
+
+def _unfit_methods(given: Any) -> Iterator[Problem]:
+    name = name_of(given)
+    own = (object(),) if isinstance(given, type) else ()
+    if isinstance(given, type) and not takes(given):
+        fix = "give the object in place of its class, or let __init__ take nothing"
+        yield Problem(code="HR415", what=f"the class {name} cannot be made without arguments", fix=fix)
+    for method, names in (("open", ("partition_id", "epoch_id")), ("process", ("row",)), ("close", ("error",))):
+        found = getattr(given, method, None)
+        if (found is not None or method == "process") and not (callable(found) and takes(found, *own, *names)):
+            fix = f"write it as: def {method}(self, {', '.join(names)})"
+            yield Problem(
+                code="HR415", what=f"the method {method} of {name} cannot be called as the sink does", fix=fix
+            )
+
+
+def _first_line(fault: Exception) -> str:
+    return (str(fault).strip() or type(fault).__name__).splitlines()[0]

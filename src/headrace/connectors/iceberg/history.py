@@ -1,0 +1,263 @@
+"""Which data files of an Iceberg table lie between two offsets, from the table's own history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.connectors.iceberg.files import added_files, live_files
+from headrace.errors import Finding, SourceFault
+
+if TYPE_CHECKING:
+    from pyiceberg.table import FileScanTask, Table
+    from pyiceberg.table.snapshots import Snapshot
+
+BEGIN_ANEW = "begin the query anew; and let the table keep its snapshots for longer than the query may stand still"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offset:
+    """Everything up to the first `position` files of `snapshot` has been given.
+
+    table: the table's UUID. base: the snapshot that the stream began with; None: it began with an empty table.
+    whole: whether the rows that the table held at `base` are given, or only what was added after it. Every offset
+    says how the stream began, so that a first batch which comes again begins at the same snapshot.
+    """
+
+    table: str
+    base: int | None
+    whole: bool
+    snapshot: int | None
+    position: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The offset as Spark's log keeps it."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | str | None) -> Offset | None:
+        """The offset of an entry of Spark's log; None where the stream had not begun."""
+        found = json.loads(given) if isinstance(given, str) else given
+        return cls(**found) if found else None
+
+    @property
+    def beginning(self) -> Offset:
+        """Where the stream began."""
+        return replace(self, snapshot=self.base, position=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """Where a stream begins at its first start: a snapshot whose rows it has, a time, or one of two words."""
+
+    starting: Literal["table", "latest"] = "table"
+    snapshot: int | None = None
+    timestamp: int | None = None
+
+
+@dataclass(kw_only=True)
+class History:
+    """A table's snapshots as a stream of files.
+
+    skips: the kinds of snapshots, `delete` and `overwrite`, that are passed over where they would end the query.
+    """
+
+    table: Table
+    name: str
+    skips: frozenset[str] = frozenset()
+    _files: dict[tuple[int, bool], list[FileScanTask]] = field(default_factory=dict)
+
+    def begin(self, beginning: Beginning) -> Offset | None:
+        """The first offset, before the first file; None while the table has nothing to begin with."""
+        current = self.table.current_snapshot()
+        base, whole = (None if current is None else current.snapshot_id), False
+        if beginning.snapshot is not None:
+            base = self._known(beginning.snapshot).snapshot_id
+        elif beginning.timestamp is not None:
+            if current is None or current.timestamp_ms < beginning.timestamp:
+                return None
+            base = self._before(beginning.timestamp)
+        elif beginning.starting == "table":
+            whole = True
+            if base is None:
+                return None
+        return Offset(table=str(self.table.metadata.table_uuid), base=base, whole=whole, snapshot=base, position=0)
+
+    def advance(self, start: Offset, limit: int | None, until: int | None) -> Offset:
+        """The offset after at most `limit` more files, none of them added after the snapshot `until`."""
+        self.require_same(start)
+        at = start
+        for snapshot in self._from(start, until):
+            number = None if snapshot is None else snapshot.snapshot_id
+            begun = start.position if number == start.snapshot else 0
+            if snapshot is not None and number != start.snapshot:
+                self._require_stream(snapshot)
+            there = len(self._files_of(snapshot, start)) - begun
+            taken = there if limit is None else min(there, limit)
+            at = replace(start, snapshot=number, position=begun + taken)
+            if limit is not None:
+                limit -= taken
+                if limit == 0 or taken < there:
+                    break
+        return at
+
+    def files(self, start: Offset | None, end: Offset | None) -> list[FileScanTask]:
+        """The files between two offsets, in their order. Raises SourceFault where the history does not reach back."""
+        if end is None:
+            return []
+        self.require_same(end)
+        start = start or end.beginning
+        found: list[FileScanTask] = []
+        for snapshot in self._from(start, end.snapshot):
+            number = None if snapshot is None else snapshot.snapshot_id
+            first = start.position if number == start.snapshot else 0
+            last = end.position if number == end.snapshot else None
+            if first != last:
+                found += self._files_of(snapshot, end)[first:last]
+        return found
+
+    def require(self, start: Offset | None, end: Offset | None) -> None:
+        """Raise SourceFault where the snapshots between two offsets are no longer all there."""
+        if end is not None:
+            self.require_same(end)
+            list(self._from(start or end.beginning, end.snapshot))
+
+    def leads(self, older: int | None, newer: int) -> bool:
+        """Whether one snapshot is the other or an ancestor of it."""
+        at: int | None = newer
+        while at is not None and at != older:
+            found = self.table.metadata.snapshot_by_id(at)
+            at = None if found is None else found.parent_snapshot_id
+        return at == older
+
+    def behind(self, start: Offset | None) -> tuple[int, int]:
+        """How many rows, and how many bytes, were added after `start`; all that there are where it is None."""
+        current = self.table.current_snapshot()
+        if start is None:
+            summary = None if current is None else current.summary
+            return _number(summary, "total-records"), _number(summary, "total-files-size")
+        self.require_same(start)
+        rest = self._files_of(self._snapshot(start.snapshot), start)[start.position :]
+        rows, size = sum(task.file.record_count for task in rest), sum(task.file.file_size_in_bytes for task in rest)
+        for snapshot in list(self._from(start, None if current is None else current.snapshot_id))[1:]:
+            if _operation(snapshot) == "append":
+                rows += _number(snapshot.summary, "added-records")
+                size += _number(snapshot.summary, "added-files-size")
+        return rows, size
+
+    def require_same(self, offset: Offset) -> None:
+        """Raise SourceFault where another table has the name now."""
+        if offset.table != str(self.table.metadata.table_uuid):
+            what = f"{self.name} is not the one that the query has read so far: it was dropped and made again"
+            fix = "bring the old one back under this name, or begin the query anew"
+            raise SourceFault(Finding(code="HR353", what=what, fix=fix))
+
+    def _files_of(self, snapshot: Snapshot | None, offset: Offset) -> list[FileScanTask]:
+        """The files that a stream with the beginning of `offset` is given of one snapshot."""
+        if snapshot is None or (snapshot.snapshot_id == offset.base and not offset.whole):
+            return []
+        key = (snapshot.snapshot_id, snapshot.snapshot_id == offset.base)
+        if key not in self._files:
+            if len(self._files) > 100:
+                self._files.clear()
+            if key[1]:
+                self._files[key] = self._whole(snapshot)
+            else:
+                self._files[key] = added_files(self.table, snapshot) if _operation(snapshot) == "append" else []
+        return self._files[key]
+
+    def _whole(self, snapshot: Snapshot) -> list[FileScanTask]:
+        try:
+            return live_files(self.table, snapshot)
+        except (ValueError, NotImplementedError) as fault:
+            # This is how pyiceberg says that it does not know a kind of delete file.
+            what = f"the rows of {self.name} at snapshot {snapshot.snapshot_id} cannot be read: {fault}"
+            fix = "compact the table, so that its deletes are carried out, or begin with what is appended from now on"
+            raise SourceFault(Finding(code="HR355", what=what, fix=fix)) from None
+
+    def _from(self, start: Offset, until: int | None) -> Iterator[Any]:
+        """The snapshots of the way from `start` to the snapshot `until`, both included, oldest first.
+
+        None stands for the empty table. Raises SourceFault where the way is broken.
+        """
+        way: list[Any] = []
+        at = until
+        while at is not None and at != start.snapshot:
+            snapshot = self._snapshot(at)
+            way.append(snapshot)
+            at = snapshot.parent_snapshot_id
+        if at != start.snapshot:
+            there = start.snapshot is None or self.table.metadata.snapshot_by_id(start.snapshot) is not None
+            if not there or not _is_first(way[-1]):
+                raise self._expired(start.snapshot)
+            what = f"{self.name} was set back to a state before snapshot {start.snapshot}, which the query has read"
+            raise SourceFault(Finding(code="HR353", what=what, fix="undo that, or begin the query anew"))
+        if at is None and way and not _is_first(way[-1]):
+            raise self._expired(None)
+        way.append(None if at is None else self._snapshot(at))
+        yield from reversed(way)
+
+    def _snapshot(self, number: int | None) -> Any:
+        if number is None:
+            return None
+        found = self.table.metadata.snapshot_by_id(number)
+        if found is None:
+            raise self._expired(number)
+        return found
+
+    def _expired(self, number: int | None) -> SourceFault:
+        which = "its first snapshots" if number is None else f"snapshot {number}"
+        what = f"{self.name} no longer has {which}, and the query needs what came there: it was expired"
+        return SourceFault(Finding(code="HR353", what=what, fix=BEGIN_ANEW))
+
+    def _known(self, number: int) -> Snapshot:
+        """A snapshot that the user named."""
+        at = self.table.current_snapshot()
+        while at is not None and at.snapshot_id != number:
+            parent = at.parent_snapshot_id
+            at = None if parent is None else self.table.metadata.snapshot_by_id(parent)
+        if at is None:
+            what = f"{self.name} has no snapshot {number} in the history of its present state"
+            raise SourceFault(Finding(code="HR353", what=what, fix="give starting_snapshot another, or leave it out"))
+        return at
+
+    def _before(self, timestamp: int) -> int | None:
+        """The last snapshot before a time; None where the table was empty then."""
+        at = self.table.current_snapshot()
+        while at is not None and at.timestamp_ms >= timestamp:
+            older = None
+            if at.parent_snapshot_id is not None:
+                older = self.table.metadata.snapshot_by_id(at.parent_snapshot_id)
+            if older is None and not _is_first(at):
+                what = f"{self.name} keeps no history before {at.timestamp_ms}, which is after starting_timestamp"
+                fix = "give a later starting_timestamp; without one the query begins with all rows of the table"
+                raise SourceFault(Finding(code="HR353", what=what, fix=fix))
+            at = older
+        return None if at is None else at.snapshot_id
+
+    def _require_stream(self, snapshot: Any) -> None:
+        """Raise SourceFault for a snapshot that did more than append, unless such ones are to be skipped."""
+        operation = _operation(snapshot)
+        if operation in ("append", "replace") or operation in self.skips:
+            return
+        done = "deleted rows of" if operation == "delete" else "replaced rows of"
+        what = f"snapshot {snapshot.snapshot_id} {done} {self.name}, which a stream cannot take back"
+        fix = f"begin the query anew, or set skip_{operation}_snapshots to go on without what the snapshot did"
+        raise SourceFault(Finding(code="HR354", what=what, fix=fix))
+
+
+def _is_first(snapshot: Any) -> bool:
+    """Whether nothing came before `snapshot`. One whose parent was expired may also say that it has none."""
+    if snapshot.parent_snapshot_id is not None or (snapshot.sequence_number or 0) > 1:
+        return False
+    return _number(snapshot.summary, "total-data-files") == _number(snapshot.summary, "added-data-files")
+
+
+def _operation(snapshot: Any) -> str:
+    return "append" if snapshot.summary is None else str(snapshot.summary.operation.value)
+
+
+def _number(summary: Any, key: str) -> int:
+    return 0 if summary is None else int(summary[key] or 0)

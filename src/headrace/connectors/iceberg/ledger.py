@@ -1,0 +1,110 @@
+"""The ledger of an Iceberg table: one of its properties, which changes in the commit that brings the rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.connectors.exactly_once.kept import KEPT, KeptLine
+from headrace.contract import SinkRun
+from headrace.errors import Fenced, Finding, SinkFault
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+PROPERTY = "headrace.ledger"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """Whose table it is, which driver may write, and what is in.
+
+    epoch: drawn anew by each start. batch: the last one that is in; -1: none yet. checkpoint: the id that Spark gave
+    it. spark_schema: the result's, as Spark's JSON. application, project: whose query it is; "" in a ledger of 0.1.0.
+    lines: of the newest batches, the oldest first; none of those that 0.1.0 wrote.
+    """
+
+    query: str
+    generation: int
+    epoch: str
+    batch: int
+    checkpoint: str
+    spark_schema: str
+    application: str = ""
+    project: str = ""
+    lines: tuple[KeptLine, ...] = ()
+
+    @classmethod
+    def of(cls, table: Table) -> Ledger | None:
+        """The ledger of `table`; None where no query has written it."""
+        text = table.metadata.properties.get(PROPERTY)
+        if text is None:
+            return None
+        facts = json.loads(text)
+        return cls(**{**facts, "lines": tuple(KeptLine.from_dict(line) for line in facts.get("lines", ()))})
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What is to be set on the table."""
+        return {PROPERTY: json.dumps(asdict(self))}
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """What a snapshot says of the batch that it is."""
+        return {
+            "headrace.query": self.query,
+            "headrace.generation": str(self.generation),
+            "headrace.batch": str(self.batch),
+        }
+
+    def is_of(self, life: SinkRun) -> bool:
+        """Whether the table holds the batches of this generation of a query, or did before applications had ids."""
+        known = self.application in (life.application, "")
+        return known and (self.query, self.generation) == (life.query, life.generation)
+
+    @property
+    def known(self) -> tuple[KeptLine, ...]:
+        """The lines of the newest batches; of one that 0.1.0 wrote no more than its number and checkpoint."""
+        if self.lines or self.batch < 0:
+            return self.lines
+        return (KeptLine(batch=self.batch, checkpoint=self.checkpoint),)
+
+    def with_batch(self, line: KeptLine) -> Ledger:
+        """The ledger once the batch of `line` is in."""
+        return replace(self, batch=line.batch, checkpoint=line.checkpoint, lines=(*self.lines, line)[-KEPT:])
+
+    def require_epoch(self, epoch: str, batch: int) -> None:
+        """Raise Fenced where a newer driver has taken the table over."""
+        if self.epoch != epoch:
+            what = f"a newer driver runs query '{self.query}'; batch {batch} of this one was not written"
+            fix = "let only one driver run the query; this one has stopped"
+            raise Fenced(Finding(code="HR409", what=what, fix=fix))
+
+
+def require_ours(table: Table, name: str, life: SinkRun) -> None:
+    """Raise SinkFault where rows of somebody else would be mixed with the result, or replaced by it."""
+    found = Ledger.of(table)
+    if found is not None and found.is_of(life):
+        return
+    if found is None:
+        if _is_empty(table):
+            return
+        what = f"{name} already holds rows that no query wrote"
+    elif found.query != life.query:
+        what = f"{name} belongs to query '{found.query}'"
+    elif found.application not in (life.application, ""):
+        what = f"{name} belongs to query '{found.query}' of another project ('{found.project}')"
+    elif found.batch < 0:
+        return
+    else:
+        what = f"{name} still holds the result of generation {found.generation} of '{life.query}'"
+    raise SinkFault(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
+
+
+def _is_empty(table: Table) -> bool:
+    """Whether the table has no rows, by its newest snapshot; one that does not tell is taken to have some."""
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return True
+    return snapshot.summary is not None and int(snapshot.summary["total-records"] or "1") == 0

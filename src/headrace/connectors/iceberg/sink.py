@@ -1,0 +1,225 @@
+"""Write the result into an Iceberg table, exactly once."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
+from headrace.connectors.exactly_once.kept import plans, require_lines_fit
+from headrace.connectors.exactly_once.retry import attempts
+from headrace.connectors.iceberg import columns as iceberg_columns
+from headrace.connectors.iceberg.batches import BatchWriter, committing
+from headrace.connectors.iceberg.columns import Part
+from headrace.connectors.iceberg.files import frame as frame_of
+from headrace.connectors.iceberg.files import live_files
+from headrace.connectors.iceberg.ledger import Ledger, require_ours
+from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, Place, lacks
+from headrace.connectors.not_asked import findings_of
+from headrace.contract import OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
+from headrace.errors import CheckpointBehind, Finding, SinkFault, nearest
+from headrace.spark.foreach_batch import for_each_batch
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, kw_only=True)
+class IcebergSink:
+    """An Iceberg table, named `namespace.table`; each batch is one commit, with its number in the table's properties.
+
+    Source: Iceberg's table specification. Spark's workers write the data files, which nobody sees before the commit.
+    In append mode a commit adds them; in complete mode it puts them in the place of all others. The table is made if
+    it is not there; one that is there keeps its partitions, and its columns must fit. One query writes a table.
+
+    catalog: the catalog's properties, as pyiceberg names them (`type`, `uri`, `warehouse`, `credential`, ...), with
+        its name as `name`; or the name of a catalog in pyiceberg's own configuration.
+    partition_by: columns of the result, or functions of them: year, month, day or hour of a column, bucket(16, column),
+        truncate(4, column).
+    """
+
+    facts: ClassVar[SinkFacts] = SinkFacts(
+        modes=frozenset({"append", "complete"}), transactional=True, idempotent=True, readable_back=True
+    )
+    table: str
+    catalog: str | Mapping[str, str] = field(default=DEFAULT_CATALOG, repr=False)
+    partition_by: Sequence[str] = ()
+    # The epochs that `prepare` drew for `write`, by query and generation.
+    _epochs: dict[tuple[str, int], str] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        yield from lacks()
+        if NAME.fullmatch(self.table) is None:
+            what = f"'{self.table}' is no name of an Iceberg table"
+            yield Problem(code="HR450", what=what, fix="write namespace.table")
+        for part in self.partition_by:
+            if Part.of(part) is None:
+                what = f"partition_by: '{part}' is neither a column nor a function that Iceberg partitions by"
+                fix = "write a column, or day(time), bucket(16, id), truncate(4, name) and the like"
+                yield Problem(code="HR450", what=what, fix=fix)
+        if mode not in self.facts.modes:
+            yield Problem(
+                code="HR403",
+                what=f"the Iceberg sink does not take {mode} mode: it adds rows or replaces all of them",
+                fix="use mode complete, or append with a watermark if the query aggregates, or a database sink",
+            )
+
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        """Make or compare the table, and draw the next epoch; nothing is changed if anything does not fit."""
+        self._require_result(frame.schema, run)
+        with self._place.told():
+            table = self._place.find()
+            if table is None:
+                require_lines_fit(run, self.table, ())
+                table = self._create(frame.schema)
+            self._epochs[run.query, run.generation] = self._take(table, frame.schema, run)
+
+    @property
+    def location(self) -> SinkLocation:
+        return SinkLocation(name="", systems=(self.table,), shown=f"Iceberg table '{self.table}'", ledger=True)
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        try:
+            self._require_result(frame.schema, run)
+            with self._place.told():
+                if connect and (table := self._place.find()) is not None:
+                    self._require_fit(table, frame.schema, run)
+                    with suppress(CheckpointBehind):
+                        self._require_match(table, run)
+        except SinkFault as fault:
+            yield from findings_of(fault)
+
+    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+        epoch = self._epochs[run.query, run.generation]
+        return for_each_batch(writer, BatchWriter(place=self._place, run=run, epoch=epoch))
+
+    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+        from pyspark.sql.types import StructType
+
+        with self._place.told():
+            table = self._place.find()
+            ledger = None if table is None else Ledger.of(table)
+            if table is None or ledger is None or not ledger.is_of(run):
+                what = f"{self._place} holds no result of generation {run.generation} of query '{run.query}'"
+                raise SinkFault(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
+            current = table.current_snapshot()
+            tasks = [] if current is None else [(task, ledger.batch) for task in live_files(table, current)]
+            schema = StructType.fromJson(json.loads(ledger.spark_schema))
+            rows = frame_of(spark, table, schema, tasks, None)
+            return Snapshot(rows=rows, batch=None if ledger.batch < 0 else ledger.batch)
+
+    def last_batch(self, run: SinkRun) -> int | None:
+        ledger = self._own_ledger(run)
+        mine = ledger is not None and ledger.checkpoint == checkpoint_id(run.checkpoint)
+        return ledger.batch if ledger is not None and mine and ledger.batch >= 0 else None
+
+    def planned(self, run: SinkRun, first: int) -> Mapping[int, str]:
+        ledger = self._own_ledger(run)
+        return {} if ledger is None else plans(run, ledger.lines, first)
+
+    def _own_ledger(self, run: SinkRun) -> Ledger | None:
+        """What the table has of the query; None also where the catalog does not answer."""
+        with suppress(SinkFault), self._place.told():
+            table = self._place.find()
+            ledger = None if table is None else Ledger.of(table)
+            return ledger if ledger is not None and ledger.is_of(run) else None
+        return None
+
+    @property
+    def _place(self) -> Place:
+        return Place(table=self.table, catalog=self.catalog, error=SinkFault, unreachable="HR451", missing="HR402")
+
+    def _require_result(self, schema: StructType, run: SinkRun) -> None:
+        """Raise SinkFault with everything of the result that no Iceberg table could take."""
+        fix = "change the query's last select"
+        faults = [
+            Finding(code="HR404", what=f"the result of query '{run.query}': {what}", fix=fix)
+            for what in iceberg_columns.unsupported(schema)
+        ]
+        if missing := iceberg_columns.missing(self.partition_by, schema):
+            what = f"partition_by names {', '.join(missing)}, which the result of query '{run.query}' does not have"
+            faults.append(Finding(code="HR404", what=what, fix=nearest(missing[0], schema.names)))
+        if faults:
+            raise SinkFault(faults)
+
+    def _require_fit(self, table: Table, schema: StructType, run: SinkRun) -> None:
+        require_ours(table, str(self._place), run)
+        faults = [
+            Finding(
+                code="HR406",
+                what=f"{self._place} does not fit the result of query '{run.query}': {what}",
+                fix="change the query's last select or the table, or write to another table",
+            )
+            for what in iceberg_columns.misfits(table, schema)
+        ]
+        there, wanted = iceberg_columns.parts_of(table), [str(Part.of(part)) for part in self.partition_by]
+        if wanted and there != wanted:
+            what = f"{self._place} is partitioned by {', '.join(there) or 'nothing'} and not by {', '.join(wanted)}"
+            fix = "leave partition_by out, and the table keeps its own partitions; or write to another table"
+            faults.append(Finding(code="HR452", what=what, fix=fix))
+        if faults:
+            raise SinkFault(faults)
+
+    def _require_match(self, table: Table, run: SinkRun) -> None:
+        """Raise CheckpointFault where the table's ledger and the checkpoint do not tell of the same batches."""
+        ledger = Ledger.of(table)
+        require_lines_fit(run, self.table, ledger.known if ledger is not None and ledger.is_of(run) else ())
+
+    def _create(self, schema: StructType) -> Table:
+        catalog = self._place.connect()
+        namespace = self.table.rpartition(".")[0]
+        if not catalog.namespace_exists(namespace):
+            catalog.create_namespace(namespace)
+        with catalog.create_table_transaction(self.table, schema=iceberg_columns.arrow_schema(schema)) as making:
+            if self.partition_by:
+                with making.update_spec() as spec:
+                    for part in filter(None, map(Part.of, self.partition_by)):
+                        spec.add_field(part.column, part.transform)
+        return self._place.open()
+
+    def _take(self, table: Table, schema: StructType, run: SinkRun) -> str:
+        """Enter this start into the ledger, so that older drivers write nothing more; returns its epoch.
+
+        What is compared is the ledger that the commit replaces: the catalog takes none upon another.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+
+        fresh = Ledger(
+            query=run.query,
+            generation=run.generation,
+            epoch=uuid.uuid4().hex,
+            batch=-1,
+            checkpoint="",
+            spark_schema=schema.json(),
+            application=run.application,
+            project=run.project,
+        )
+        for attempt in attempts():
+            if attempt:
+                table = self._place.again(table)
+            self._require_fit(table, schema, run)
+            self._require_match(table, run)
+            there = Ledger.of(table)
+            mine = there if there is not None and there.is_of(run) else fresh
+            entered = replace(
+                mine,
+                epoch=fresh.epoch,
+                spark_schema=fresh.spark_schema,
+                application=run.application,
+                project=run.project,
+            )
+            try:
+                with committing(table, entered) as update, update.fast_append():
+                    pass
+                return fresh.epoch
+            except CommitFailedException:
+                continue
+        what = f"others commit to {self._place} all the time"
+        raise SinkFault(Finding(code="HR453", what=what, fix="let other writers leave pauses; then start again"))

@@ -1,0 +1,144 @@
+"""Read an Iceberg table as rows are appended to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from headrace.connectors.iceberg.files import UnreadableError, frame, spark_schema
+from headrace.connectors.iceberg.history import Beginning, History, Offset
+from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, Place, lacks
+from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceFault
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from headrace.connectors.iceberg.stream import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iceberg:
+    """The rows of an Iceberg table, named `namespace.table`, and those that are appended to it, oldest first.
+
+    Source: Iceberg's table specification. What a compaction rewrites is not given again. A snapshot that deleted or
+    replaced rows ends the query, unless such snapshots are to be skipped. The columns are those that the table has
+    when the query starts; an older file gives NULL for a column that it lacks.
+
+    catalog: the catalog's properties, as pyiceberg names them (`type`, `uri`, `warehouse`, `credential`, ...), with
+        its name as `name`; or the name of a catalog in pyiceberg's own configuration.
+    starting: what the first start begins with: `table`, all rows that the table has then, or `latest`, what is
+        appended after it.
+    starting_snapshot: the id of a snapshot; what was appended after it is read.
+    starting_timestamp: milliseconds since 1970; what was appended then and later is read.
+    max_files_per_trigger: how many data files a batch takes at most; all that there are, if not given.
+    skip_delete_snapshots: pass over snapshots that deleted rows; what was made of those rows stays in the result.
+    skip_overwrite_snapshots: pass over snapshots that replaced rows; what they brought is not given either.
+    """
+
+    table: str
+    catalog: str | Mapping[str, str] = field(default=DEFAULT_CATALOG, repr=False)
+    starting: Literal["table", "latest"] = "table"
+    starting_snapshot: int | None = None
+    starting_timestamp: int | None = None
+    max_files_per_trigger: int | None = None
+    skip_delete_snapshots: bool = False
+    skip_overwrite_snapshots: bool = False
+
+    @property
+    def facts(self) -> SourceFacts:
+        return SourceFacts(replayable=True, readable_as_batch=True, rate_limited=self.max_files_per_trigger is not None)
+
+    @property
+    def jvm(self) -> tuple[str, ...]:
+        return ()
+
+    def problems(self) -> Iterator[Problem]:
+        yield from lacks()
+        if NAME.fullmatch(self.table) is None:
+            what = f"'{self.table}' is no name of an Iceberg table"
+            yield Problem(code="HR350", what=what, fix="write namespace.table")
+        if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
+            what = f"max_files_per_trigger is {self.max_files_per_trigger}"
+            yield Problem(code="HR350", what=what, fix="give max_files_per_trigger a number above 0")
+        given = [
+            name
+            for name, value, default in (
+                ("starting", self.starting, "table"),
+                ("starting_snapshot", self.starting_snapshot, None),
+                ("starting_timestamp", self.starting_timestamp, None),
+            )
+            if value != default
+        ]
+        if len(given) > 1:
+            yield Problem(code="HR350", what=f"{' and '.join(given)} exclude each other", fix="give one of them")
+
+    def reach(self, spark: SparkSession) -> None:
+        """Ask the catalog for the table, and see that Spark has a type for each column."""
+        self._schema(self._place.open())
+
+    def settings(self) -> Settings:
+        """What the stream's reader is given. Raises SourceFault where the table cannot be read."""
+        from headrace.connectors.iceberg.stream import Settings
+
+        return Settings(
+            place=self._place,
+            beginning=Beginning(
+                starting=self.starting, snapshot=self.starting_snapshot, timestamp=self.starting_timestamp
+            ),
+            limit=self.max_files_per_trigger,
+            skips=self._skips,
+            schema=self._schema(self._place.open()),
+        )
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        from headrace.connectors.iceberg.stream import data_source
+
+        made = data_source(f"headrace_iceberg_{name}", self.settings())
+        spark.dataSource.register(made)
+        return spark.readStream.name(name).format(made.name()).load()
+
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        history = self._history()
+        with self._place.told():
+            tasks = [
+                (task, batch.batch)
+                for batch in prefix.batches
+                for task in history.files(Offset.of(batch.start), Offset.of(batch.end))
+            ]
+        return frame(spark, history.table, self._schema(history.table), tasks, batch_column)
+
+    def require(self, prefix: SourcePrefix) -> None:
+        """The snapshots of the batches must still be there; without them Spark could not make the batches again."""
+        if prefix.batches:
+            history = self._history()
+            for batch in prefix.batches:
+                history.require(Offset.of(batch.start), Offset.of(batch.end))
+
+    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+        history = self._history()
+        with self._place.told():
+            rows, size = history.behind(Offset.of(prefix.batches[-1].end) if prefix.batches else None)
+        return Backlog(count=rows, unit="rows", bytes=size)
+
+    @property
+    def _place(self) -> Place:
+        return Place(table=self.table, catalog=self.catalog, error=SourceFault, unreachable="HR351", missing="HR352")
+
+    @property
+    def _skips(self) -> frozenset[str]:
+        asked = {"delete": self.skip_delete_snapshots, "overwrite": self.skip_overwrite_snapshots}
+        return frozenset(kind for kind, skipped in asked.items() if skipped)
+
+    def _history(self) -> History:
+        return History(table=self._place.open(), name=str(self._place), skips=self._skips)
+
+    def _schema(self, table: Table) -> StructType:
+        try:
+            return spark_schema(table)
+        except UnreadableError as fault:
+            fix = "change the column's type, or write what the query needs into another table"
+            raise SourceFault(Finding(code="HR355", what=f"{self._place}: {fault}", fix=fix)) from None

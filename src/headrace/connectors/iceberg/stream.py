@@ -1,0 +1,140 @@
+"""An Iceberg table as a source of Spark's Python data source API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+
+from headrace.connectors.iceberg.files import Reading, form_of
+from headrace.connectors.iceberg.history import Beginning, History, Offset
+from headrace.connectors.iceberg.table import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import FileScanTask
+    from pyspark.sql.types import StructType
+
+# Small files of one batch are read by one task, up to about this many bytes.
+BUNDLE = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the reader needs; it works in a Python process of its own beside the driver."""
+
+    place: Place
+    beginning: Beginning
+    limit: int | None
+    skips: frozenset[str]
+    schema: StructType
+
+
+def data_source(name: str, settings: Settings) -> type[DataSource]:
+    """A class for one stream. What is secret is in it and not among the options, which plans show."""
+
+    class Made(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> StructType:
+            return settings.schema
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+            return Reader(settings)
+
+    return Made
+
+
+@dataclass(frozen=True)
+class Bundle(InputPartition):
+    """Files that one task reads."""
+
+    reading: Reading
+    tasks: tuple[FileScanTask, ...]
+
+
+class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Gives the files of the table's history, oldest first."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.history: History | None = None
+        self.ends = False
+        self.until: int | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable() if self.settings.limit is None else ReadMaxFiles(self.settings.limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self.until, self.ends = self._current(), True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        with self.settings.place.told():
+            current = self._current()
+            begun = Offset.of(start) or self._history().begin(self.settings.beginning)
+            if begun is None:
+                return start
+            most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
+            return self._history().advance(begun, most, self._goal(start, begun, current)).as_dict()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with self.settings.place.told():
+            history = self._history()
+            files = history.files(Offset.of(start), Offset.of(end))
+            if not files:
+                return []
+            reading = Reading(form_of(history.table), history.table.io, self.settings.schema.json())
+            return [Bundle(reading, tuple(tasks)) for tasks in bundled(files)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Bundle), "`partitions` gives no others"
+        for task in partition.tasks:
+            yield from partition.reading.rows(task)
+
+    def _history(self) -> History:
+        if self.history is None:
+            place = self.settings.place
+            self.history = History(table=place.open(), name=str(place), skips=self.settings.skips)
+        return self.history
+
+    def _current(self) -> int | None:
+        """The table's newest snapshot."""
+        history = self._history()
+        history.table = self.settings.place.again(history.table)
+        found = history.table.current_snapshot()
+        return None if found is None else found.snapshot_id
+
+    def _goal(self, start: dict[str, Any], begun: Offset, current: int | None) -> int | None:
+        """How far to go: under available-now no further than the table had come at the start."""
+        if not self.ends:
+            return current
+        if self.until is None or not (start or self._history().leads(begun.snapshot, self.until)):
+            return begun.snapshot
+        return self.until
+
+
+def bundled(files: Sequence[Any]) -> Iterator[list[Any]]:
+    """Neighbouring files together, as long as they are small."""
+    together: list[Any] = []
+    size = 0
+    for task in files:
+        if together and size + task.file.file_size_in_bytes > BUNDLE:
+            yield together
+            together, size = [], 0
+        together.append(task)
+        size += task.file.file_size_in_bytes
+    if together:
+        yield together

@@ -1,0 +1,180 @@
+"""The options of the Kafka source: what is wrong with them, and what Spark calls them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from headrace.connectors.kafka.client import SERVERS_FIX, servers_fault, topic_fault
+from headrace.contract import Problem
+from headrace.spark import ddl
+
+if TYPE_CHECKING:
+    from headrace.connectors.kafka.source import Kafka
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+# What Headrace sets itself, so that a checkpoint and a prefix mean what they say.
+_OWN = {
+    "subscribe": "subscribe",
+    "subscribepattern": "subscribe_pattern",
+    "assign": "assign",
+    "startingoffsets": "starting_offsets",
+    "startingtimestamp": "starting_timestamp",
+    "endingoffsets": "",
+    "endingtimestamp": "",
+    "maxoffsetspertrigger": "max_offsets_per_trigger",
+    "minoffsetspertrigger": "min_offsets_per_trigger",
+    "maxtriggerdelay": "max_trigger_delay",
+    "minpartitions": "min_partitions",
+    "failondataloss": "fail_on_data_loss",
+    "includeheaders": "include_headers",
+    "kafka.bootstrap.servers": "bootstrap_servers",
+}
+# Spark sets these itself and refuses them. Source: Kafka integration guide, "Kafka Specific Configurations".
+_REFUSED = ("kafka.group.id", "kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.interceptor.classes")
+_REFUSED_ENDS = (".key.deserializer", ".value.deserializer")
+
+
+def problems(source: Kafka) -> Iterator[Problem]:
+    """Every fault of the options."""
+    named = [name for name in ("subscribe", "subscribe_pattern", "assign") if getattr(source, name) is not None]
+    if len(named) != 1:
+        what = f"{' and '.join(named)} are both given" if named else "no topic is named"
+        yield Problem(code="HR330", what=what, fix="give one of subscribe, subscribe_pattern and assign")
+    if (wrong := servers_fault(source.bootstrap_servers)) is not None:
+        yield Problem(code="HR330", what=wrong, fix=SERVERS_FIX)
+    for name in topics(source):
+        if (wrong := topic_fault(name)) is not None:
+            yield Problem(code="HR330", what=wrong, fix="correct the topic's name; several are a list: [a, b]")
+    delay = source.max_trigger_delay
+    if delay is not None and re.fullmatch(r"\s*\d+\s*(ms|s|m|min|h|d)\s*", delay) is None:
+        yield Problem(
+            code="HR330", what=f"max_trigger_delay '{delay}' is no length of time", fix="write for example 15m"
+        )
+    yield from _values(source)
+    yield from _offsets(source)
+    for name in ("max_offsets_per_trigger", "min_offsets_per_trigger", "min_partitions"):
+        value = getattr(source, name)
+        if isinstance(value, int) and value <= 0:
+            yield Problem(code="HR330", what=f"{name} is {value}", fix=f"give {name} a number above 0")
+    for name in source.options:
+        own = _OWN.get(name.lower())
+        if own is not None:
+            fix = f"give it as {own}" if own else "leave it out: a stream has no end"
+            yield Problem(code="HR330", what=f"options holds '{name}', which Headrace sets itself", fix=fix)
+        elif name.lower() in _REFUSED or name.lower().endswith(_REFUSED_ENDS):
+            yield Problem(code="HR330", what=f"options holds '{name}', which Spark refuses", fix="leave it out")
+    if not source.fail_on_data_loss:
+        yield Problem(
+            code="HR337",
+            what="fail_on_data_loss is false: messages that go before they are read are missed without a word",
+            fix="leave it true, unless the result may miss rows",
+            severity="warning",
+        )
+
+
+def _values(source: Kafka) -> Iterator[Problem]:
+    if source.value in ("json", "avro") and source.schema is None:
+        example = "schema='id BIGINT, time TIMESTAMP'" if source.value == "json" else "schema='event.avsc'"
+        yield Problem(code="HR330", what=f"value is {source.value} and there is no schema", fix=f"give {example}")
+    if source.value == "avro" and source.schema is not None:
+        yield from _avro(source.schema)
+    if source.value == "json" and source.schema is not None:
+        yield from ddl.problems(source.schema)
+    if source.value in ("raw", "text") and source.schema is not None:
+        yield Problem(code="HR330", what=f"a schema has no meaning with value {source.value}", fix="leave it out")
+    if source.value == "raw" and source.keep:
+        yield Problem(
+            code="HR330", what="keep has no meaning with value raw", fix="leave it out: all columns are there"
+        )
+    if source.value in ("raw", "text") and source.on_bad_row == "quarantine":
+        yield Problem(code="HR330", what=f"with value {source.value} every message fits", fix="leave on_bad_row out")
+    known = COLUMNS if source.include_headers else COLUMNS[:-1]
+    for name in source.keep:
+        if name not in known:
+            yield Problem(code="HR330", what=f"keep names '{name}'", fix=f"the columns are {', '.join(known)}")
+
+
+def _avro(schema: str) -> Iterator[Problem]:
+    text = schema
+    if not schema.lstrip().startswith(("{", "[", '"')):
+        try:
+            with open(schema, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, ValueError) as fault:
+            what = f"the Avro schema '{schema}' cannot be read: {getattr(fault, 'strerror', None) or 'it is not UTF-8'}"
+            yield Problem(code="HR333", what=what, fix="give schema the path of an .avsc file, or the JSON itself")
+            return
+    try:
+        json.loads(text)
+    except ValueError as fault:
+        yield Problem(code="HR333", what=f"the Avro schema is no JSON: {fault}", fix="correct it at that place")
+
+
+def _offsets(source: Kafka) -> Iterator[Problem]:
+    given = source.starting_offsets
+    if isinstance(given, str) and given not in ("latest", "earliest"):
+        fix = "write earliest, latest, or {topic: {partition: offset}}"
+        yield Problem(code="HR330", what=f"starting_offsets is '{given}'", fix=fix)
+    if source.subscribe_pattern is not None:
+        try:
+            re.compile(source.subscribe_pattern)
+        except re.error as fault:
+            yield Problem(
+                code="HR330",
+                what=f"subscribe_pattern is no pattern: {fault}",
+                fix="write a regular expression, as orders-.*",
+            )
+
+
+def topics(source: Kafka) -> tuple[str, ...]:
+    """The topics that are named; none for a pattern."""
+    if source.subscribe is not None:
+        given = source.subscribe.split(",") if isinstance(source.subscribe, str) else source.subscribe
+        return tuple(name.strip() for name in given)
+    return tuple(source.assign or ())
+
+
+def reader_options(source: Kafka) -> dict[str, str]:
+    """What a batch and a stream have in common."""
+    return {
+        **source.options,
+        "kafka.bootstrap.servers": source.bootstrap_servers,
+        "includeHeaders": str(source.include_headers).lower(),
+        "failOnDataLoss": str(source.fail_on_data_loss).lower(),
+    }
+
+
+def stream_options(source: Kafka) -> dict[str, str]:
+    """The options of Spark's streaming source."""
+    found = {**reader_options(source), **_which(source)}
+    if isinstance(source.starting_offsets, str):
+        found["startingOffsets"] = source.starting_offsets
+    else:
+        found["startingOffsets"] = json.dumps(
+            {topic: {str(at): offset for at, offset in rest.items()} for topic, rest in source.starting_offsets.items()}
+        )
+    if source.starting_timestamp is not None:
+        found["startingTimestamp"] = str(source.starting_timestamp)
+    limit = source.max_offsets_per_trigger
+    if limit != "unlimited":
+        from headrace.connectors.kafka.source import DEFAULT_MAX_OFFSETS
+
+        found["maxOffsetsPerTrigger"] = str(DEFAULT_MAX_OFFSETS if limit is None else limit)
+    if source.min_offsets_per_trigger is not None:
+        found["minOffsetsPerTrigger"] = str(source.min_offsets_per_trigger)
+    if source.max_trigger_delay is not None:
+        found["maxTriggerDelay"] = source.max_trigger_delay
+    if source.min_partitions is not None:
+        found["minPartitions"] = str(source.min_partitions)
+    return found
+
+
+def _which(source: Kafka) -> dict[str, str]:
+    if source.subscribe is not None:
+        return {"subscribe": ",".join(topics(source))}
+    if source.subscribe_pattern is not None:
+        return {"subscribePattern": source.subscribe_pattern}
+    return {"assign": json.dumps({topic: list(numbers) for topic, numbers in (source.assign or {}).items()})}

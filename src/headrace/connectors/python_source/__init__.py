@@ -1,0 +1,1 @@
+"""A Python data source of the user's own."""

@@ -1,0 +1,163 @@
+"""Read from a source of the user's own, written in Python by Spark's data source API."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceFault
+from headrace.spark import ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Python:
+    """Rows that a class of the user's gives: a `pyspark.sql.datasource.DataSource` with `streamReader` or
+    `simpleStreamReader`.
+
+    Source: a chapter on user-defined streaming sources, and Spark's own reference of its Python data source API. The
+    class is registered with the session when the query is built, and travels to the workers by value. Under the trigger
+    available-now a reader that is no `SupportsTriggerAvailableNow` gives one batch; where one comes again, it is that.
+
+    source: in YAML the text `module:Class`, which names it in one of the project's Python files.
+    options: what the class finds in `self.options`, as texts.
+    schema: a DDL text in place of what the class's own `schema` says.
+    replayable: the user's word that the rows between two offsets are always the same, also in a new process; then
+        `verify` reads them again through the class.
+    """
+
+    source: Any = field(metadata={"object": True})
+    options: Mapping[str, str] = field(default_factory=dict)
+    schema: str | None = None
+    replayable: bool = False
+
+    @property
+    def facts(self) -> SourceFacts:
+        return SourceFacts(replayable=self.replayable, readable_as_batch=self.replayable)
+
+    def problems(self) -> Iterator[Problem]:
+        given = self.source
+        if self.schema is not None:
+            yield from ddl.problems(self.schema)
+        if isinstance(given, str):
+            yield Problem(
+                code="HR322",
+                what=f"'{given}' names no class of the project's Python files",
+                fix="write module:Class; a file that does not mention headrace is to be listed under `modules`",
+            )
+            return
+        # Whoever has such a class has imported the module that it comes from.
+        above = getattr(sys.modules.get("pyspark.sql.datasource"), "DataSource", None)
+        if above is None or not (isinstance(given, type) and issubclass(given, above)):
+            what = f"{getattr(given, '__name__', type(given).__name__)} is no class of a data source"
+            yield Problem(code="HR322", what=what, fix="give a subclass of pyspark.sql.datasource.DataSource")
+        elif all(vars(above)[method] is _found(given, method) for method in ("streamReader", "simpleStreamReader")):
+            what = f"the class {given.__name__} has neither streamReader nor simpleStreamReader, so it gives no stream"
+            yield Problem(code="HR322", what=what, fix="write one of the two methods; it returns the reader")
+        elif self.schema is None and vars(above)["schema"] is _found(given, "schema"):
+            what = f"the class {given.__name__} has no method schema, and the source no option `schema`"
+            yield Problem(code="HR322", what=what, fix="give one of the two")
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        from pyspark.errors import PySparkException
+
+        try:
+            spark.dataSource.register(self.source)
+            reader = spark.readStream.name(name).format(self.source.name()).options(**self.options)
+            return (reader if self.schema is None else reader.schema(self.schema)).load()
+        except PySparkException as fault:
+            raise self._fault(_said(str(fault))) from fault
+        except Exception as fault:
+            raise self._fault(f"{type(fault).__name__}: {_said(str(fault))}") from fault
+
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        """The rows between the offsets of each batch, read by the class's own reader on the workers."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        if prefix.batches and not self.replayable:
+            what = f"the source class {self.source.__name__} does not claim to give the same rows again"
+            fix = "set replayable, if the rows between two offsets are always the same"
+            raise SourceFault(Finding(code="HR323", what=what, fix=fix))
+        schema = self.stream(spark, "shape").schema
+        spans = [
+            (batch.start, batch.end, batch.batch) for batch in prefix.batches if batch.end not in (None, batch.start)
+        ]
+        number = "__headrace_batch"
+        whole = StructType([*schema.fields, StructField(number, LongType())])
+        reading = _Reading(self.source, dict(self.options), schema.json())
+        if spans:
+            rows = spark.createDataFrame(spark.sparkContext.parallelize(spans, len(spans)).flatMap(reading), whole)
+        else:
+            rows = spark.createDataFrame([], whole)
+        columns = [F.col(f"`{name}`") for name in schema.names]
+        return rows.select(*columns, *([] if batch_column is None else [F.col(number).alias(batch_column)]))
+
+    def require(self, prefix: SourcePrefix) -> None:
+        """What the class can still give, only the class knows."""
+
+    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+        return None
+
+    def _fault(self, said: str) -> SourceFault:
+        what = f"the source class {self.source.__name__} cannot be used: {said}"
+        return SourceFault(Finding(code="HR323", what=what, fix="correct the class; it is run when the query is built"))
+
+
+class _Reading:
+    """Reads the rows of one batch with the user's class, as Spark does it when a batch comes again."""
+
+    def __init__(self, source: Any, options: dict[str, str], schema: str) -> None:
+        self.source = source
+        self.options = options
+        self.schema = schema
+
+    def __call__(self, span: tuple[str | None, str, int]) -> Iterator[tuple[Any, ...]]:
+        from pyspark.errors import PySparkNotImplementedError
+        from pyspark.sql.datasource import CaseInsensitiveDict
+        from pyspark.sql.types import StructType
+
+        first, last, batch = span
+        schema = StructType.fromJson(json.loads(self.schema))
+        made = self.source(CaseInsensitiveDict(self.options))
+        end = json.loads(last)
+        try:
+            reader = made.streamReader(schema)
+        except PySparkNotImplementedError:
+            simple = made.simpleStreamReader(schema)
+            start = simple.initialOffset() if first is None else json.loads(first)
+            given: Any = simple.readBetweenOffsets(start, end)
+        else:
+            start = reader.initialOffset() if first is None else json.loads(first)
+            given = (row for partition in reader.partitions(start, end) for row in reader.read(partition))
+        for each in given:
+            for row in _rows(each, schema):
+                yield (*row, batch)
+
+
+def _rows(given: Any, schema: StructType) -> Iterator[tuple[Any, ...]]:
+    """One row, or those of an Arrow batch."""
+    if hasattr(given, "to_pylist"):
+        yield from (tuple(row[name] for name in schema.names) for row in given.to_pylist())
+    else:
+        yield tuple(given)
+
+
+def _found(cls: type, method: str) -> Any:
+    return next(vars(each)[method] for each in cls.__mro__ if method in vars(each))
+
+
+def _said(text: str) -> str:
+    """The exception of the user's that Spark's message ends in, or the message's first line."""
+    raised = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", text, re.MULTILINE)
+    if "Traceback (most recent call last)" in text and raised:
+        return f"{raised[-1][0]}: {raised[-1][1]}"
+    return re.sub(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE.*$", "", (text.strip() or "no reason was given").splitlines()[0])

@@ -1,0 +1,1 @@
+"""Spark's generators of rows."""

@@ -1,0 +1,146 @@
+"""The files of a committed prefix, as Spark's own log of the file source names them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.connectors.spark_files import paths as file_paths
+from headrace.contract import SourcePrefix
+from headrace.errors import Finding, SourceFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
+
+_FILE = "__headrace_file"
+_PATH = "__headrace_path"
+_SPELT = "__headrace_spelt"
+_BATCH = "__headrace_batch"
+# Paths in which a URI escapes nothing, and the ways in which Spark writes the scheme of a local one.
+_PLAIN = re.compile(r"([a-z0-9]+:/)?/[A-Za-z0-9_./=-]*\Z")
+_SCHEMES = ("", "file:", "file://")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the log: a file, its modification time in milliseconds, and the log's own number for it."""
+
+    path: str
+    timestamp: float
+    log: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Files that share a base directory for key=value columns, each with the batch that it came in."""
+
+    base: str
+    files: tuple[tuple[str, int], ...]
+
+
+def entries(prefix: SourcePrefix) -> Iterator[Entry]:
+    """Every file that the log of `prefix` names."""
+    for lines in prefix.log.values():
+        for line in lines:
+            entry = json.loads(line)
+            yield Entry(entry["path"], float(entry["timestamp"]), int(entry["batchId"]))
+
+
+def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
+    """The path and the batch of every file of `prefix`. Raises SourceFault where the log has a gap."""
+    by_log: dict[int, list[str]] = {}
+    for entry in entries(prefix):
+        by_log.setdefault(entry.log, []).append(file_paths.from_log(entry.path))
+    taken: list[tuple[str, int]] = []
+    for batch in prefix.batches:
+        if batch.end is None:
+            continue
+        start = int(json.loads(batch.start)["logOffset"]) if batch.start else -1
+        for log in range(start + 1, int(json.loads(batch.end)["logOffset"]) + 1):
+            if log not in by_log:
+                what = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
+                fix = "restore the checkpoint's directory sources/, or begin the query anew"
+                raise SourceFault(Finding(code="HR313", what=what, fix=fix))
+            taken.extend((path, batch.batch) for path in by_log[log])
+    return taken
+
+
+def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> list[Place]:
+    """Where the files are now, those in the archive apart. Raises SourceFault if one is nowhere."""
+    base = file_paths.base(path)
+    moved_to = file_paths.local(archive) if archive is not None and file_paths.is_local(archive) else None
+    here: list[tuple[str, int]] = []
+    moved: list[tuple[str, int]] = []
+    gone: list[str] = []
+    for file, batch in taken:
+        if not file_paths.is_local(file) or os.path.exists(file):
+            here.append((file, batch))
+        elif moved_to is not None and os.path.exists(moved_to + file):
+            moved.append((moved_to + file, batch))
+        else:
+            gone.append(file)
+    if gone:
+        named = ", ".join(f"'{file}'" for file in gone[:3]) + (", ..." if len(gone) > 3 else "")
+        what = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named}"
+        fix = "put them back; without them the prefix cannot be read again"
+        raise SourceFault(Finding(code="HR303", what=what, fix=fix))
+    moved_base = base if moved_to is None else moved_to + file_paths.local(base)
+    return [place for place in (Place(base, tuple(here)), Place(moved_base, tuple(moved))) if place.files]
+
+
+def frame(
+    spark: SparkSession,
+    reader: DataFrameReader,
+    places: Sequence[Place],
+    batch_column: str | None,
+    file_column: str | None,
+) -> DataFrame:
+    """The rows of the files, with their batch and file as last columns where asked for."""
+    from pyspark.sql import functions as F
+
+    parts = []
+    for place in places:
+        options = {"__globPaths__": "false", "basePath": place.base}
+        part = reader.options(**options).load([file for file, _ in place.files])
+        if batch_column is not None or file_column is not None:
+            part = part.select("*", F.col("_metadata.file_path").alias(_FILE))
+        parts.append(part)
+    rows = parts[0]
+    for part in parts[1:]:
+        rows = rows.unionByName(part)
+    if batch_column is None and file_column is None:
+        return rows
+    batches = [pair for place in places for pair in place.files]
+    if all(_PLAIN.match(path) for path, _ in batches):
+        # A name that needs no escape is joined as Spark writes it, which spares two expressions for each row.
+        spelt = [(f"{scheme}{path}", path, batch) for path, batch in batches for scheme in _SCHEMES]
+        written = F.col(_FILE)
+    else:
+        spelt = [(path, path, batch) for path, batch in batches]
+        # A URI is percent-encoded, and unlike in a form a plus sign in it means a plus sign.
+        decoded = F.url_decode(F.regexp_replace(_FILE, r"\+", "%2B"))
+        written = F.regexp_replace(decoded, "^file:/+", "/")
+    known = spark.createDataFrame(spelt, f"{_SPELT} STRING, {_PATH} STRING, {_BATCH} BIGINT")
+    joined = rows.join(F.broadcast(known), written == F.col(_SPELT), "left")
+    unknown = F.raise_error(F.concat(F.lit("no batch is known for the file "), _FILE)).cast("bigint")
+    columns = [F.col(f"`{name}`") for name in rows.columns if name != _FILE]
+    if batch_column is not None:
+        columns.append(F.coalesce(_BATCH, unknown).alias(batch_column))
+    if file_column is not None:
+        columns.append(F.col(_PATH).alias(file_column))
+    return joined.select(*columns)
+
+
+def nothing(spark: SparkSession, shape: StructType, batch_column: str | None, file_column: str | None) -> DataFrame:
+    """No rows, in the columns that `frame` gives."""
+    from pyspark.sql import functions as F
+
+    rows = spark.createDataFrame([], shape)
+    if batch_column is not None:
+        rows = rows.withColumn(batch_column, F.lit(None).cast("bigint"))
+    return rows if file_column is None else rows.withColumn(file_column, F.lit(None).cast("string"))

@@ -1,0 +1,143 @@
+"""A directory that Spark's file sink writes to: what its log there says, and the rows that count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.checkpoint.rewrite import replace_file, sync_file
+from headrace.connectors.spark_files import formats as file_form
+from headrace.contract import SinkRun, Snapshot
+from headrace.errors import CheckpointFault, Finding, SinkFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+SCHEMA_FILE = "_headrace_schema.json"
+_FORM = "headraceForm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommittedFiles:
+    """The files below `path` that are in Spark's log; the schema is kept beside it, to read them with their types."""
+
+    path: str
+    format: str
+    options: Mapping[str, str]
+    form_if_new: int = file_form.NEWEST
+
+    @property
+    def form(self) -> int:
+        """The form of the files that are there; one directory keeps one form."""
+        if not self.is_local or not self.is_prepared:
+            return self.form_if_new
+        kept = json.loads((Path(self.path) / SCHEMA_FILE).read_text())
+        return int(kept.get(_FORM, file_form.FIRST))
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        """The options to read the files with."""
+        return file_form.read_options(self.format, self.options, self.form)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the log can be read without Spark."""
+        return "://" not in self.path
+
+    @property
+    def last_batch(self) -> int | None:
+        """The last batch in Spark's log of this directory."""
+        names = (file.name.removesuffix(".compact") for file in Path(self.path).glob("_spark_metadata/[0-9]*"))
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether a start has made this directory its own, so that files that are not in the log are leftovers."""
+        return (Path(self.path) / SCHEMA_FILE).exists()
+
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        """Keep the schema, and enter the batches that no sink is given.
+
+        Raises CheckpointFault for a checkpoint whose batches Spark would skip as already written.
+        """
+        written = self.last_batch
+        started = max((int(file.name) for file in run.checkpoint.glob("offsets/[0-9]*")), default=-1)
+        if written is not None and written > started:
+            what = (
+                f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{run.query}' only to "
+                f"{started if started >= 0 else 'none'}: Spark would skip the batches between as already written"
+            )
+            fix = f"restore the checkpoint '{run.checkpoint}', or write to an empty directory"
+            raise CheckpointFault(Finding(code="HR410", what=what, fix=fix))
+        if self.is_local:
+            form = self.form
+            if form < file_form.NEWEST and self.format == "csv" and self.is_prepared:
+                what = f"the csv files in '{self.path}' were begun by Headrace 0.1.0, whose form changes some texts: "
+                fix = "write to a new directory, or choose parquet"
+                what += "empty ones, and those with line breaks, with backslashes before quotes or of blanks alone"
+                run.noted(Finding(code="HR444", what=what, fix=fix, severity="warning"))
+            self._keep_schema(json.dumps({**json.loads(frame.schema.json()), _FORM: form}))
+        if run.unseen:
+            _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(run.unseen))
+
+    def write(self, writer: DataStreamWriter, partition_by: Sequence[str]) -> DataStreamWriter:
+        """Let Spark's file sink write here."""
+        options = file_form.write_options(self.format, self.options, self.form)
+        writer = writer.format(self.format).options(**options).option("path", self.path)
+        return writer.partitionBy(*partition_by) if partition_by else writer
+
+    def snapshot(self, spark: SparkSession, run: SinkRun, partition_by: Sequence[str]) -> Snapshot:
+        """The files that Spark's log names; read again if a batch was added meanwhile."""
+        from pyspark.sql.types import StructType
+
+        reader = spark.read.format(self.format).options(**self.read_options)
+        if not self.is_local:
+            return Snapshot(rows=reader.load(self.path), batch=None)
+        while True:
+            batch = self.last_batch
+            if batch is None:
+                what = f"nothing has been written to '{self.path}' yet"
+                raise SinkFault(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
+            schema = StructType.fromJson(json.loads((Path(self.path) / SCHEMA_FILE).read_text()))
+            # Below a log Spark counts a file's columns by the whole schema: those of the directories must come last.
+            ordered = sorted(nullable(schema).fields, key=lambda part: part.name in partition_by)
+            rows = reader.schema(StructType(ordered)).load(self.path).select(*[f"`{name}`" for name in schema.names])
+            if self.last_batch == batch:
+                return Snapshot(rows=rows, batch=batch)
+
+    def _keep_schema(self, schema: str) -> None:
+        home = Path(self.path)
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            replace_file(home / SCHEMA_FILE, schema)
+        except OSError as fault:
+            what = f"'{self.path}' cannot be written: {fault.strerror}"
+            raise SinkFault(Finding(code="HR405", what=what, fix="make the directory writable")) from fault
+
+
+def nullable(schema: StructType) -> StructType:
+    """`schema` with every column allowed to be NULL, as files are read."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(part.name, part.dataType, True) for part in schema.fields])
+
+
+def _enter_empty(frame: DataFrame, log: str, batches: Sequence[int]) -> None:
+    """Enter batches without files into Spark's log, which may have no gaps when it is compacted."""
+    jvm, gateway = frame.sparkSession._jvm, frame.sparkSession.sparkContext._gateway
+    assert jvm is not None, "a streaming session has a JVM"
+    assert gateway is not None, "a streaming session has a gateway"
+    sinks = jvm.org.apache.spark.sql.execution.streaming.sinks
+    none = getattr(jvm, "scala.Option").apply(None)
+    written = sinks.FileStreamSinkLog(1, frame.sparkSession._jsparkSession, log, none)
+    for batch in batches:
+        last = written.getLatestBatchId()
+        if last.isDefined() and last.get() < batch:
+            written.add(batch, gateway.new_array(sinks.SinkFileStatus, 0))
+            for file in Path(log).glob(f"{batch}*"):
+                sync_file(file)

@@ -1,0 +1,285 @@
+"""What the exactly-once mechanism asks of a database; one small file implements it for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
+from headrace.connectors.sql.limits import Limit
+from headrace.connectors.sql.types import ResultColumn
+from headrace.connectors.sql.values import Forms
+from headrace.contract import Problem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Connection(Protocol):
+    """A DB-API connection that commits each statement by itself unless a transaction was begun in SQL."""
+
+    def cursor(self) -> Any: ...
+
+    def close(self) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The table that rows go to, and how: `replaces` says that a row replaces the one with its key."""
+
+    table: str
+    columns: tuple[ResultColumn, ...]
+    key: tuple[str, ...]
+    replaces: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The names of the columns that are not of the key."""
+        return tuple(name for name in self.names if name not in self.key)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A staging table with so many rows, written by one attempt of one task."""
+
+    name: str
+    rows: int
+
+
+class PartLost(Exception):
+    """A staging table does not hold what was written into it, as after a crash of the server."""
+
+
+class StageFault(Exception):
+    """Rows could not be written: the database's problem, and whether it may pass."""
+
+    def __init__(self, problem: Problem, *, passes: bool) -> None:
+        super().__init__(problem.what)
+        self.problem = problem
+        self.passes = passes
+
+
+def require_all_in(table: str, given: int, came_in: int) -> None:
+    """Raise StageFault if the database took rows without an error and did not write them, as a trigger can."""
+    if came_in < given:
+        what = (
+            f"{given} rows were given to table '{table}', and only {came_in} came in: something there leaves rows out"
+        )
+        fix = "look for triggers, rules and policies on the table, and drop those that leave rows out"
+        raise StageFault(Problem(code="HR467", what=what, fix=fix), passes=False)
+
+
+class Stager(Protocol):
+    """One attempt of one task, writing rows into a staging table of its own.
+
+    Nobody but the driver's transaction reads the table. If the attempt is given up, nothing may be left of it, or a
+    table that `Dialect.staged` finds.
+    """
+
+    def add(self, table: pa.Table) -> None:
+        """Write rows; called several times."""
+        ...
+
+    def finish(self) -> None:
+        """Make the rows stay."""
+        ...
+
+    def give_up(self) -> None:
+        """Leave nothing behind, as far as it is possible."""
+        ...
+
+
+class Dialect(Protocol):
+    """One database's own ways; everything else is common to all of them. It travels to Spark's executors.
+
+    transactional_ddl: whether CREATE and ALTER are part of a transaction.
+    tells_shared_keys: whether `write` and `merge` themselves refuse two rows of one key within a batch.
+    wants_sorted: whether a staging table must be sorted by the key to be merged fast; else `merge` sorts.
+    driver_rows: up to this many rows a partition are faster through the driver than staged by a task.
+    needs_shared_disk: whether tasks can stage rows only on the driver's own machine.
+    replaces_by_any_unique: whether an update also replaces a row that shares another unique index than the key's.
+    forms: how values are written as text.
+    lock_own_tables, unlock_own_tables, give_up_own_tables: the statements around changes of Headrace's own tables, so
+    that of several drivers one makes them.
+    """
+
+    name: ClassVar[str]
+    placeholder: ClassVar[str]
+    begin_write: ClassVar[str]
+    begin_read: ClassVar[str]
+    lock_row: ClassVar[str]
+    transactional_ddl: ClassVar[bool]
+    tells_shared_keys: ClassVar[bool]
+    wants_sorted: ClassVar[bool]
+    driver_rows: ClassVar[int]
+    needs_shared_disk: ClassVar[bool]
+    replaces_by_any_unique: ClassVar[bool]
+    forms: ClassVar[Forms]
+    lock_own_tables: ClassVar[tuple[str, ...]]
+    unlock_own_tables: ClassVar[tuple[str, ...]]
+    give_up_own_tables: ClassVar[tuple[str, ...]]
+
+    @property
+    def key_text(self) -> str:
+        """The type of a text that a primary key of Headrace's own tables can hold."""
+        ...
+
+    @property
+    def long_text(self) -> str:
+        """The type of a text of any length."""
+        ...
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The exceptions of the client library."""
+        ...
+
+    @property
+    def duplicates(self) -> tuple[type[Exception], ...]:
+        """The exceptions that can mean that two rows share a key."""
+        ...
+
+    @property
+    def most_parts(self) -> int | None:
+        """How many staging tables can be merged at once; None: any number."""
+        ...
+
+    def connect(self) -> Connection:
+        """A new connection for writing; creates the database if that is its way."""
+        ...
+
+    def connect_to_read(self) -> Connection:
+        """A new connection for reading an existing database."""
+        ...
+
+    def quote(self, name: str) -> str:
+        """`name` as a quoted identifier."""
+        ...
+
+    def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
+        """The type to declare for `column` in a table with this `key`."""
+        ...
+
+    def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
+        """What follows the list of columns when the result table is created."""
+        ...
+
+    def real_name(self, connection: Connection, table: str) -> str:
+        """The one spelling under which the database knows a table of this name, whether it is there or not."""
+        ...
+
+    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+        """The table as it is, or None."""
+        ...
+
+    def limit_of(self, column: ResultColumn) -> Limit:
+        """What a column takes that is declared for `column`."""
+        ...
+
+    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+        """Why the existing column would not keep the values of `column`, or tell its keys apart; or None."""
+        ...
+
+    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        """The statement that inserts a row, or does nothing where its key is there; all names come unquoted."""
+        ...
+
+    def widen(
+        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
+    ) -> None:
+        """Give a table of Headrace's own more columns, which hold '' or 0 in its rows, and another key, in one step.
+
+        columns: every column's declaration by its name, the missing ones included.
+        """
+        ...
+
+    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+        """Write the few rows of `table` in as few round trips as there can be; raises StageFault if not all come in."""
+        ...
+
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        """A new staging table of this name; called on an executor."""
+        ...
+
+    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+        """Make staging tables readable before the transaction begins."""
+        ...
+
+    def part_source(self, part: Part) -> str:
+        """What to write behind FROM to read a staging table."""
+        ...
+
+    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+        """Write the rows of all staging tables.
+
+        Raises PartLost when one does not hold its number of rows, StageFault when not all of them come in.
+        """
+        ...
+
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
+        """The names of the staging tables that begin with `prefix`."""
+        ...
+
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        """Drop staging tables, also attached ones; one that is not there any more is no error."""
+        ...
+
+    def readable(self, column: ResultColumn) -> str:
+        """The expression that selects `column` in a form that `restore` takes."""
+        ...
+
+    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a query in chunks, without holding all of them."""
+        ...
+
+    def explain(self, fault: Exception) -> Problem:
+        """The database's error as one sentence; never with a password in it."""
+        ...
+
+    def waits_for_lock(self, fault: BaseException) -> bool:
+        """Whether the database gave up waiting for the lock of another session, which it may end by itself."""
+        ...
+
+    def passes(self, fault: Exception) -> bool:
+        """Whether the fault may be gone after a while, so that the batch may be tried again."""
+        ...
+
+    def is_contended(self, fault: Exception) -> bool:
+        """Whether another transaction was in the way: a lock, a deadlock, or a table that was made at the same time."""
+        ...
+
+    def is_part_lost(self, fault: Exception) -> bool:
+        """Whether the fault is that a staging table is missing or damaged."""
+        ...
+
+
+# Rows that are fetched at once when a table is read back.
+FETCHED_ROWS = 50_000
+
+
+def chunks(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
+    """What a cursor still holds, some rows at a time."""
+    while found := cursor.fetchmany(FETCHED_ROWS):
+        yield list(map(tuple, found))
+
+
+def identifiers(dialect: Dialect, names: Sequence[str]) -> str:
+    """`names` quoted, with commas between."""
+    return ", ".join(dialect.quote(name) for name in names)
+
+
+def rows_of(connection: Connection, statement: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+    """The rows that `statement` gives."""
+    cursor = connection.cursor()
+    cursor.execute(statement, tuple(values))
+    yield from cursor.fetchall()
+
+
+def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> None:
+    """Run `statement` for its effect."""
+    connection.cursor().execute(statement, tuple(values))

@@ -1,0 +1,155 @@
+"""Late rows brought back into a result table: what they change, and a line of their own, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+
+from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
+from headrace.connectors.sql.dialect import Dialect, StageFault, Target, run
+from headrace.connectors.sql.ledger import Ledger, Replay
+from headrace.connectors.sql.ledger_tables import REPLAYS_FORM
+from headrace.connectors.sql.prepare import require_claimed, result_table, staging_prefix
+from headrace.connectors.sql.quarantine import Quarantine
+from headrace.connectors.sql.result_table import ResultTable
+from headrace.connectors.sql.staging import Content, RowFault, Stage
+from headrace.connectors.sql.system_tables import make_all
+from headrace.connectors.sql.types import flat
+from headrace.connectors.sql.values import rows
+from headrace.contract import Correction, SinkRun
+from headrace.errors import Finding, HeadraceError, SinkFault
+
+
+def replayed(dialect: Dialect, table: str, life: SinkRun) -> int | None:
+    """The last batch whose late rows were brought back."""
+    try:
+        with closing(dialect.connect_to_read()) as connection:
+            require_claimed(connection, dialect, table, life)
+            return Ledger(connection, dialect, life, table).replayed(checkpoint_id(life.checkpoint) or "")
+    except dialect.errors as fault:
+        problem = dialect.explain(fault)
+        what = f"it is not known whether late rows of query '{life.query}' were brought back: {problem.what}"
+        raise SinkFault(Finding(code=problem.code, what=what, fix=problem.fix)) from None
+
+
+def bring_back(
+    dialect: Dialect, name: str, key: Sequence[str], correction: Correction, life: SinkRun, *, quarantines: bool
+) -> None:
+    """Write `correction`, or nothing; the epoch's lock keeps batches of the query out of the transaction.
+
+    Raises SinkFault, also if a batch or another replay was written since the snapshot.
+    """
+    # Rows of the result are replaced here, whatever the query's own mode does.
+    life = replace(life, mode="update")
+    table = result_table(name, key, correction.rows.schema, life)
+    try:
+        with closing(dialect.connect()) as connection:
+            table = table.as_known(connection, dialect)
+            ledger = Ledger(connection, dialect, life, table.name)
+            ledger.create()
+            make_all(connection, dialect, [REPLAYS_FORM])
+            stage = _stage(ledger, table, quarantines=quarantines)
+            content = stage.large(correction.rows)
+            try:
+                _transact(ledger, table, content, correction)
+            finally:
+                with suppress(*dialect.errors):
+                    dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
+    except RowFault as fault:
+        fix = (
+            "correct the query or the table, or set on_bad_row to quarantine; the late rows can also be exported: --to"
+        )
+        raise _fault(life, "HR408", str(fault), fix) from None
+    except StageFault as fault:
+        raise _fault(life, fault.problem.code, fault.problem.what, fault.problem.fix) from None
+    except dialect.errors as fault:
+        raise _refused(life, dialect, fault) from None
+
+
+def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
+    dialect, life = ledger.dialect, ledger.life
+    there, owner = dialect.existing(ledger.connection, table.name), table.owner(ledger)
+    list(table.changes(there, dialect, life, owner, adds=False))
+    return Stage(
+        dialect=dialect,
+        prefix=staging_prefix(life, ledger.epoch()),
+        columns=table.columns,
+        key=table.key,
+        limits=table.limits(there, dialect) if there is not None else {},
+        clustered=True,
+        quarantines=quarantines,
+        driver_rows=dialect.driver_rows,
+    )
+
+
+def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: Correction) -> None:
+    connection, dialect, life = ledger.connection, ledger.dialect, ledger.life
+    batch = correction.snapshot.batch
+    assert batch is not None, "a correction is computed from batches that were written"
+    gone = _keys(correction, table, dialect)
+    dialect.attach(connection, (*content.parts, *content.bad_parts))
+    life.reached("before-transaction", batch)
+    run(connection, dialect.begin_write)
+    try:
+        ledger.epoch(lock=True)
+        _require_unchanged(ledger, correction)
+        for values in gone:
+            run(connection, _delete(table, dialect), values)
+        if content.table.num_rows:
+            dialect.write(connection, _target(table), content.table)
+        if content.parts:
+            dialect.merge(connection, _target(table), content.parts)
+        quarantine = Quarantine(connection, dialect, life, table.name)
+        bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
+        life.reached("inside-transaction", batch)
+        done = Replay(
+            checkpoint=checkpoint_id(life.checkpoint) or "",
+            batch=batch,
+            late=correction.late,
+            written=content.rows,
+            deleted=len(gone),
+            quarantined=bad,
+        )
+        ledger.add_replay(done)
+        run(connection, "COMMIT")
+    except BaseException:
+        with suppress(*dialect.errors):
+            run(connection, "ROLLBACK")
+        raise
+    life.reached("after-transaction", batch)
+
+
+def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
+    last, life = ledger.last(), ledger.life
+    found = (None if last is None else last.batch, ledger.replayed(checkpoint_id(life.checkpoint) or ""))
+    if found != (correction.snapshot.batch, correction.snapshot.replayed):
+        what = (
+            "a batch was written meanwhile" if found[1] == correction.snapshot.replayed else "another replay was done"
+        )
+        raise _fault(life, "HR693", what, "let nothing else write, and give the command again")
+
+
+def _target(table: ResultTable) -> Target:
+    return Target(table=table.name, columns=table.columns, key=table.key, replaces=True)
+
+
+def _delete(table: ResultTable, dialect: Dialect) -> str:
+    same = " AND ".join(f"{dialect.quote(column.name)} = {dialect.placeholder}" for column in table.key_columns)
+    return f"DELETE FROM {dialect.quote(table.name)} WHERE {same}"
+
+
+def _keys(correction: Correction, table: ResultTable, dialect: Dialect) -> list[tuple[object, ...]]:
+    columns = table.key_columns
+    frame = correction.gone.select(*[f"`{column.name}`" for column in columns])
+    return rows(flat(frame, columns).toArrow(), columns, dialect.forms)
+
+
+def _refused(life: SinkRun, dialect: Dialect, fault: Exception) -> HeadraceError:
+    problem = dialect.explain(fault)
+    return _fault(life, problem.code, problem.what, problem.fix)
+
+
+def _fault(life: SinkRun, code: str, what: str, fix: str) -> SinkFault:
+    what = f"late rows of query '{life.query}' were not brought back: {what}"
+    return SinkFault(Finding(code=code, what=what, fix=fix))

@@ -1,0 +1,266 @@
+"""The ledger in a sink's own database: which batches are in, whose turn it is, whose table it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from headrace.checkpoint import PlannedBatch
+from headrace.connectors.exactly_once import Line
+from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
+from headrace.connectors.sql.ledger_tables import (
+    EPOCHS,
+    FORMS,
+    LEDGER,
+    LEDGER_FORM,
+    QUARANTINE,
+    REPLAYS,
+    REPLAYS_FORM,
+    TABLES,
+    TABLES_FORM,
+    UNCLAIMED,
+)
+from headrace.connectors.sql.system_tables import make_all
+from headrace.contract import SinkRun
+
+# Only the last batch can come again; older lines are for people, and end some time.
+KEPT_BATCHES = 10_000
+# As many as Spark keeps: what a lost checkpoint entry is written again from.
+KEPT_PLANS = 100
+_PRUNE_EVERY = 100
+_MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What the ledger keeps of a batch.
+
+    watermark: that in force during the batch, ISO 8601 in UTC; None: none yet. digest, chain: of the batch, and of all
+    up to it. planned: what the batch can be planned again from.
+    """
+
+    batch: int
+    epoch: int
+    checkpoint: str
+    rows: int
+    quarantined: int
+    watermark: str | None
+    digest: str | None = None
+    chain: str | None = None
+    planned: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What the ledger keeps of late rows that were brought back, those of the batches up to `batch`."""
+
+    checkpoint: str
+    batch: int
+    late: int
+    written: int
+    deleted: int
+    quarantined: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """Which query's result a table holds, and the result's schema as Spark's JSON.
+
+    application: UNCLAIMED for a table that only Headrace 0.1.0 has written.
+    """
+
+    query: str
+    generation: int
+    schema: str
+    application: str
+    project: str = ""
+
+    def is_of(self, life: SinkRun) -> bool:
+        """Whether this is the life's own table, or was before applications had ids."""
+        known = self.application in (life.application, UNCLAIMED)
+        return known and (self.query, self.generation) == (life.query, life.generation)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Reads and writes the lines of one life and its table, on one connection; the caller holds the transaction."""
+
+    connection: Connection
+    dialect: Dialect
+    life: SinkRun
+    table: str
+
+    def create(self) -> None:
+        """Bring the ledger's tables to their form, and enter the rows that are locked later."""
+        with_replays = self.dialect.existing(self.connection, REPLAYS) is not None
+        make_all(self.connection, self.dialect, (*FORMS, REPLAYS_FORM) if with_replays else FORMS)
+        if not self._rows(f"SELECT 1 FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver):
+            insert = self.dialect.insert_new(EPOCHS, ("application", "query", "epoch"), ("application", "query"))
+            self._run(insert, *self._driver, 0)
+        if not self._rows(f"SELECT 1 FROM {TABLES} WHERE table_name = ?", self.table):
+            names = tuple(column.name for column in TABLES_FORM.columns)
+            self._run(self.dialect.insert_new(TABLES, names, ("table_name",)), self.table, UNCLAIMED, "", "", 0, "")
+
+    # ------------------------------------------------------------------------------------------------ batches
+
+    def lines(self, first: int = 0, *, claimed: bool = True) -> list[Line]:
+        """The lines from batch `first` on, and the last one in any case; `claimed`: else those of 0.1.0."""
+        where, whose = (_MINE, self._mine) if claimed else (_UNCLAIMED, self._unclaimed)
+        found = self._rows(
+            f"SELECT {_LINE} FROM {LEDGER} WHERE {where} AND batch >= ? ORDER BY batch", *whose, first
+        ) or self._rows(f"SELECT {_LINE} FROM {LEDGER} WHERE {where} ORDER BY batch DESC LIMIT 1", *whose)
+        return [_line(row) for row in found]
+
+    def last(self) -> Line | None:
+        """The last batch that is in."""
+        found = self.lines(_NO_BATCH)
+        return found[-1] if found else None
+
+    def around(self, batch: int) -> tuple[Line | None, Line | None]:
+        """The line of the newest batch before `batch`, and that of `batch`."""
+        statement = f"SELECT {_LINE} FROM {LEDGER} WHERE {_MINE} AND batch <= ? ORDER BY batch DESC LIMIT 2"
+        found = [_line(row) for row in self._rows(statement, *self._mine, batch)]
+        own = next((line for line in found if line.batch == batch), None)
+        return next((line for line in found if line.batch < batch), None), own
+
+    def planned(self, batch: int) -> str | None:
+        """What `batch` can be planned again from."""
+        found = self._rows(f"SELECT planned FROM {LEDGER} WHERE {_MINE} AND batch = ?", *self._mine, batch)
+        return None if not found or found[0][0] is None else str(found[0][0])
+
+    def plans(self, first: int) -> Iterator[tuple[int, str]]:
+        """What each batch from `first` on can be planned again from, where it still has its digest."""
+        statement = f"SELECT batch, digest, planned FROM {LEDGER} WHERE {_MINE} AND batch >= ? AND planned IS NOT NULL"
+        for batch, digest, text in self._rows(statement, *self._mine, first):
+            with suppress(ValueError):
+                if PlannedBatch.loads(text).digest(self.life.roots) == digest:
+                    yield int(batch), str(text)
+
+    def add(self, entry: Entry) -> None:
+        """Enter a batch; together with its rows it becomes visible at the commit."""
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        batch = entry.batch
+        self._run(
+            f"INSERT INTO {LEDGER} ({LEDGER_FORM.names}) VALUES ({', '.join('?' * len(LEDGER_FORM.columns))})",
+            *(*self._mine, batch, entry.epoch, entry.checkpoint, entry.rows, entry.quarantined, entry.watermark),
+            *(self.life.fingerprint, now, entry.digest, entry.chain, entry.planned),
+        )
+        if batch % _PRUNE_EVERY == 0:
+            self._run(f"DELETE FROM {LEDGER} WHERE {_MINE} AND batch <= ?", *self._mine, batch - KEPT_BATCHES)
+            forgotten = f"UPDATE {LEDGER} SET planned = NULL WHERE {_MINE} AND batch <= ? AND planned IS NOT NULL"
+            self._run(forgotten, *self._mine, batch - KEPT_PLANS)
+
+    def take_over(self, checkpoint: str) -> None:
+        """Claim the lines that Headrace 0.1.0 wrote for this life's checkpoint, with all that hangs on them."""
+        life = self.life
+        whose = (life.query, life.generation)
+        old = "WHERE application = ? AND query = ? AND generation = ?"
+        claim = "SET application = ?, table_name = ?"
+        for table in (LEDGER, REPLAYS):
+            if table == LEDGER or self.dialect.existing(self.connection, REPLAYS) is not None:
+                self._run(
+                    f"UPDATE {table} {claim} {old} AND checkpoint = ?",
+                    *(life.application, self.table, UNCLAIMED, *whose, checkpoint),
+                )
+        self._run(
+            f"UPDATE {QUARANTINE} SET application = ? {old} AND table_name = ?",
+            *(life.application, UNCLAIMED, *whose, self.table),
+        )
+
+    # ------------------------------------------------------------------------------------------------ late rows
+
+    def replayed(self, checkpoint: str) -> int | None:
+        """The last batch of this very checkpoint whose late rows were brought back."""
+        if self.dialect.existing(self.connection, REPLAYS) is None:
+            return None
+        statement = f"SELECT max(batch) FROM {REPLAYS} WHERE {_MINE} AND checkpoint = ?"
+        (found,) = self._rows(statement, *self._mine, checkpoint)
+        return None if found[0] is None else int(found[0])
+
+    def add_replay(self, replay: Replay) -> None:
+        """Enter late rows that were brought back; they become visible at the commit."""
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        self._run(
+            f"INSERT INTO {REPLAYS} ({REPLAYS_FORM.names}) VALUES ({', '.join('?' * len(REPLAYS_FORM.columns))})",
+            *(*self._mine, replay.checkpoint, replay.batch, replay.late),
+            *(replay.written, replay.deleted, replay.quarantined, now),
+        )
+
+    # --------------------------------------------------------------------------------------- drivers and tables
+
+    def epoch(self, *, lock: bool = False) -> int:
+        """The epoch of the query's newest driver; 0 before the first."""
+        suffix = self.dialect.lock_row if lock else ""
+        found = self._rows(f"SELECT epoch FROM {EPOCHS} WHERE application = ? AND query = ?{suffix}", *self._driver)
+        return int(found[0][0]) if found else 0
+
+    def enter_epoch(self, epoch: int) -> None:
+        """Begin `epoch`: from the commit on, older drivers can write nothing. The row is locked and there."""
+        self._run(f"UPDATE {EPOCHS} SET epoch = ? WHERE application = ? AND query = ?", epoch, *self._driver)
+
+    def owner(self, name: str | None = None, *, lock: bool = False) -> Owner | None:
+        """Whose result the table holds, or that of another `name`, as far as is known."""
+        suffix = self.dialect.lock_row if lock else ""
+        found = self._rows(
+            f"SELECT query, generation, spark_schema, application, project FROM {TABLES} WHERE table_name = ?{suffix}",
+            name or self.table,
+        )
+        if not found or not found[0][0]:
+            return None
+        query, generation, schema, application, project = found[0]
+        return Owner(
+            query=str(query),
+            generation=int(generation),
+            schema=str(schema),
+            application=str(application),
+            project=str(project),
+        )
+
+    def own(self, schema: str) -> None:
+        """Write down whose result the table holds from now on."""
+        life = self.life
+        self._run(
+            f"UPDATE {TABLES} SET application = ?, project = ?, query = ?, generation = ?, spark_schema = ? "
+            "WHERE table_name = ?",
+            *(life.application, life.project, life.query, life.generation, schema, self.table),
+        )
+
+    @property
+    def _driver(self) -> tuple[str, str]:
+        return self.life.application, self.life.query
+
+    @property
+    def _mine(self) -> tuple[str, str, int, str]:
+        return self.life.application, self.life.query, self.life.generation, self.table
+
+    @property
+    def _unclaimed(self) -> tuple[str, str, int]:
+        return UNCLAIMED, self.life.query, self.life.generation
+
+    def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        return list(rows_of(self.connection, self._own(statement), values))
+
+    def _run(self, statement: str, *values: object) -> None:
+        run(self.connection, self._own(statement), values)
+
+    def _own(self, statement: str) -> str:
+        return statement.replace("?", self.dialect.placeholder)
+
+
+_NO_BATCH = 1 << 60
+_UNCLAIMED = "application = ? AND query = ? AND generation = ?"
+_LINE = "batch, checkpoint, digest, chain, CASE WHEN planned IS NULL THEN 0 ELSE 1 END"
+
+
+def _line(row: tuple[Any, ...]) -> Line:
+    batch, checkpoint, digest, chain, restorable = row
+    return Line(
+        batch=int(batch),
+        checkpoint=str(checkpoint),
+        digest=None if digest is None else str(digest),
+        chain=None if chain is None else str(chain),
+        restorable=bool(restorable),
+    )

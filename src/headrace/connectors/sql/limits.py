@@ -1,0 +1,188 @@
+"""What a column takes beyond its type, and the rows that it would not take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.sql.types import ResultColumn
+from headrace.connectors.sql.values import ISO, rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A value in a message is cut off after this many characters.
+SHOWN = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """What one column of a table takes.
+
+    required: no NULL. key: the column is of the key. characters, size: the longest text, in characters, or the longest
+    value, in bytes. low, high: the smallest and the largest number. first, last: the same for a date or timestamp.
+    finite: no NaN and no infinity. refused: a text that no value may hold.
+    """
+
+    required: bool = False
+    key: bool = False
+    characters: int | None = None
+    size: int | None = None
+    low: int | Decimal | None = None
+    high: int | Decimal | None = None
+    first: datetime | None = None
+    last: datetime | None = None
+    finite: bool = False
+    refused: str | None = None
+
+    def within(self, other: Limit) -> Limit:
+        """Both limits at once."""
+
+        def least(*found: Any) -> Any:
+            return min((each for each in found if each is not None), default=None)
+
+        def most(*found: Any) -> Any:
+            return max((each for each in found if each is not None), default=None)
+
+        return Limit(
+            required=self.required or other.required,
+            key=self.key or other.key,
+            characters=least(self.characters, other.characters),
+            size=least(self.size, other.size),
+            low=most(self.low, other.low),
+            high=least(self.high, other.high),
+            first=most(self.first, other.first),
+            last=least(self.last, other.last),
+            finite=self.finite or other.finite,
+            refused=self.refused or other.refused,
+        )
+
+
+_INTEGERS = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
+
+
+def digits_limit(precision: int, scale: int) -> Limit:
+    """The limit of a decimal number of so many digits, `scale` of them behind the point."""
+    high = (Decimal(10) ** precision - 1).scaleb(-scale)
+    return Limit(low=-high, high=high)
+
+
+def narrowed(column: ResultColumn, limit: Limit) -> Limit:
+    """`limit` without the bounds that every value of the column's type keeps anyway."""
+    if limit.low is None or limit.high is None:
+        return limit
+    if column.kind == "integer":
+        size = _INTEGERS[column.type.simpleString()]
+        low, high = int(max(limit.low, -size)), int(min(limit.high, size - 1))
+        return (
+            replace(limit, low=None, high=None)
+            if (low, high) == (-size, size - 1)
+            else replace(limit, low=low, high=high)
+        )
+    whole = Decimal(10) ** (column.precision - column.scale)
+    if column.kind != "decimal" or limit.high + 1 >= whole:
+        return replace(limit, low=None, high=None)
+    step = Decimal(1).scaleb(-column.scale)
+    return replace(limit, low=Decimal(limit.low).quantize(step), high=Decimal(limit.high).quantize(step))
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that the table would not take: why, and its values by column."""
+
+    reason: str
+    values: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        text = ", ".join(f"{name}={value!r}" for name, value in self.values.items())
+        return f"({text})" if len(text) <= SHOWN else f"({text[:SHOWN]}...)"
+
+
+def sift(table: pa.Table, known: Sequence[ResultColumn], limits: Mapping[str, Limit]) -> tuple[pa.Table, list[BadRow]]:
+    """The rows that the table takes, and those that it does not, each with the first reason found."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    reasons: dict[int, str] = {}
+    for column in known:
+        limit = limits.get(column.name)
+        if limit is None:
+            continue
+        array = table.column(column.name)
+        for wrong, reason in _faults(array, column, limit):
+            for at in pc.indices_nonzero(pc.fill_null(wrong, False)).to_pylist():
+                reasons.setdefault(at, reason)
+    if not reasons:
+        return table, []
+    bad = sorted(reasons)
+    found = bad_rows(table.take(pa.array(bad)), known, [reasons[at] for at in bad])
+    keep = pa.array([at not in reasons for at in range(table.num_rows)])
+    return table.filter(keep), found
+
+
+def bad_rows(table: pa.Table, known: Sequence[ResultColumn], reasons: Sequence[str]) -> list[BadRow]:
+    """The rows of `table` with the reasons why they are bad."""
+    names = [column.name for column in known]
+    values = rows(table, known, ISO)
+    return [BadRow(reason, dict(zip(names, row, strict=True))) for reason, row in zip(reasons, values, strict=True)]
+
+
+def shared(table: pa.Table, key: Sequence[str]) -> Any:
+    """Which rows of `table`, sorted by `key`, have the key of a neighbour: an Arrow array of booleans."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if table.num_rows < 2:
+        return pa.array([False] * table.num_rows, pa.bool_())
+    same: Any = None
+    for name in key:
+        column = table.column(name).combine_chunks()
+        equal = pc.fill_null(pc.equal(column[1:], column[:-1]), False)
+        same = equal if same is None else pc.and_(same, equal)
+    no = pa.array([False])
+    return pc.or_(pa.concat_arrays([no, same]), pa.concat_arrays([same, no]))
+
+
+def _faults(array: Any, column: ResultColumn, limit: Limit) -> Iterator[tuple[Any, str]]:
+    """For each limit, which values are beyond it, and the reason."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    name = column.name
+    if limit.required and array.null_count:
+        reason = f"column '{name}' of the key is NULL" if limit.key else f"column '{name}' takes no NULL"
+        yield pc.is_null(array), reason
+    if limit.characters is not None and column.kind in ("text", "json"):
+        reason = f"column '{name}' takes at most {limit.characters} characters"
+        yield pc.greater(pc.utf8_length(array), limit.characters), reason
+    if limit.size is not None:
+        yield pc.greater(pc.binary_length(array), limit.size), f"column '{name}' takes at most {limit.size} bytes"
+    if limit.refused is not None and column.kind in ("text", "json"):
+        mark = limit.refused if column.kind == "text" else json_escape(limit.refused)
+        yield pc.match_substring(array, mark), f"column '{name}' takes no {_named(limit.refused)}"
+    if limit.finite and column.kind in ("float", "double"):
+        yield pc.invert(pc.is_finite(array)), f"column '{name}' takes neither NaN nor infinity"
+    between = f"column '{name}' takes values from {limit.low} to {limit.high}"
+    if limit.high is None:
+        between = f"column '{name}' takes no value below {limit.low}"
+    for bound, beyond in ((limit.low, pc.less), (limit.high, pc.greater)):
+        if bound is not None:
+            yield beyond(array, pa.scalar(bound, array.type)), between
+    for moment, beyond in ((limit.first, pc.less), (limit.last, pc.greater)):
+        if moment is not None:
+            days = pa.types.is_date(array.type)
+            scalar = pa.scalar(moment.date() if days else moment, pa.date32() if days else pa.timestamp("us"))
+            plain = array if days else array.cast(pa.timestamp("us"))
+            yield beyond(plain, scalar), f"column '{name}' takes times from {limit.first} to {limit.last}"
+
+
+def json_escape(text: str) -> str:
+    """`text` as Spark's to_json writes it, if it is a control character."""
+    return f"\\u{ord(text):04x}" if len(text) == 1 and ord(text) < 32 else text
+
+
+def _named(text: str) -> str:
+    return "zero character" if text == "\0" else repr(text)

@@ -1,0 +1,323 @@
+"""Write the result into a table of MySQL or MariaDB, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import pymysql
+from pymysql.constants import CLIENT
+from pymysql.cursors import SSCursor
+
+from headrace.connectors.sql.dialect import (
+    Connection,
+    Part,
+    PartLost,
+    Stager,
+    Target,
+    chunks,
+    identifiers,
+    require_all_in,
+    rows_of,
+    run,
+)
+from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
+from headrace.connectors.sql.limits import Limit
+from headrace.connectors.sql.mysql_address import Address, AddressFault
+from headrace.connectors.sql.mysql_columns import limit_of, misfit
+from headrace.connectors.sql.mysql_connection import lock_holder
+from headrace.connectors.sql.mysql_faults import LOCK_WAIT, explained, is_contended, is_part_lost, may_pass, number_of
+from headrace.connectors.sql.mysql_staging import LoadStager
+from headrace.connectors.sql.mysql_table import existing_table
+from headrace.connectors.sql.server_sink import SYSTEM, ServerSink
+from headrace.connectors.sql.silence import SILENCE_SECONDS
+from headrace.connectors.sql.system_tables import OWN_PREFIX
+from headrace.connectors.sql.types import Kind, ResultColumn
+from headrace.connectors.sql.values import Forms, rows
+from headrace.contract import OutputMode, Problem
+from headrace.redaction import encoding_fault
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# InnoDB's limit of an index, in bytes; a character has up to four.
+INDEX_BYTES = 3072
+LONGEST_KEY = 255
+# How long a server may say nothing in the middle of the rows of a table that is read.
+STREAM_SECONDS = 120.0
+# The widest key column that is no text: a decimal of 38 digits.
+WIDEST = 20
+
+_DECLARED: dict[Kind, str] = {
+    "boolean": "TINYINT(1)",
+    # FLOAT shows fewer digits than it holds.
+    "float": "DOUBLE",
+    "double": "DOUBLE",
+    "text": "LONGTEXT",
+    "binary": "LONGBLOB",
+    "date": "DATE",
+    "timestamp": "DATETIME(6)",
+    "timestamp_ntz": "DATETIME(6)",
+    # The type JSON of MySQL turns long decimals into doubles; that of MariaDB is this text.
+    "json": "LONGTEXT",
+}
+_INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INT", "bigint": "BIGINT"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MySql(ServerSink):
+    """A table in a MySQL 8 or MariaDB 10.11 database; each batch is one transaction with its line in the ledger.
+
+    url: `mysql://user:password@host:port/database`, with options behind `?`: `ssl_mode` (disabled, required, verify_ca,
+    verify_identity), `ssl_ca`, `ssl_cert`, `ssl_key`, and in seconds `connect_timeout`, `lock_timeout`, `idle_timeout`
+    (how long a session may sleep in its transaction). Timestamps are DATETIME(6) in UTC; arrays, maps and structs are
+    JSON as text; neither NaN nor infinity can be kept. Texts in the key have up to 255 characters.
+    """
+
+    longest_name: ClassVar[tuple[int, str] | None] = (64, "characters")
+    # Declared here again: the first option is the one that may be given by position.
+    url: str = field(repr=False)
+
+    def dialect(self) -> MySqlDialect:
+        return MySqlDialect(self.secured_url(), self.silence_seconds)
+
+    def host(self) -> str:
+        return Address.parse(self.url).host
+
+    def given_tls(self) -> tuple[dict[str, str], bool]:
+        address = Address.parse(self.url)
+        given = {name: value for name, value in address.options.items() if name.startswith("ssl_")}
+        return given, address.ssl_mode in ("verify_ca", "verify_identity")
+
+    def verify_full(self, ca: str) -> dict[str, str]:
+        return {"ssl_mode": "verify_identity", **({} if ca == SYSTEM else {"ssl_ca": ca})}
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        yield from super().problems(mode)
+        try:
+            if character := encoding_fault(self.url):
+                what = f"the password in the url of the database has a '{character}' that is not encoded"
+                yield Problem(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
+            else:
+                yield from self.tls_problems()
+        except AddressFault as fault:
+            yield Problem(code="HR413", what=str(fault), fix="write mysql://user:password@host:port/database")
+        if len(self.table) > 64:
+            yield Problem(code="HR401", what=f"the name '{self.table}' has more than 64 characters", fix="shorten it")
+
+
+@dataclass(frozen=True)
+class MySqlDialect:
+    """The ways of MySQL and MariaDB."""
+
+    name: ClassVar[str] = "MySQL"
+    placeholder: ClassVar[str] = "%s"
+    begin_write: ClassVar[str] = "START TRANSACTION"
+    begin_read: ClassVar[str] = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+    lock_row: ClassVar[str] = " FOR UPDATE"
+    transactional_ddl: ClassVar[bool] = False
+    tells_shared_keys: ClassVar[bool] = False
+    wants_sorted: ClassVar[bool] = True
+    driver_rows: ClassVar[int] = 5_000
+    needs_shared_disk: ClassVar[bool] = False
+    replaces_by_any_unique: ClassVar[bool] = True
+    most_parts: ClassVar[int | None] = None
+    forms: ClassVar[Forms] = Forms(hexadecimal="", widens_floats=True)
+    lock_own_tables: ClassVar[tuple[str, ...]] = ("DO GET_LOCK(CONCAT('headrace_', MD5(DATABASE())), 20)",)
+    unlock_own_tables: ClassVar[tuple[str, ...]] = ("DO RELEASE_LOCK(CONCAT('headrace_', MD5(DATABASE())))",)
+    give_up_own_tables: ClassVar[tuple[str, ...]] = unlock_own_tables
+    errors: ClassVar[tuple[type[Exception], ...]] = (pymysql.MySQLError,)
+    duplicates: ClassVar[tuple[type[Exception], ...]] = (pymysql.err.IntegrityError,)
+    url: str = field(repr=False)
+    silence_seconds: float = SILENCE_SECONDS
+
+    @property
+    def key_text(self) -> str:
+        return f"VARCHAR(191) {self._collation}"
+
+    @property
+    def long_text(self) -> str:
+        return f"LONGTEXT {self._collation}"
+
+    @property
+    def _collation(self) -> str:
+        """Texts are equal when their bytes are, as in Spark; a space at the end counts."""
+        binary = "utf8mb4_nopad_bin" if is_mariadb(self.url) else "utf8mb4_0900_bin"
+        return f"CHARACTER SET utf8mb4 COLLATE {binary}"
+
+    def connect(self) -> Connection:
+        # Found rows: a row that is set to what it is already counts too.
+        connection = Address.parse(self.url).connect(
+            silence_seconds=self.silence_seconds, client_flag=CLIENT.FOUND_ROWS
+        )
+        return cast(Connection, connection)
+
+    def connect_to_read(self) -> Connection:
+        # Rows are fetched as they come, which no statement waits for.
+        timeout = max(STREAM_SECONDS, self.silence_seconds)
+        connection = Address.parse(self.url).connect(
+            silence_seconds=self.silence_seconds, cursorclass=SSCursor, read_timeout=timeout
+        )
+        return cast(Connection, connection)
+
+    def quote(self, name: str) -> str:
+        # PyMySQL takes a per cent sign for a placeholder.
+        return "`" + name.replace("`", "``").replace("%", "%%") + "`"
+
+    def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
+        if column.kind == "decimal":
+            return f"DECIMAL({column.precision},{column.scale})"
+        if column.kind == "integer":
+            return _INTEGERS[column.type.simpleString()]
+        if column.kind in ("text", "json"):
+            size = f"VARCHAR({_longest(key)})" if column in key else "LONGTEXT"
+            return f"{size} {self._collation}"
+        if column.kind == "binary" and column in key:
+            return f"VARBINARY({_longest(key)})"
+        return _DECLARED[column.kind]
+
+    def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
+        return " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
+
+    def real_name(self, connection: Connection, table: str) -> str:
+        """The server may see no case in names, or change it (lower_case_table_names)."""
+        [(folds,)] = list(rows_of(connection, "SELECT @@lower_case_table_names"))
+        if not folds:
+            return table
+        statement = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "
+            "AND LOWER(table_name) = LOWER(%s)"
+        )
+        found = list(rows_of(connection, statement, (table,)))
+        return str(found[0][0]) if found else table.lower() if folds == 1 else table
+
+    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+        return existing_table(connection, table)
+
+    def limit_of(self, column: ResultColumn) -> Limit:
+        return limit_of(self.declare(column, ()).lower())
+
+    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+        return misfit(there, column, self.declare(column, ()))
+
+    # ---------------------------------------------------------------------------------------------------- rows
+
+    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        marks = ", ".join(["%s"] * len(columns))
+        same = self.quote(key[0])
+        # INSERT IGNORE would also ignore a value that is cut off.
+        return f"{self._into(table, columns)} VALUES ({marks}) ON DUPLICATE KEY UPDATE {same} = {same}"
+
+    def widen(
+        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
+    ) -> None:
+        # One statement, since each is committed by itself. Rows that are there get '' and 0; later ones no default.
+        changes = [f"ADD COLUMN {columns[name]}" for name in missing]
+        changes += ["DROP PRIMARY KEY", f"ADD PRIMARY KEY ({', '.join(key)})"] if key else []
+        run(connection, f"ALTER TABLE {table} {', '.join(changes)}")
+
+    def _into(self, table: str, columns: Sequence[str]) -> str:
+        return f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)})"
+
+    def _replace(self, others: Sequence[str], key: Sequence[str]) -> str:
+        # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
+        names = [self.quote(name) for name in others or key[:1]]
+        return " ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in names)
+
+    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+        marks = ", ".join(["%s"] * len(target.names))
+        statement = self._into(target.table, target.names) + f" VALUES ({marks})"
+        if target.replaces:
+            statement += self._replace(target.others, target.key)
+        # PyMySQL sends many rows in one statement.
+        came_in = connection.cursor().executemany(statement, rows(table, target.columns, self.forms))
+        require_all_in(target.table, table.num_rows, came_in or 0)
+
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        declared = ", ".join(f"{self.quote(each.name)} {self.declare(each, ())}" for each in columns)
+        engine = "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM"
+        return LoadStager(Address.parse(self.url), self.quote(name), columns, declared, engine, self.forms, self.quote)
+
+    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+        """Nothing to do: every connection reads staging tables."""
+
+    def part_source(self, part: Part) -> str:
+        return self.quote(part.name)
+
+    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+        names = identifiers(self, target.names)
+        then = self._replace(target.others, target.key) if target.replaces else ""
+        # Each part is sorted by the key: one after the other, they go in twice as fast as sorted together here.
+        for part in parts:
+            self._require_whole(connection, part)
+            came_in = connection.cursor().execute(
+                f"{self._into(target.table, target.names)} SELECT {names} FROM {self.quote(part.name)}{then}", ()
+            )
+            require_all_in(target.table, part.rows, came_in)
+
+    def _require_whole(self, connection: Connection, part: Part) -> None:
+        try:
+            [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")
+        except pymysql.MySQLError as fault:
+            if is_part_lost(fault):
+                raise PartLost(f"the staging table '{part.name}' has gone") from None
+            raise
+        if found != part.rows:
+            raise PartLost(f"{part.rows} rows were staged in '{part.name}', and {found} were found")
+
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
+        statement = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "
+            "AND LEFT(table_name, %s) = %s"
+        )
+        return [str(row[0]) for row in rows_of(connection, statement, (len(prefix), prefix))]
+
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        for name in names:
+            run(connection, f"DROP TABLE IF EXISTS {self.quote(name)}")
+
+    def readable(self, column: ResultColumn) -> str:
+        name = self.quote(column.name)
+        if column.kind == "boolean":
+            # A BIT would come as bytes.
+            return f"{name} + 0"
+        return f"CAST({name} AS CHAR)" if column.kind in ("decimal", "date", "timestamp", "timestamp_ntz") else name
+
+    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(statement, ())
+            yield from chunks(cursor)
+
+    def explain(self, fault: Exception) -> Problem:
+        problem = explained(fault, self.url)
+        holder = lock_holder(Address.parse(self.url)) if self.waits_for_lock(fault) else ""
+        return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
+
+    def passes(self, fault: Exception) -> bool:
+        return may_pass(fault)
+
+    def waits_for_lock(self, fault: BaseException) -> bool:
+        return number_of(fault) == LOCK_WAIT
+
+    def is_contended(self, fault: Exception) -> bool:
+        return is_contended(fault)
+
+    def is_part_lost(self, fault: Exception) -> bool:
+        return is_part_lost(fault) and f"{OWN_PREFIX}s_" in str(fault)
+
+
+@cache
+def is_mariadb(url: str) -> bool:
+    """Whether the server is MariaDB; it is asked once."""
+    with closing(Address.parse(url).connect()) as connection:
+        return "mariadb" in str(connection.get_server_info()).lower()
+
+
+def _longest(key: Sequence[ResultColumn]) -> int:
+    """How many characters each text of a key may have, so that the index holds all of them."""
+    texts = sum(column.kind in ("text", "binary") for column in key)
+    left = INDEX_BYTES - WIDEST * (len(key) - texts)
+    return min(LONGEST_KEY, left // (4 * texts)) if texts else LONGEST_KEY

@@ -1,0 +1,115 @@
+"""The columns of a MySQL table that is already there: what they take, and whether a result fits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime
+
+from headrace.connectors.sql.existing import ExistingColumn
+from headrace.connectors.sql.limits import Limit, digits_limit
+from headrace.connectors.sql.types import Kind, ResultColumn
+
+_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_BYTES = {"tinytext": 1 << 8, "text": 1 << 16, "mediumtext": 1 << 24}
+_BLOBS = {"tinyblob": 1 << 8, "blob": 1 << 16, "mediumblob": 1 << 24}
+_TEXTS = ("varchar", *_BYTES, "longtext")
+_FITS: dict[Kind, tuple[str, ...]] = {
+    "boolean": ("tinyint", "bit"),
+    "integer": (*_BITS, "decimal"),
+    "float": ("double",),
+    "double": ("double",),
+    "decimal": ("decimal",),
+    "text": _TEXTS,
+    "binary": ("varbinary", *_BLOBS, "longblob"),
+    "date": ("date",),
+    "timestamp": ("datetime", "timestamp"),
+    "timestamp_ntz": ("datetime",),
+    # Not the type JSON of MySQL, which turns long decimals into doubles; that of MariaDB is longtext.
+    "json": ("longtext", "mediumtext"),
+}
+# The manual promises these; earlier years "might work".
+_EARLIEST, _LATEST = datetime(1000, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
+
+
+def existing_column(
+    name: str,
+    declared: str,
+    collation: str | None,
+    *,
+    takes_null: bool = True,
+    has_default: bool = False,
+    extra: str = "",
+    generated: bool = False,
+) -> ExistingColumn:
+    """A column as information_schema tells of it; the collation is part of how it is declared."""
+    shown = f"{declared} COLLATE {collation}" if collation else declared
+    counts = "auto_increment" in extra.lower()
+    changes = "on update" in extra.lower()
+    return ExistingColumn(
+        name,
+        shown,
+        required=not takes_null and not has_default and not counts and not generated,
+        # A NULL for a TIMESTAMP that takes none would be the time of day, one for AUTO_INCREMENT the next number.
+        limit=replace(limit_of(declared), required=not takes_null),
+        blocker="and is generated, so that it takes no value" if generated else "",
+        key_blocker="ON UPDATE CURRENT_TIMESTAMP, which changes the key of a row that is replaced"
+        if changes
+        else joins_keys(collation),
+        constant=has_default or generated,
+    )
+
+
+def misfit(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
+    """Why the existing column would not keep the values of `column` as they are, or None."""
+    base, sizes = _parts(there.declared)
+    if base not in _FITS[column.kind]:
+        return f"which is no type for {column.type.simpleString()}; declare it {wanted}"
+    if base == "decimal" and sizes[1] < column.scale:
+        return f"which rounds to {sizes[1]} places; declare it {wanted}"
+    if base == "double" and sizes:
+        return f"which rounds to {sizes[1]} places; declare it {wanted}"
+    if base in ("datetime", "timestamp") and (not sizes or sizes[0] < 6):
+        return f"which cuts off microseconds; declare it {wanted}"
+    collation = there.declared.rpartition(" COLLATE ")[2] if " COLLATE " in there.declared else ""
+    if column.kind in ("text", "json") and not collation.startswith("utf8mb4_"):
+        return f"which does not keep every character; declare it {wanted}"
+    return None
+
+
+def joins_keys(collation: str | None) -> str:
+    """Why a column of the key with this collation takes different texts for one; empty: it does not."""
+    if not collation or collation in ("utf8mb4_nopad_bin", "utf8mb4_0900_bin"):
+        return ""
+    return "which takes texts for one key that Spark tells apart, such as 'a' and 'a '"
+
+
+def limit_of(declared: str) -> Limit:
+    """What a column of this type takes."""
+    base, sizes = _parts(declared)
+    if base in _BITS:
+        bits = _BITS[base]
+        unsigned = "unsigned" in declared
+        return Limit(low=0 if unsigned else -(1 << (bits - 1)), high=(1 << (bits - (not unsigned))) - 1)
+    if base == "decimal":
+        limit = digits_limit(sizes[0], sizes[1])
+        return replace(limit, low=0) if "unsigned" in declared else limit
+    if base == "varchar":
+        return Limit(characters=sizes[0])
+    if base == "varbinary":
+        return Limit(size=sizes[0])
+    if base in _BYTES or base in _BLOBS:
+        return Limit(size={**_BYTES, **_BLOBS}[base] - 1)
+    if base == "double":
+        return Limit(finite=True, low=0 if "unsigned" in declared else None)
+    if base == "timestamp":
+        return Limit(first=datetime(1970, 1, 1, 0, 0, 1), last=datetime(2038, 1, 19, 3, 14, 7, 999999))
+    return Limit(first=_EARLIEST, last=_LATEST) if base in ("date", "datetime") else Limit()
+
+
+def _parts(declared: str) -> tuple[str, tuple[int, ...]]:
+    """The type's name and the numbers behind it."""
+    found = re.match(r"(\w+)(?:\(([\d,]+)\))?", declared.lower())
+    if found is None:
+        return declared.lower(), ()
+    return found[1], tuple(int(number) for number in (found[2] or "").split(",") if number)

@@ -1,0 +1,359 @@
+"""Write the result into a table of PostgreSQL, exactly once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import psycopg
+
+from headrace.connectors.sql import postgres_connection
+from headrace.connectors.sql.dialect import (
+    Connection,
+    Part,
+    PartLost,
+    Stager,
+    Target,
+    chunks,
+    identifiers,
+    require_all_in,
+    rows_of,
+    run,
+)
+from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
+from headrace.connectors.sql.limits import Limit
+from headrace.connectors.sql.postgres_columns import existing_table, misfit
+from headrace.connectors.sql.postgres_faults import LOCK_WAIT, explained, is_contended, locked_table, may_pass, sqlstate
+from headrace.connectors.sql.server_sink import ServerSink, is_loopback
+from headrace.connectors.sql.silence import SILENCE_SECONDS
+from headrace.connectors.sql.system_tables import OWN_PREFIX
+from headrace.connectors.sql.types import Kind, ResultColumn
+from headrace.connectors.sql.values import Forms, lines, texts
+from headrace.contract import OutputMode, Problem
+from headrace.redaction import encoding_fault
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# From this version on there is MERGE, which reads the index once where INSERT ... ON CONFLICT reads it twice.
+MERGE_SINCE = 150_000
+
+_DECLARED: dict[Kind, str] = {
+    "boolean": "boolean",
+    "float": "real",
+    "double": "double precision",
+    "text": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
+    "json": "jsonb",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Postgres(ServerSink):
+    """A table in a PostgreSQL database; each batch is one transaction with its line in the ledger.
+
+    url: `postgresql://user:password@host:port/database`, with the options of libpq behind `?`, such as
+    `sslmode=verify-full&sslrootcert=...`. schema: where the table and Headrace's own tables lie; the first of the
+    user's search path if none is given. Timestamps have microseconds and a time zone (TIMESTAMP) or none
+    (TIMESTAMP_NTZ); arrays, maps and structs are jsonb.
+    """
+
+    longest_name: ClassVar[tuple[int, str] | None] = (63, "bytes")
+    # Declared here again: the first option is the one that may be given by position.
+    url: str = field(repr=False)
+    schema: str = ""
+
+    def dialect(self) -> PostgresDialect:
+        return PostgresDialect(self.secured_url(), self.schema, self.silence_seconds)
+
+    def host(self) -> str:
+        known = psycopg.conninfo.conninfo_to_dict(self.url)
+        hosts = str(known.get("host") or known.get("hostaddr") or "").split(",")
+        return next((host for host in hosts if not is_loopback(host)), hosts[0])
+
+    def given_tls(self) -> tuple[dict[str, str], bool]:
+        known = psycopg.conninfo.conninfo_to_dict(self.url)
+        given = {name: str(value) for name, value in known.items() if name in ("sslmode", "sslrootcert")}
+        mode = given.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
+        # So libpq keeps what earlier versions did.
+        return given, mode.startswith("verify") or (mode == "require" and "sslrootcert" in given)
+
+    def verify_full(self, ca: str) -> dict[str, str]:
+        return {"sslmode": "verify-full", "sslrootcert": ca}
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        yield from super().problems(mode)
+        if self.url.startswith(("postgresql://", "postgres://")):
+            faults = list(_url_problems(self.url))
+            yield from faults or self.tls_problems()
+        else:
+            yield Problem(
+                code="HR413",
+                what="the url of the database does not begin with postgresql://",
+                fix="write postgresql://user:password@host:port/database",
+            )
+        if len(self.table.encode()) > 63:
+            yield Problem(code="HR401", what=f"the name '{self.table}' has more than 63 bytes", fix="shorten it")
+
+
+def _url_problems(url: str) -> Iterator[Problem]:
+    """What libpq would refuse of a url, or take for something else; nothing of it is repeated, for it may be secret."""
+    if character := encoding_fault(url, may="#"):
+        what = f"the password in the url of the database has a '{character}' that is not encoded"
+        yield Problem(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
+        return
+    fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
+    try:
+        parsed = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.Error as fault:
+        said = re.search(r'invalid URI query parameter: "(\w+)"', str(fault))
+        what = f"the url of the database has an unknown option '{said[1]}'" if said else "the url cannot be read"
+        yield Problem(code="HR413", what=what, fix=fix)
+        return
+    for port in str(parsed.get("port") or "5432").split(","):
+        if not port.isdigit() or not 0 < int(port) < 65_536:
+            yield Problem(code="HR413", what="the port in the url is no number from 1 to 65535", fix=fix)
+
+
+@dataclass(frozen=True)
+class PostgresDialect:
+    """PostgreSQL's own ways."""
+
+    name: ClassVar[str] = "PostgreSQL"
+    placeholder: ClassVar[str] = "%s"
+    # What was committed while a lock was waited for must be seen, whatever the server's own default is.
+    begin_write: ClassVar[str] = "BEGIN ISOLATION LEVEL READ COMMITTED"
+    begin_read: ClassVar[str] = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    lock_row: ClassVar[str] = " FOR UPDATE"
+    key_text: ClassVar[str] = "text"
+    long_text: ClassVar[str] = "text"
+    transactional_ddl: ClassVar[bool] = True
+    tells_shared_keys: ClassVar[bool] = True
+    wants_sorted: ClassVar[bool] = False
+    driver_rows: ClassVar[int] = 5_000
+    needs_shared_disk: ClassVar[bool] = False
+    replaces_by_any_unique: ClassVar[bool] = False
+    most_parts: ClassVar[int | None] = None
+    forms: ClassVar[Forms] = Forms(zone="+00", hexadecimal="\\x")
+    lock_own_tables: ClassVar[tuple[str, ...]] = (
+        "BEGIN ISOLATION LEVEL READ COMMITTED",
+        "SELECT pg_advisory_xact_lock(hashtext('headrace'), hashtext(current_schema()))",
+    )
+    unlock_own_tables: ClassVar[tuple[str, ...]] = ("COMMIT",)
+    give_up_own_tables: ClassVar[tuple[str, ...]] = ("ROLLBACK",)
+    errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error,)
+    duplicates: ClassVar[tuple[type[Exception], ...]] = (
+        psycopg.errors.UniqueViolation,
+        psycopg.errors.CardinalityViolation,
+    )
+    url: str = field(repr=False)
+    schema: str = ""
+    silence_seconds: float = SILENCE_SECONDS
+
+    def connect(self) -> Connection:
+        return self._open()
+
+    def connect_to_read(self) -> Connection:
+        return self._open("SET default_transaction_read_only = on")
+
+    def _open(self, *settings: str) -> Connection:
+        connection = postgres_connection.connect(self.url, silence_seconds=self.silence_seconds)
+        for setting in settings:
+            connection.execute(setting)
+        connection.execute("SET TIME ZONE 'UTC'")
+        connection.execute("SET extra_float_digits = 1")
+        connection.execute("SET client_min_messages = warning")
+        if self.schema:
+            connection.execute(f"SET search_path = {self.quote(self.schema)}")
+        return cast(Connection, connection)
+
+    def quote(self, name: str) -> str:
+        # psycopg takes a per cent sign for a placeholder.
+        return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+    def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
+        if column.kind == "decimal":
+            return f"numeric({column.precision},{column.scale})"
+        if column.kind == "integer":
+            sizes = {"tinyint": "smallint", "smallint": "smallint", "int": "integer"}
+            return sizes.get(column.type.simpleString(), "bigint")
+        # Spark orders and compares text by its bytes; so ordered, an index is built in half the time.
+        return _DECLARED[column.kind] + (' COLLATE "C"' if column.kind == "text" and column in key else "")
+
+    def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
+        return ""
+
+    def real_name(self, connection: Connection, table: str) -> str:
+        """Names are always quoted, so that each has one spelling."""
+        return table
+
+    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+        return existing_table(connection, table, self.quote(table).replace("%%", "%"))
+
+    def limit_of(self, column: ResultColumn) -> Limit:
+        return Limit(refused="\0") if column.kind in ("text", "json") else Limit()
+
+    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+        return misfit(there, column, self.declare(column, ()))
+
+    # ---------------------------------------------------------------------------------------------------- rows
+
+    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        marks = ", ".join(["%s"] * len(columns))
+        into = f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)}) VALUES ({marks})"
+        return into + f" ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
+
+    def widen(
+        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
+    ) -> None:
+        required = [name for name in missing if " NOT NULL" in columns[name]]
+        changes = [f"ADD COLUMN {columns[name]}{_blank(columns[name])}" for name in missing]
+        found = rows_of(
+            connection, "SELECT conname FROM pg_constraint WHERE conrelid = to_regclass(%s) AND contype = 'p'", (table,)
+        )
+        changes += [f"DROP CONSTRAINT {self.quote(str(name))}" for (name,) in found]
+        changes += [f"ADD PRIMARY KEY ({', '.join(key)})"] if key else []
+        run(connection, f"ALTER TABLE {table} {', '.join(changes)}")
+        run(connection, f"ALTER TABLE {table} {', '.join(f'ALTER COLUMN {name} DROP DEFAULT' for name in required)}")
+
+    def _replace(self, others: Sequence[str], key: Sequence[str]) -> str:
+        # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
+        change = ", ".join(f"{self.quote(name)} = excluded.{self.quote(name)}" for name in others or key[:1])
+        return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {change}"
+
+    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+        values = [array.to_pylist() for array in texts(table, target.columns, self.forms)]
+        types = [self.declare(column, ()) for column in target.columns]
+        arrays = ", ".join(["%s::text[]"] * len(values))
+        names = [f"c{at}" for at in range(len(values))]
+        cast_names = ", ".join(f"{name}::{type_}" for name, type_ in zip(names, types, strict=True))
+        cursor = connection.cursor().execute(
+            f"INSERT INTO {self.quote(target.table)} ({identifiers(self, target.names)}) "
+            f"SELECT {cast_names} FROM unnest({arrays}) AS given ({', '.join(names)})"
+            + (self._replace(target.others, target.key) if target.replaces else ""),
+            values,
+        )
+        require_all_in(target.table, table.num_rows, cursor.rowcount)
+
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        return CopyStager(self, name, columns)
+
+    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+        """Nothing to do: every connection reads staging tables."""
+
+    def part_source(self, part: Part) -> str:
+        return self.quote(part.name)
+
+    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+        names = identifiers(self, target.names)
+        union = " UNION ALL ".join(f"SELECT {names} FROM {self.part_source(part)}" for part in parts)
+        # Sorted by the key, rows go into neighbouring pages of the index: three times as fast as in any order.
+        order = f" ORDER BY {identifiers(self, target.key)}" if target.key else ""
+        source = f"SELECT {names} FROM ({union}) AS parts{order}"
+        into = f"INSERT INTO {self.quote(target.table)} ({names}) "
+        if not target.replaces:
+            statement = into + source
+        elif cast(psycopg.Connection[Any], connection).info.server_version < MERGE_SINCE:
+            statement = into + source + self._replace(target.others, target.key)
+        else:
+            statement = self._merge(target, source)
+        found = connection.cursor().execute(statement, ()).rowcount
+        expected = sum(part.rows for part in parts)
+        if found != expected:
+            [(staged,)] = rows_of(connection, f"SELECT count(*) FROM ({union}) AS parts")
+            if staged != expected:
+                raise PartLost(f"{expected} rows were staged, and {staged} were found")
+            require_all_in(target.table, expected, found)
+
+    def _merge(self, target: Target, source: str) -> str:
+        same = " AND ".join(f"there.{self.quote(name)} = given.{self.quote(name)}" for name in target.key)
+        # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
+        change = ", ".join(f"{self.quote(name)} = given.{self.quote(name)}" for name in target.others or target.key[:1])
+        given = ", ".join(f"given.{self.quote(name)}" for name in target.names)
+        return (
+            f"MERGE INTO {self.quote(target.table)} AS there USING ({source}) AS given ON {same} "
+            f"WHEN MATCHED THEN UPDATE SET {change} "
+            f"WHEN NOT MATCHED THEN INSERT ({identifiers(self, target.names)}) VALUES ({given})"
+        )
+
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
+        statement = (
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace "
+            "AND starts_with(relname, %s)"
+        )
+        return [str(row[0]) for row in rows_of(connection, statement, (prefix,))]
+
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        if names:
+            run(connection, f"DROP TABLE IF EXISTS {identifiers(self, names)}")
+
+    def readable(self, column: ResultColumn) -> str:
+        name = self.quote(column.name)
+        as_text = ("decimal", "date", "timestamp", "timestamp_ntz", "json")
+        return f"{name}::text" if column.kind in as_text else name
+
+    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+        with cast(psycopg.Connection[Any], connection).cursor(name="headrace_read") as cursor:
+            cursor.execute(statement, ())
+            yield from chunks(cursor)
+
+    def explain(self, fault: Exception) -> Problem:
+        problem = explained(fault, self.url)
+        if not self.waits_for_lock(fault):
+            return problem
+        holder = postgres_connection.lock_holder(self.url, locked_table(fault))
+        return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
+
+    def passes(self, fault: Exception) -> bool:
+        return may_pass(fault)
+
+    def waits_for_lock(self, fault: BaseException) -> bool:
+        return sqlstate(fault) == LOCK_WAIT
+
+    def is_contended(self, fault: Exception) -> bool:
+        return is_contended(fault)
+
+    def is_part_lost(self, fault: Exception) -> bool:
+        return isinstance(fault, psycopg.errors.UndefinedTable) and f"{OWN_PREFIX}s_" in str(fault)
+
+
+class CopyStager:
+    """Rows on their way into an unlogged table: created, filled and committed in one transaction or not at all."""
+
+    def __init__(self, dialect: PostgresDialect, name: str, columns: Sequence[ResultColumn]) -> None:
+        self.dialect, self.columns = dialect, columns
+        self.connection = cast(psycopg.Connection[Any], dialect.connect())
+        declared = ", ".join(f"{dialect.quote(each.name)} {dialect.declare(each, columns)}" for each in columns)
+        table = dialect.quote(name)
+        self.connection.execute("BEGIN")
+        run(self.connection, f"CREATE UNLOGGED TABLE {table} ({declared}) WITH (autovacuum_enabled = off)")
+        # Frozen rows need no second look at whether their transaction was committed.
+        self.copying = self.connection.cursor().copy(f"COPY {table} FROM STDIN WITH (FREEZE)".replace("%%", "%"))
+        self.copy = self.copying.__enter__()
+
+    def add(self, table: pa.Table) -> None:
+        self.copy.write(lines(table, self.columns, self.dialect.forms))
+
+    def finish(self) -> None:
+        self.copying.__exit__(None, None, None)
+        self.connection.execute("COMMIT")
+        self.connection.close()
+
+    def give_up(self) -> None:
+        # Closing the connection rolls the table back.
+        with suppress(psycopg.Error):
+            self.connection.close()
+
+
+def _blank(declared: str) -> str:
+    """What the rows that are there get in a new column; no later row does."""
+    if " NOT NULL" not in declared:
+        return ""
+    return " DEFAULT 0" if " BIGINT" in declared else " DEFAULT ''"

@@ -1,0 +1,199 @@
+"""A PostgreSQL table that is already there: what it keeps of a result, and what would change or lose rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from headrace.connectors.sql.dialect import Connection, rows_of
+from headrace.connectors.sql.existing import Blocker, ExistingColumn, ExistingIndex, ExistingTable, Trigger
+from headrace.connectors.sql.limits import Limit, digits_limit
+from headrace.connectors.sql.types import Kind, ResultColumn
+
+# The types that keep every value of a kind, or every value within the column's limit.
+_FITS: dict[Kind, tuple[str, ...]] = {
+    "boolean": ("boolean",),
+    "integer": ("smallint", "integer", "bigint", "numeric"),
+    "float": ("real", "double precision"),
+    "double": ("double precision",),
+    "decimal": ("numeric",),
+    "text": ("text", "character varying"),
+    "binary": ("bytea",),
+    "date": ("date",),
+    "timestamp": ("timestamp with time zone",),
+    "timestamp_ntz": ("timestamp without time zone",),
+    "json": ("jsonb", "json", "text"),
+}
+_INTEGERS = {"smallint": 1 << 15, "integer": 1 << 31, "bigint": 1 << 63}
+
+_TABLE = """
+SELECT c.oid, c.relkind::text, n.nspname::text, n.nspname = current_schema(), row_security_active(c.oid)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
+"""
+# The table with its partitions, or with the tables that inherit from it.
+_TREE = """
+WITH RECURSIVE tree AS (
+    SELECT %s::oid AS oid UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree ON tree.oid = i.inhparent
+)
+"""
+_MEMBERS = (
+    _TREE
+    + "SELECT c.oid, c.relname::text, c.relkind::text, c.relpersistence::text FROM tree JOIN pg_class c USING (oid)"
+)
+_COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, NULL), a.attnotnull, a.atthasdef, a.attidentity::text, a.attgenerated::text,
+a.atttypmod, coalesce(c.collisdeterministic, true), c.collname::text
+FROM pg_attribute a LEFT JOIN pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+# Columns of INCLUDE are no part of what is unique.
+_UNIQUE = """
+SELECT max(n.relname::text), array_agg(a.attname::text), bool_and(coalesce(c.collisdeterministic, true))
+FROM pg_index i JOIN pg_class n ON n.oid = i.indexrelid
+CROSS JOIN LATERAL unnest((i.indkey::int2[])[0:i.indnkeyatts - 1], (i.indcollation::oid[])[0:i.indnkeyatts - 1])
+AS k (attnum, collation_oid)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+LEFT JOIN pg_collation c ON c.oid = k.collation_oid
+WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND NOT i.indisexclusion
+AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indimmediate
+GROUP BY i.indexrelid
+"""
+# Of the type's bits, 1 is for each row, 2 before it is written, and 4, 8, 16 are insert, delete and update.
+_TRIGGERS = (
+    _TREE
+    + """
+SELECT t.tgname::text, t.tgtype::int, p.prosrc, l.lanname = 'plpgsql'
+FROM tree JOIN pg_trigger t ON t.tgrelid = tree.oid
+JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_language l ON l.oid = p.prolang
+WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgtype & 28 <> 0
+"""
+)
+_RULES = (
+    _TREE
+    + """
+SELECT r.rulename::text FROM tree JOIN pg_rewrite r ON r.ev_class = tree.oid
+WHERE r.ev_type <> '1' AND r.ev_enabled IN ('O', 'A')
+"""
+)
+_KINDS = {
+    "v": ("a view", "name the table that the rows are to lie in"),
+    "m": ("a materialized view", "name the table that the rows are to lie in"),
+    "f": ("a foreign table, which commits apart from the ledger", "write to the database where the table lies"),
+}
+_PERSISTENCE = {
+    "u": ("UNLOGGED: a crash of the server empties it, while the ledger stays", "ALTER TABLE {name} SET LOGGED"),
+    "t": ("TEMPORARY: it ends with the connection", "make an ordinary table"),
+}
+
+
+def existing_table(connection: Connection, table: str, quoted: str) -> ExistingTable | None:
+    """The table as it is, or None."""
+    [*found] = rows_of(connection, _TABLE, (quoted,))
+    if not found:
+        return None
+    oid, kind, schema, here, secured = found[0]
+    columns = tuple(_column(row) for row in rows_of(connection, _COLUMNS, (oid,)))
+    unique = tuple(
+        ExistingIndex(f"'{name}'", frozenset(names), "" if exact else "takes texts for one that Spark tells apart")
+        for name, names, exact in rows_of(connection, _UNIQUE, (oid,))
+    )
+    blockers = list(_kinds(connection, table, int(oid), str(kind)))
+    if secured:
+        what = "row security hides rows of it from this user"
+        fix = "write as the table's owner, or as a user with BYPASSRLS"
+        blockers.append(Blocker("HR466", what, fix))
+    for (rule,) in rows_of(connection, _RULES, (oid,)):
+        what = f"its rule '{rule}' rewrites what is written to it"
+        blockers.append(Blocker("HR466", what, f"drop the rule {rule}; an AFTER trigger can write beside the table"))
+    return ExistingTable(
+        columns=columns,
+        unique=unique,
+        blockers=tuple(blockers),
+        triggers=tuple(dict.fromkeys(map(_trigger, rows_of(connection, _TRIGGERS, (oid,))))),
+        elsewhere="" if here else str(schema),
+    )
+
+
+def _kinds(connection: Connection, table: str, oid: int, kind: str) -> Iterator[Blocker]:
+    for member, name, its_kind, persistence in rows_of(connection, _MEMBERS, (oid,)):
+        whose = "it" if member == oid else f"its partition '{name}'"
+        if its_kind in _KINDS:
+            what, fix = _KINDS[its_kind]
+            yield Blocker("HR465", f"{whose} is {what}", fix)
+        elif persistence in _PERSISTENCE:
+            what, fix = _PERSISTENCE[persistence]
+            yield Blocker("HR465", f"{whose} is {what}", fix.format(name=name))
+        elif member != oid and kind == "r":
+            what = (
+                f"table '{name}' inherits from it, so that its rows are read with those of '{table}', and no key is one"
+            )
+            yield Blocker("HR466", what, f"ALTER TABLE {name} NO INHERIT {table}, or write to another table")
+
+
+def _trigger(row: Sequence[Any]) -> Trigger:
+    name, bits, body, readable = row
+    return Trigger(
+        name=str(name),
+        body=str(body),
+        changes_rows=bits & 3 == 3,
+        returns=True,
+        readable=bool(readable),
+        deletes_only=bits & 20 == 0,
+    )
+
+
+def _column(row: Sequence[Any]) -> ExistingColumn:
+    name, declared, required, default, identity, generated, mod, exact, collation = row
+    blocker = "and is generated, so that it takes no value" if generated else ""
+    if identity == "a":
+        blocker = "and is GENERATED ALWAYS, so that it takes no value; make it GENERATED BY DEFAULT"
+    texts = f"with the collation {collation}, which takes texts for one key that Spark tells apart"
+    return ExistingColumn(
+        str(name),
+        _full(str(declared), int(mod)),
+        bool(required) and not default and not identity,
+        replace(_limit(str(declared), int(mod)), required=bool(required)),
+        blocker=blocker,
+        key_blocker="" if exact else texts,
+        constant=bool(default) and not identity,
+    )
+
+
+def misfit(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
+    """Why the existing column would not keep the values of `column` as they are, or None."""
+    base = there.declared.partition("(")[0]
+    if base not in _FITS[column.kind]:
+        return f"which is no type for {column.type.simpleString()}; declare it {wanted}"
+    if base == "numeric" and "(" in there.declared and _scale(there.declared) < column.scale:
+        return f"which rounds to {_scale(there.declared)} places; declare it {wanted}"
+    if base.startswith("timestamp") and "(" in there.declared and "(6)" not in there.declared:
+        return f"which cuts off microseconds; declare it {wanted}"
+    return None
+
+
+def _limit(declared: str, mod: int) -> Limit:
+    if declared == "character varying":
+        return Limit(characters=mod - 4 if mod > 0 else None, refused="\0")
+    if declared in ("text", "jsonb", "json"):
+        return Limit(refused="\0")
+    if declared in _INTEGERS:
+        return Limit(low=-_INTEGERS[declared], high=_INTEGERS[declared] - 1)
+    if declared == "numeric" and mod >= 0:
+        return digits_limit((mod - 4) >> 16, (mod - 4) & 0x7FF)
+    return Limit()
+
+
+def _full(declared: str, mod: int) -> str:
+    """The type with its length, as far as one is set (PostgreSQL's atttypmod)."""
+    if mod < 0:
+        return declared
+    if declared == "numeric":
+        return f"numeric({(mod - 4) >> 16},{(mod - 4) & 0x7FF})"
+    if declared in ("character varying", "character"):
+        return f"{declared}({mod - 4})"
+    return f"{declared}({mod})"
+
+
+def _scale(declared: str) -> int:
+    return int(declared.rstrip(")").partition(",")[2] or 0)

@@ -1,0 +1,248 @@
+"""Make a database table ready for a query's batches, and read it back as whole batches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.exactly_once import CheckpointView, Line, behind, require_fit, view_of
+from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
+from headrace.connectors.sql.dialect import Connection, Dialect, run
+from headrace.connectors.sql.ledger import Ledger
+from headrace.connectors.sql.ledger_tables import LEDGER_FORM, UNCLAIMED
+from headrace.connectors.sql.limits import Limit
+from headrace.connectors.sql.quarantine import Quarantine
+from headrace.connectors.sql.result_table import ResultTable, require_columns
+from headrace.connectors.sql.retry import Retry
+from headrace.connectors.sql.system_tables import OWN_PREFIX
+from headrace.connectors.sql.types import ResultColumn, columns, restore
+from headrace.contract import SinkRun, Snapshot
+from headrace.errors import Finding, HeadraceError, SinkFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+CONTENDED_SECONDS = 20.0
+
+
+def result_table(name: str, key: Sequence[str], schema: StructType, life: SinkRun) -> ResultTable:
+    """The table for a result of `schema`; raises SinkFault with every column that does not fit."""
+    known, refused = columns(schema)
+    wrong = [*refused, *require_columns(schema.names, key)]
+    if wrong:
+        fix = "change the query's last select"
+        raise SinkFault(
+            [Finding(code="HR404", what=f"the result of query '{life.query}': {what}", fix=fix) for what in wrong]
+        )
+    return ResultTable(name=name, key=tuple(key), columns=known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A table that is ready to take batches: the epoch of this driver, and what each column takes.
+
+    widened: the result's schema, if columns are to be added with the first batch; None: the table has all of them.
+    """
+
+    table: ResultTable
+    epoch: int
+    limits: Mapping[str, Limit]
+    widened: str | None = None
+
+
+def prepare(dialect: Dialect, table: ResultTable, schema: str, life: SinkRun, *, adds: bool = False) -> Ready:
+    """Make the table and the ledger ready, and take the next epoch.
+
+    If anything does not fit, nothing is changed and an older driver goes on undisturbed. Where another start was in the
+    way, as one that makes the same tables, it is tried again. Raises SinkFault, CheckpointFault.
+    """
+    pauses = Retry(CONTENDED_SECONDS).pauses()
+    while True:
+        try:
+            with closing(dialect.connect()) as connection:
+                return _prepared(connection, dialect, table.as_known(connection, dialect), schema, life, adds=adds)
+        except _Renamed:
+            continue
+        except dialect.errors as fault:
+            # How long a lock is waited for is the caller's to say.
+            again = dialect.is_contended(fault) and not dialect.waits_for_lock(fault)
+            pause = next(pauses, None) if again else None
+            if pause is None:
+                raise _explained(dialect, fault, life) from None
+            # Two that were in each other's way must not meet again.
+            time.sleep(pause * random.uniform(0.5, 1.0))
+
+
+class _Renamed(Exception):
+    """Another start has made the table meanwhile, under another spelling of its name."""
+
+
+def _prepared(
+    connection: Connection, dialect: Dialect, table: ResultTable, schema: str, life: SinkRun, *, adds: bool
+) -> Ready:
+    ledger = Ledger(connection, dialect, life, table.name)
+    ledger.create()
+    run(connection, dialect.begin_write)
+    try:
+        changes, epoch = _locked(ledger, table, adds=adds)
+        for change in changes:
+            run(connection, change)
+        if changes and not dialect.transactional_ddl:
+            # The database has committed by itself; what was found before may have changed since.
+            run(connection, dialect.begin_write)
+            _, epoch = _locked(ledger, table, adds=adds)
+        # Columns are added with the first batch, so that a start that comes to nothing leaves the table as it was.
+        there, owner = dialect.existing(connection, table.name), ledger.owner() or table.owner(ledger)
+        added = table.additions(there, dialect) if adds and there is not None else []
+        ledger.own(owner.schema if added and owner is not None and owner.schema else schema)
+        ledger.enter_epoch(epoch + 1)
+        run(connection, "COMMIT")
+    except BaseException:
+        with suppress(*dialect.errors):
+            run(connection, "ROLLBACK")
+        raise
+    limits = table.limits(there, dialect) if there is not None else {}
+    drop_staged(connection, dialect, life, epoch + 1)
+    return Ready(table=table, epoch=epoch + 1, limits=limits, widened=schema if added else None)
+
+
+def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str], int]:
+    """What must be changed before the query's batches fit, and the newest epoch; raises when they cannot fit.
+
+    Both rows are locked first. An older driver's batch has then ended, no other can begin, and all that is read here
+    stays as it is until the commit.
+    """
+    connection, dialect, life = ledger.connection, ledger.dialect, ledger.life
+    owner, epoch = ledger.owner(lock=True) or table.owner(ledger), ledger.epoch(lock=True)
+    if dialect.real_name(connection, table.spelled or table.name) != table.name:
+        raise _Renamed
+    here = view_of(life)
+    lines = ledger.lines(min(here.digests, default=0))
+    if not lines and owner is not None and owner.application == UNCLAIMED and owner.is_of(life):
+        lines = _taken_over(ledger, here)
+    ahead = require_fit(life, table.name, lines, here, ledger.planned)
+    if ahead and not life.restoring:
+        raise behind(life, table.name, ahead)
+    there = dialect.existing(connection, table.name)
+    changes = list(table.changes(there, dialect, life, owner, adds=adds))
+    if there is not None:
+        table.require_ours(connection, dialect, life, owner, there.elsewhere)
+    return changes, epoch
+
+
+def _taken_over(ledger: Ledger, here: CheckpointView) -> list[Line]:
+    """The lines of Headrace 0.1.0; those of this checkpoint become the life's own."""
+    lines = ledger.lines(claimed=False)
+    if lines and here.id == lines[-1].checkpoint:
+        ledger.take_over(here.id)
+    return lines
+
+
+def last_batch(dialect: Dialect, name: str, life: SinkRun) -> int | None:
+    """The newest batch of the life's checkpoint that is in; None also where the database does not tell."""
+    with suppress(*dialect.errors), closing(dialect.connect_to_read()) as connection:
+        last = Ledger(connection, dialect, life, name).last()
+        if last is not None and last.checkpoint == checkpoint_id(life.checkpoint):
+            return last.batch
+    return None
+
+
+def planned(dialect: Dialect, name: str, life: SinkRun, first: int) -> dict[int, str]:
+    """What the ledger keeps to plan the batches from `first` on again; a text that has not its digest is left out."""
+    try:
+        with closing(dialect.connect_to_read()) as connection:
+            return dict(Ledger(connection, dialect, life, name).plans(first))
+    except dialect.errors as fault:
+        raise _explained(dialect, fault, life) from None
+
+
+def drop_staged(connection: Connection, dialect: Dialect, life: SinkRun, epoch: int) -> None:
+    """Drop the staging tables of this driver and of older ones; those of a newer one are not ours to drop."""
+    prefix = _staging(life)
+    old = [name for name in dialect.staged(connection, prefix) if _epoch_of(name.removeprefix(prefix)) <= epoch]
+    dialect.drop_staged(connection, old + dialect.staged(connection, _unclaimed_staging(life)))
+
+
+def staging_prefix(life: SinkRun, epoch: int) -> str:
+    """How the names of the staging tables of one driver begin."""
+    return f"{_staging(life)}{epoch}_"
+
+
+def _staging(life: SinkRun) -> str:
+    return _staged_by(f"{life.application}\n{life.query}\n{life.generation}")
+
+
+def _unclaimed_staging(life: SinkRun) -> str:
+    """The prefix that Headrace 0.1.0 used; nothing of it can come in any more."""
+    return _staged_by(f"{life.query}\n{life.generation}")
+
+
+def _staged_by(whose: str) -> str:
+    return f"{OWN_PREFIX}s_{hashlib.sha256(whose.encode()).hexdigest()[:10]}_"
+
+
+def _epoch_of(rest: str) -> int:
+    epoch = rest.partition("_")[0]
+    return int(epoch) if epoch.isdigit() else 0
+
+
+def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, life: SinkRun) -> Snapshot:
+    """The table and its last batch, read in one transaction, with the rows that were set aside."""
+    from pyspark.sql.types import StructType
+
+    try:
+        with closing(dialect.connect_to_read()) as connection:
+            run(connection, dialect.begin_read)
+            spelled, name = name, dialect.real_name(connection, name)
+            ledger = Ledger(connection, dialect, life, name)
+            require_claimed(connection, dialect, name, life)
+            owner, last = ledger.owner() or ledger.owner(spelled), ledger.last()
+            if owner is None or not owner.is_of(life):
+                what = f"table '{name}' holds no result of generation {life.generation} of query '{life.query}'"
+                raise SinkFault(Finding(code="HR402", what=what, fix=f"run query '{life.query}' first"))
+            schema = StructType.fromJson(json.loads(owner.schema))
+            known, _ = columns(schema)
+            shown = ", ".join(dialect.readable(column) for column in known)
+            rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
+            replayed = ledger.replayed(checkpoint_id(life.checkpoint) or "")
+            aside = [json.loads(text) for text in Quarantine(connection, dialect, life, name).rows()]
+            run(connection, "COMMIT")
+    except dialect.errors as fault:
+        raise _explained(dialect, fault, life) from None
+    set_aside = restore(spark, [[_values(row, known) for row in aside]], schema) if aside else None
+    return Snapshot(
+        rows=rows, batch=None if last is None else last.batch, key=tuple(key), set_aside=set_aside, replayed=replayed
+    )
+
+
+def require_claimed(connection: Connection, dialect: Dialect, name: str, life: SinkRun) -> None:
+    """Raise SinkFault where the ledger is still that of Headrace 0.1.0; only a start takes it over."""
+    missing = LEDGER_FORM.lacks(connection, dialect)
+    if len(missing) < len(LEDGER_FORM.columns) and any(not column.nullable for column in missing):
+        what = f"the ledger beside table '{name}' was written by Headrace 0.1.0"
+        raise SinkFault(
+            Finding(code="HR402", what=what, fix=f"run query '{life.query}' first: the start takes it over")
+        )
+
+
+def _values(row: Mapping[str, Any], known: Sequence[ResultColumn]) -> tuple[Any, ...]:
+    """The values of a row that was kept as JSON."""
+    return tuple(
+        bytes.fromhex(row[column.name])
+        if column.kind == "binary" and row[column.name] is not None
+        else row[column.name]
+        for column in known
+    )
+
+
+def _explained(dialect: Dialect, fault: Exception, life: SinkRun) -> HeadraceError:
+    problem = dialect.explain(fault)
+    return SinkFault(Finding(code=problem.code, what=f"query '{life.query}': {problem.what}", fix=problem.fix))

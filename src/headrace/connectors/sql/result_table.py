@@ -1,0 +1,193 @@
+"""The table that a result lies in: created on first use, compared on every later one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.connectors.sql.dialect import Connection, Dialect, identifiers, rows_of
+from headrace.connectors.sql.existing import ExistingTable
+from headrace.connectors.sql.ledger import Ledger, Owner
+from headrace.connectors.sql.ledger_tables import UNCLAIMED
+from headrace.connectors.sql.limits import Limit, narrowed
+from headrace.connectors.sql.types import ResultColumn
+from headrace.contract import SinkRun
+from headrace.errors import Finding, SinkFault
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultTable:
+    """A table's name, its key, and the columns of the result; `spelled`: the name as the sink has it."""
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[ResultColumn, ...]
+    spelled: str = ""
+
+    def as_known(self, connection: Connection, dialect: Dialect) -> ResultTable:
+        """The same under the name by which the database knows it: one table has one owner, however it is spelled."""
+        return replace(self, name=dialect.real_name(connection, self.name), spelled=self.name)
+
+    def owner(self, ledger: Ledger) -> Owner | None:
+        """Whose result the table holds, as far as is known; once it was entered as the sink spells it."""
+        return ledger.owner(self.name) or ledger.owner(self.spelled or self.name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def key_columns(self) -> tuple[ResultColumn, ...]:
+        return tuple(column for column in self.columns if column.name in self.key)
+
+    def changes(
+        self, there: ExistingTable | None, dialect: Dialect, life: SinkRun, owner: Owner | None, *, adds: bool
+    ) -> Iterator[str]:
+        """The statement that makes the table, if there is none; raises SinkFault with every difference that stays.
+
+        `adds`: columns that are missing are no difference, as `additions` adds them.
+        """
+        if there is None:
+            yield self._create(dialect)
+            return
+        added = self._missing(there) if adds else []
+        findings = [
+            self._refusal(life, blocker.code, blocker.what, blocker.fix)
+            for blocker in there.refusals(self.name, self.names)
+        ]
+        findings += [
+            self._refusal(life, "HR406", difference, fix or self._way_out(difference, adds, owner))
+            for difference, fix in self._differences(there, dialect, added, life)
+        ]
+        if findings:
+            raise SinkFault(findings)
+
+    def additions(self, there: ExistingTable, dialect: Dialect) -> list[str]:
+        """The statements that add the columns that are missing, as nullable ones; never those of the key."""
+        return [
+            f"ALTER TABLE {dialect.quote(self.name)} ADD COLUMN {dialect.quote(column.name)} "
+            f"{dialect.declare(column, self.key_columns)}"
+            for column in self._missing(there)
+        ]
+
+    def _missing(self, there: ExistingTable) -> list[ResultColumn]:
+        known = {column.name.lower() for column in there.columns}
+        return [column for column in self.columns if column.name.lower() not in known and column.name not in self.key]
+
+    def limits(self, there: ExistingTable, dialect: Dialect) -> dict[str, Limit]:
+        """What each column of the table takes, as far as it is less than every value of its type.
+
+        One that is still to be added takes what a column takes that is declared for it.
+        """
+        known = {column.name.lower(): column.limit for column in there.columns}
+        found = {}
+        for column in self.columns:
+            own = Limit(required=column.name in self.key, key=column.name in self.key)
+            limit = narrowed(column, known.get(column.name.lower()) or dialect.limit_of(column)).within(own)
+            if limit != Limit():
+                found[column.name] = limit
+        return found
+
+    def _refusal(self, life: SinkRun, code: str, what: str, fix: str) -> Finding:
+        return Finding(
+            code=code, what=f"table '{self.name}' does not fit the result of query '{life.query}': {what}", fix=fix
+        )
+
+    def _way_out(self, difference: str, adds: bool, owner: Owner | None) -> str:
+        if not adds and owner is not None and difference.startswith("it has no column"):
+            return "set on_schema_change to add, or change the table by ALTER TABLE"
+        return "change the table by ALTER TABLE, or write to another table"
+
+    def _create(self, dialect: Dialect) -> str:
+        parts = [
+            f"{dialect.quote(column.name)} {dialect.declare(column, self.key_columns)}"
+            + (" NOT NULL" if column.name in self.key else "")
+            for column in self.columns
+        ]
+        if self.key:
+            parts.append(f"PRIMARY KEY ({identifiers(dialect, self.key)})")
+        suffix = dialect.create_suffix(self.columns, self.key)
+        return f"CREATE TABLE {dialect.quote(self.name)} ({', '.join(parts)}){suffix}"
+
+    def _differences(
+        self, there: ExistingTable, dialect: Dialect, added: Sequence[ResultColumn], life: SinkRun
+    ) -> Iterator[tuple[str, str]]:
+        """What about the table's columns and indexes does not fit, each with what to do if that is known."""
+        columns = {column.name.lower(): column for column in there.columns}
+        for column in self.columns:
+            found = columns.get(column.name.lower())
+            if column in added:
+                continue
+            key = column.name in self.key
+            if found is None:
+                yield f"it has no column '{column.name}'", ""
+            elif reason := found.blocker or (key and found.key_blocker) or dialect.misfit(found, column, key=key):
+                yield f"column '{column.name}' is declared {found.declared or 'without a type'}, {reason}", ""
+        ours = {name.lower() for name in self.names}
+        for name, found in columns.items():
+            if found.required and name not in ours:
+                yield f"its column '{found.name}' takes no NULL, and the result has no such column", ""
+        yield from self._index_differences(there, others=life.mode == "update" and dialect.replaces_by_any_unique)
+
+    def _index_differences(self, there: ExistingTable, *, others: bool) -> Iterator[tuple[str, str]]:
+        """`others`: a row replaces one that shares any unique index with it, silently, and not the key's alone."""
+        key, ours = ({name.lower() for name in names} for names in (self.key, self.names))
+        known = {column.name.lower(): column for column in there.columns}
+        indexes = [(index, {name.lower() for name in index.columns}) for index in there.unique]
+        drop = "drop the index, or write to another table"
+        if key and not any(names == key and not index.loose for index, names in indexes):
+            shown = ", ".join(self.key)
+            fix = f"add a plain unique index on ({shown}), or write to another table"
+            yield f"it has no primary key or unique index on ({shown})", fix
+        for index, names in indexes:
+            shown = ", ".join(sorted(index.columns))
+            if index.loose and (others or names == key):
+                yield f"its unique index {index.name} on ({shown}) {index.loose}", drop
+            elif others and not key <= names and all(known[name].constant for name in names - ours if name in known):
+                yield (
+                    f"its unique index on ({shown}) would let a row replace one with another key; drop the index",
+                    drop,
+                )
+
+    def require_ours(
+        self, connection: Connection, dialect: Dialect, life: SinkRun, owner: Owner | None, elsewhere: str
+    ) -> None:
+        """Rows of somebody else would be mixed with the result, or deleted by complete mode."""
+        if owner is None and elsewhere:
+            what = (
+                f"table '{self.name}' lies in schema '{elsewhere}', which is not the first of this user's search path"
+            )
+            fix = f"give the sink the option schema: {elsewhere}, so that the ledger lies beside the table"
+            raise SinkFault(Finding(code="HR407", what=what, fix=fix))
+        if owner is not None and owner.is_of(life):
+            return
+        if owner is not None and owner.application not in (life.application, UNCLAIMED):
+            project = f"project '{owner.project}'" if owner.project != life.project else "another storage directory"
+            what = (
+                f"table '{self.name}' belongs to query '{owner.query}' of {project} (application {owner.application})"
+            )
+            fix = "write to another table; or drop this one, if nothing runs that query any more"
+            raise SinkFault(Finding(code="HR407", what=what, fix=fix))
+        if not list(rows_of(connection, f"SELECT 1 FROM {dialect.quote(self.name)} LIMIT 1")):
+            if owner is None or owner.query == life.query:
+                return
+            what = f"table '{self.name}' belongs to query '{owner.query}'"
+        elif owner is None:
+            what = f"table '{self.name}' already holds rows that no query wrote"
+        elif owner.query == life.query:
+            what = f"table '{self.name}' still holds the result of generation {owner.generation} of '{life.query}'"
+        else:
+            what = f"table '{self.name}' already holds the result of query '{owner.query}'"
+        raise SinkFault(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
+
+
+def require_columns(names: Sequence[str], key: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the result's column names and the key, for any database."""
+    folded: dict[str, str] = {}
+    for name in names:
+        if name.lower() in folded:
+            yield f"columns '{folded[name.lower()]}' and '{name}' differ only by case, which a database ignores"
+        folded[name.lower()] = name
+    for name in key:
+        if name not in names:
+            yield f"the key names column '{name}', which the result does not have"

@@ -1,0 +1,169 @@
+"""What the sinks of all databases have in common: options, and the mechanism behind them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from headrace.connectors.sql import late_rows
+from headrace.connectors.sql import prepare as exactly_once
+from headrace.connectors.sql.batches import BatchWriter
+from headrace.connectors.sql.dialect import Dialect
+from headrace.connectors.sql.lock_wait import patiently
+from headrace.connectors.sql.misfits import misfits
+from headrace.connectors.sql.prepare import Ready
+from headrace.connectors.sql.retry import Retry
+from headrace.connectors.sql.silence import SILENCE_SECONDS
+from headrace.connectors.sql.staging import Stage
+from headrace.connectors.sql.system_tables import OWN_PREFIX
+from headrace.contract import OUTPUT_MODES, Correction, OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
+from headrace.errors import Finding, SinkFault
+from headrace.spark.foreach_batch import for_each_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseSink(ABC):
+    """A table of a database; each batch is one transaction with its line in the ledger.
+
+    table: where the rows go; it is made when it is not there. key: the columns that tell rows apart.
+    on_bad_row: a row that the table does not take (NULL in the key, a key that another row has, a value too long or
+    out of range) ends the batch with an error that names it (fail), or goes to the table `_headrace_quarantine` in the
+    batch's own transaction (quarantine).
+    on_schema_change: a column that the table lacks is an error before start (refuse), or is added as a nullable one
+    (add).
+    retry_seconds: how long a batch is tried again while the database does not answer, or a lock is held.
+    silence_seconds: a server that has said nothing for so long while a statement runs is asked on another connection
+    whether it still works on it; if not, the connection is cut and the batch is tried again.
+    """
+
+    facts: ClassVar[SinkFacts] = SinkFacts(
+        modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True, readable_back=True
+    )
+    longest_name: ClassVar[tuple[int, str] | None] = None
+    table: str
+    key: Sequence[str] = ()
+    on_bad_row: Literal["fail", "quarantine"] = "fail"
+    on_schema_change: Literal["refuse", "add"] = "refuse"
+    retry_seconds: float = 60.0
+    silence_seconds: float = SILENCE_SECONDS
+    # What `prepare` found out for `write`, by query and generation.
+    _ready: dict[tuple[str, int], Ready] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @abstractmethod
+    def dialect(self) -> Dialect:
+        """The database's own ways, with where it is."""
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        if mode == "update" and not self.key:
+            yield Problem(
+                code="HR403",
+                what=f"update mode into table '{self.table}' needs a key, to find the row to replace",
+                fix="give key: the columns that the query groups by",
+            )
+        if not self.table or self.table.lower().startswith(OWN_PREFIX):
+            what = f"a result table may not be called '{self.table}'"
+            yield Problem(code="HR401", what=what, fix="choose another name")
+        if "." in self.table:
+            alone = self.table.rpartition(".")[2]
+            fix = f"write table: {alone}; a schema or a database has an option, or its place in the url"
+            yield Problem(code="HR401", what=f"the table's name '{self.table}' has a dot", fix=fix)
+        if len(set(self.key)) != len(self.key):
+            yield Problem(code="HR401", what="the key names a column twice", fix="name each column once")
+        if self.silence_seconds < 1:
+            yield Problem(code="HR401", what="silence_seconds is less than 1", fix="leave it out, and it is 30")
+        if self.retry_seconds < 0:
+            yield Problem(code="HR401", what="retry_seconds is negative", fix="give 0 to try each batch once only")
+
+    @property
+    def location(self) -> SinkLocation:
+        system = self.system()
+        return SinkLocation(name=self.table, systems=(system,), shown=f"table '{self.table}' in {system}", ledger=True)
+
+    def system(self) -> str:
+        """The server and the database, or the file, without user and password."""
+        try:
+            parts = urlsplit(getattr(self, "url", ""))
+            if "@" in parts.path + parts.query + parts.fragment:
+                # A password that is not encoded: what is read as the host is a piece of it.
+                return "the database"
+            return f"{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        except ValueError:
+            return "the database"
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        if self.longest_name is not None:
+            yield from long_names(frame.columns, self.longest_name)
+        adds = self.on_schema_change == "add"
+        yield from misfits(self.dialect(), self.table, self.key, frame.schema, run, adds=adds, connect=connect)
+
+    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+        if self.longest_name is not None and (long := list(long_names(frame.columns, self.longest_name))):
+            raise SinkFault(long)
+        table = exactly_once.result_table(self.table, self.key, frame.schema, run)
+        adds = self.on_schema_change == "add"
+        dialect = self.dialect()
+        self._ready[run.query, run.generation] = patiently(
+            lambda: exactly_once.prepare(dialect, table, frame.schema.json(), run, adds=adds), dialect, run
+        )
+
+    def writer(self, run: SinkRun) -> BatchWriter:
+        """What takes the batches after `prepare`."""
+        ready, dialect = self._ready[run.query, run.generation], self.dialect()
+        quarantines = self.on_bad_row == "quarantine"
+        stage = Stage(
+            dialect=dialect,
+            prefix=exactly_once.staging_prefix(run, ready.epoch),
+            columns=ready.table.columns,
+            key=ready.table.key,
+            limits=ready.limits,
+            # A plain INSERT is refused by the database if a row has the key of another.
+            clustered=bool(ready.table.key)
+            and (quarantines or (run.mode == "update" and not dialect.tells_shared_keys)),
+            quarantines=quarantines,
+            driver_rows=dialect.driver_rows,
+        )
+        return BatchWriter(
+            dialect=dialect,
+            table=ready.table,
+            run=run,
+            epoch=ready.epoch,
+            stage=stage,
+            retry=Retry(self.retry_seconds),
+            widened=ready.widened,
+        )
+
+    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+        return for_each_batch(writer, self.writer(run))
+
+    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+        return exactly_once.snapshot(self.dialect(), self.table, self.key, spark, run)
+
+    def last_batch(self, run: SinkRun) -> int | None:
+        return exactly_once.last_batch(self.dialect(), self.table, run)
+
+    def planned(self, run: SinkRun, first: int) -> Mapping[int, str]:
+        return exactly_once.planned(self.dialect(), self.table, run, first)
+
+    def replayed(self, run: SinkRun) -> int | None:
+        return late_rows.replayed(self.dialect(), self.table, run)
+
+    def replay(self, correction: Correction, run: SinkRun) -> None:
+        quarantines = self.on_bad_row == "quarantine"
+        late_rows.bring_back(self.dialect(), self.table, self.key, correction, run, quarantines=quarantines)
+
+
+def long_names(names: Sequence[str], longest: tuple[int, str]) -> Iterator[Finding]:
+    """The columns whose names the database would cut or refuse."""
+    most, unit = longest
+    for name in names:
+        length = len(name.encode()) if unit == "bytes" else len(name)
+        if length > most:
+            what = f"the name of the result's column '{name}' has {length} {unit}, and the database takes {most}"
+            yield Finding(code="HR130", what=what, fix="give the column a shorter name in the query: AS name")

@@ -1,0 +1,296 @@
+"""Write the result into a table of a SQLite file, exactly once."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from headrace.connectors.sql.dialect import (
+    Connection,
+    Part,
+    PartLost,
+    Stager,
+    Target,
+    chunks,
+    identifiers,
+    require_all_in,
+    rows_of,
+    run,
+)
+from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
+from headrace.connectors.sql.limits import Limit
+from headrace.connectors.sql.sink import DatabaseSink
+from headrace.connectors.sql.sqlite_columns import EXACT_DIGITS, existing_table, misfit
+from headrace.connectors.sql.sqlite_staging import STAGED, file_stager
+from headrace.connectors.sql.system_tables import OWN_PREFIX
+from headrace.connectors.sql.types import ResultColumn
+from headrace.connectors.sql.values import ISO, Forms, rows
+from headrace.contract import OutputMode, Problem, SinkLocation, SinkRun
+from headrace.errors import Finding
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+BUSY_SECONDS = 10.0
+# How long the log grows before its pages are brought into the file, 64 MB. With SQLite's own 4 MB that is after each
+# batch, so that every page is written, and waited for, twice: 45 ms a batch in place of 12, where 20 MB change.
+LOG_PAGES = 16_000
+# SQLite attaches ten files to a connection; one is left for rows set aside by each task.
+MOST_ATTACHED = 5
+
+_DECLARED = {"boolean": "BOOLEAN", "integer": "INTEGER", "float": "REAL", "double": "REAL", "binary": "BLOB"}
+_FAULTS = (
+    ("database is locked", "is locked by another process", "end the other writer's transaction, then start again"),
+    ("is full", "cannot grow: the disk is full", "free disk space, then start again; nothing of the batch was written"),
+    ("readonly database", "may only be read", "give this user the right to write the file and its directory"),
+    ("unable to open", "cannot be opened", "give this user the right to make the file and its directory"),
+    ("not a database", "is no SQLite database", "name another file"),
+    ("malformed", "is damaged", "restore it from a copy"),
+    ("disk I/O error", "cannot be written: the disk reports an error", "look at the disk, then start again"),
+    ("no such table", "holds no result of this query yet", "run the query first"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sqlite(DatabaseSink):
+    """A table in the SQLite file `path`; each batch is one transaction with its line in the ledger.
+
+    append inserts rows (a `key` makes a second row of one key a fault), update replaces the row with the same `key`,
+    complete replaces the whole table. Readers in other processes see whole batches only. Timestamps are ISO 8601 texts
+    in UTC with microseconds, dates ISO texts, nested values JSON; NaN is the text 'NaN', which SQLite, like Spark,
+    sorts after every number. A decimal of up to 15 digits is a number, a longer one exact text.
+
+    Tasks of a local Spark write large batches into files beside `path`; on a cluster all rows go through the driver.
+    """
+
+    path: str = field(metadata={"path": True})
+
+    def dialect(self) -> SqliteDialect:
+        return SqliteDialect(self.path, busy_seconds=min(BUSY_SECONDS, max(self.retry_seconds, 0.1)))
+
+    @property
+    def location(self) -> SinkLocation:
+        # SQLite sees no case in names.
+        return replace(super().location, name=self.table.lower())
+
+    def system(self) -> str:
+        return self.path
+
+    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+        """A file that is not there yet is no fault: the first start makes it."""
+        yield from super().misfits(frame, run, connect=connect and Path(self.path).exists())
+
+    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+        yield from super().problems(mode)
+        if ":memory:" in self.path or not self.path:
+            what = "its path names no file, so that nothing of it would be kept"
+            yield Problem(code="HR401", what=what, fix="name a file, as results.db")
+        elif os.path.isdir(self.path):
+            yield Problem(code="HR401", what=f"its path {self.path} is a directory", fix="name a file, as results.db")
+        if self.table.lower().startswith("sqlite_"):
+            what = f"a result table may not be called '{self.table}'"
+            yield Problem(code="HR401", what=what, fix="choose another name")
+
+
+@dataclass(frozen=True)
+class SqliteDialect:
+    """SQLite's own ways."""
+
+    name: ClassVar[str] = "SQLite"
+    placeholder: ClassVar[str] = "?"
+    begin_write: ClassVar[str] = "BEGIN IMMEDIATE"
+    begin_read: ClassVar[str] = "BEGIN"
+    lock_row: ClassVar[str] = ""
+    key_text: ClassVar[str] = "TEXT"
+    long_text: ClassVar[str] = "TEXT"
+    transactional_ddl: ClassVar[bool] = True
+    tells_shared_keys: ClassVar[bool] = False
+    wants_sorted: ClassVar[bool] = True
+    driver_rows: ClassVar[int] = 20_000
+    needs_shared_disk: ClassVar[bool] = True
+    replaces_by_any_unique: ClassVar[bool] = False
+    forms: ClassVar[Forms] = ISO
+    lock_own_tables: ClassVar[tuple[str, ...]] = ("BEGIN IMMEDIATE",)
+    unlock_own_tables: ClassVar[tuple[str, ...]] = ("COMMIT",)
+    give_up_own_tables: ClassVar[tuple[str, ...]] = ("ROLLBACK",)
+    errors: ClassVar[tuple[type[Exception], ...]] = (sqlite3.Error,)
+    duplicates: ClassVar[tuple[type[Exception], ...]] = (sqlite3.IntegrityError,)
+    path: str
+    busy_seconds: float = BUSY_SECONDS
+
+    @property
+    def most_parts(self) -> int:
+        return MOST_ATTACHED
+
+    def connect(self) -> Connection:
+        with suppress(OSError):
+            # What cannot be made is told when the file cannot be opened.
+            Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
+        connection = self._open(self.path)
+        # Readers go on while a batch is written, and a committed batch outlives a power cut.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+        return connection
+
+    def connect_to_read(self) -> Connection:
+        return self._open(f"{Path(self.path).absolute().as_uri()}?mode=ro", uri=True)
+
+    def _open(self, database: str, *, uri: bool = False) -> sqlite3.Connection:
+        # Spark calls back from more than one thread, though never from two at once.
+        return sqlite3.connect(
+            database, uri=uri, timeout=self.busy_seconds, isolation_level=None, check_same_thread=False
+        )
+
+    def quote(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
+        if column.kind == "decimal" and column.precision <= EXACT_DIGITS:
+            return f"DECIMAL({column.precision},{column.scale})"
+        return _DECLARED.get(column.kind, "TEXT")
+
+    def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
+        """Rows in the key's own tree save half of the writing, as long as rows are small."""
+        small = all(column.kind not in ("json", "binary") for column in columns)
+        return " WITHOUT ROWID" if key and small else ""
+
+    def real_name(self, connection: Connection, table: str) -> str:
+        """Names that differ by the case of ASCII letters are one."""
+        found = list(
+            rows_of(
+                connection,
+                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name = ? COLLATE NOCASE",
+                (table,),
+            )
+        )
+        return str(found[0][0]) if found else table
+
+    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+        return existing_table(connection, table, self.quote)
+
+    def limit_of(self, column: ResultColumn) -> Limit:
+        return Limit()
+
+    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+        return misfit(there.declared, column, self.declare(column, ()))
+
+    def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        return self._insert(table, columns) + self._replace(columns, key)
+
+    def _insert(self, table: str, columns: Sequence[str]) -> str:
+        return f"{self._into(table, columns)} VALUES ({', '.join('?' * len(columns))})"
+
+    def _into(self, table: str, columns: Sequence[str]) -> str:
+        # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
+        return f"INSERT OR ABORT INTO {self.quote(table)} ({identifiers(self, columns)})"
+
+    def _replace(self, columns: Sequence[str], key: Sequence[str]) -> str:
+        # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
+        others = [self.quote(name) for name in columns if name not in key] or [self.quote(key[0])]
+        change = ", ".join(f"{name} = excluded.{name}" for name in others)
+        return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {change}"
+
+    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        return f"{self._insert(table, columns)} ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
+
+    def widen(
+        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
+    ) -> None:
+        # SQLite changes no key; the caller's transaction makes one step of these.
+        parts = [*columns.values(), *([f"PRIMARY KEY ({', '.join(key)})"] if key else [])]
+        kept = ", ".join(name for name in columns if name not in missing)
+        blank = ", ".join(
+            ("0" if columns[name].split()[1] == "BIGINT" else "''") if " NOT NULL" in columns[name] else "NULL"
+            for name in missing
+        )
+        for statement in (
+            f"ALTER TABLE {table} RENAME TO {table}_old",
+            f"CREATE TABLE {table} ({', '.join(parts)})",
+            f"INSERT INTO {table} ({kept}, {', '.join(missing)}) SELECT {kept}, {blank} FROM {table}_old",
+            f"DROP TABLE {table}_old",
+        ):
+            run(connection, statement)
+
+    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+        statement = (
+            self.upsert(target.table, target.names, target.key)
+            if target.replaces
+            else self._insert(target.table, target.names)
+        )
+        given = rows(table, target.columns, self.forms)
+        came_in = cast(sqlite3.Connection, connection).executemany(statement, given).rowcount
+        require_all_in(target.table, len(given), came_in)
+
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        return file_stager(f"{self.path}.{name}", columns, self.forms)
+
+    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if not Path(f"{self.path}.{part.name}").exists():
+                raise PartLost(f"the staging file '{self.path}.{part.name}' has gone")
+            run(connection, f"ATTACH DATABASE ? AS {self.quote(part.name)}", (f"{self.path}.{part.name}",))
+
+    def part_source(self, part: Part) -> str:
+        return f"{self.quote(part.name)}.{STAGED}"
+
+    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+        into = self._into(target.table, target.names)
+        # Without WHERE, SQLite would take ON CONFLICT for a join's condition.
+        then = f" WHERE true{self._replace(target.names, target.key)}" if target.replaces else ""
+        for part in parts:
+            found = connection.cursor().execute(
+                f"{into} SELECT {identifiers(self, target.names)} FROM {self.part_source(part)}{then}"
+            )
+            if found.rowcount != part.rows:
+                [(staged,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.part_source(part)}")
+                if staged != part.rows:
+                    raise PartLost(f"{part.rows} rows were staged in '{part.name}', {staged} were found")
+                require_all_in(target.table, part.rows, found.rowcount)
+
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
+        here = Path(self.path)
+        start = f"{here.name}.{prefix}"
+        return [file.name[len(here.name) + 1 :] for file in here.parent.glob(f"{glob.escape(start)}*")]
+
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        attached = {str(row[1]) for row in rows_of(connection, "PRAGMA database_list")}
+        for name in names:
+            if name in attached:
+                run(connection, f"DETACH DATABASE {self.quote(name)}")
+            with suppress(FileNotFoundError):
+                os.unlink(f"{self.path}.{name}")
+
+    def readable(self, column: ResultColumn) -> str:
+        return self.quote(column.name)
+
+    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        return chunks(cursor)
+
+    def waits_for_lock(self, fault: BaseException) -> bool:
+        """SQLite waits by itself, and ends no transaction whose process sleeps."""
+        return False
+
+    def passes(self, fault: Exception) -> bool:
+        return "locked" in str(fault) or "disk I/O error" in str(fault)
+
+    def is_contended(self, fault: Exception) -> bool:
+        return "locked" in str(fault) or "already exists" in str(fault)
+
+    def is_part_lost(self, fault: Exception) -> bool:
+        return f"no such table: {OWN_PREFIX}s_" in str(fault)
+
+    def explain(self, fault: Exception) -> Problem:
+        for sign, what, fix in _FAULTS:
+            if sign in str(fault):
+                return Problem(code="HR405", what=f"the SQLite file '{self.path}' {what}", fix=fix)
+        return Problem(code="HR405", what=f"the SQLite file '{self.path}' refused the batch: {fault}")

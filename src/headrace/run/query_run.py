@@ -1,0 +1,82 @@
+"""A running query with what the supervisor keeps of it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headrace.checkpoint.archive import Archive
+from headrace.contract import Backlog
+from headrace.errors import Finding
+from headrace.model import Project, Query, Trigger
+from headrace.progress import BatchRecord
+from headrace.progress.health import health
+from headrace.run.lag import backlog
+from headrace.run.quarantine import Quarantine
+from headrace.run.refresh import Refresher
+from headrace.run.source_health import Ailments
+from headrace.run.start import Running
+from headrace.spark.graceful_stop import Halt
+
+BACKLOG_SECONDS = 1.0
+HEALTH_BATCHES = 20
+
+
+@dataclass(kw_only=True)
+class Watched:
+    """A running query with what the supervisor keeps of it.
+
+    finishing: it makes one batch again, with the tables that the batch was begun with, before it goes on with others.
+    halt: it is being halted, to go on with others.
+    """
+
+    running: Running
+    trigger: Trigger
+    history_run: int | None
+    archive: Archive | None
+    quarantine: Quarantine | None
+    ailments: Ailments
+    batches: int = 0
+    rows: int = 0
+    last_batch: int | None = None
+    batch_when_asked: int | None = None
+    asked: bool = False
+    terminated: bool = False
+    backlog: Backlog | None = None
+    backlog_at: float = field(default=0.0)
+    event_at: float = field(default_factory=time.monotonic)
+    looked_at: float = 0.0
+    finishing: bool = False
+    halt: Halt | None = None
+    refresher: Refresher | None = None
+    recent: deque[BatchRecord] = field(default_factory=lambda: deque(maxlen=HEALTH_BATCHES))
+    ills: frozenset[str] = frozenset()
+
+    @property
+    def query(self) -> Query:
+        return self.running.query
+
+    @property
+    def ends(self) -> bool:
+        return self.trigger.ends
+
+    def known_backlog(self, project: Project) -> Backlog | None:
+        """What the query's sources still hold, looked at no more than once a second."""
+        now = time.monotonic()
+        if self.archive is None or (self.backlog_at and now - self.backlog_at < BACKLOG_SECONDS):
+            return self.backlog
+        self.backlog_at = now
+        self.backlog = backlog(project, self.query, self.running.layout)
+        return self.backlog
+
+    def new_ills(self, record: BatchRecord) -> Iterator[Finding]:
+        """What ails a query that is to run on, when it begins to."""
+        self.recent.append(record)
+        if self.ends:
+            return
+        judged = health(self.recent, watermarked=self.running.watermarked)
+        found = {finding.code: finding for finding in judged}
+        yield from (found[code] for code in sorted(found.keys() - self.ills))
+        self.ills = frozenset(found)

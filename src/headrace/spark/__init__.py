@@ -1,0 +1,1 @@
+"""What knows Spark's inside: session, plans, messages, jars."""

@@ -1,0 +1,58 @@
+"""A session that is given back as it was: for commands that only read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headrace.model import Project
+from headrace.spark.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def borrowed(project: Project, spark: SparkSession | None = None) -> Iterator[SparkSession]:
+    """A session to read with, in which settings and temporary views may be changed.
+
+    It is a copy of `spark`, or else of the session that is active, and the original keeps its own settings and views.
+    Where there is none, one is started and stopped again.
+    """
+    from pyspark.sql import SparkSession
+
+    lender = spark or SparkSession.getActiveSession() or _default()
+    if lender is None:
+        own = session(project, purpose="short")
+        try:
+            yield own
+        finally:
+            own.stop()
+        return
+    jvm = lender._jvm
+    assert jvm is not None, "a session without a JVM cannot be copied"
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    copy = SparkSession(lender.sparkContext, lender._jsparkSession.cloneSession())
+    # What the user's function asks for as the active session is the copy too. PySpark remembers one of its own, which
+    # every createDataFrame sets.
+    remembered = SparkSession._activeSession
+    sessions.setActiveSession(copy._jsparkSession)
+    SparkSession._activeSession = copy
+    try:
+        yield copy
+    finally:
+        SparkSession._activeSession = remembered
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def _default() -> SparkSession | None:
+    """The session that another thread has started."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    return None if SparkContext._active_spark_context is None else SparkSession._instantiatedSession

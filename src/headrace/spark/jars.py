@@ -1,0 +1,181 @@
+"""The connectors of Spark that are no part of it: their coordinates, their settings, and where their jars are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from headrace.errors import EnvironmentFault, Finding, nearest
+from headrace.model import Project
+from headrace.spark.jar_sums import known_sums
+from headrace.spark.maven import FetchFault, SumFault, fetch, nearest_version
+from headrace.spark.settings import default_partitions
+
+DIRECTORIES_VARIABLE = "HEADRACE_CONNECTORS"
+SCALA = "2.13"
+DELTA = "4.4.0"
+# Settings to which each connector, and the project, adds its own.
+LISTS = ("spark.jars", "spark.sql.extensions")
+# Which coordinates the jars of a directory are of; written last, so that a directory is whole or not there.
+CONTENT = "coordinates"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JvmConnector:
+    """Jars for Spark's class path, by coordinates, and the settings that a session needs to use them."""
+
+    name: str
+    coordinates: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def known() -> dict[str, JvmConnector]:
+    """Every connector that Headrace can fetch, for the installed Spark."""
+    spark = version("pyspark")
+    found = (
+        JvmConnector(name="kafka", coordinates=(f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}",)),
+        JvmConnector(name="avro", coordinates=(f"org.apache.spark:spark-avro_{SCALA}:{spark}",)),
+        JvmConnector(
+            name="delta",
+            coordinates=(f"io.delta:delta-spark_{'.'.join(spark.split('.')[:2])}_{SCALA}:{DELTA}",),
+            settings={
+                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+                # Delta reads the log of a table with 50 tasks, however short it is.
+                "spark.databricks.delta.snapshotPartitions": str(default_partitions()),
+            },
+        ),
+    )
+    return {connector.name: connector for connector in found}
+
+
+def needed(project: Project) -> tuple[JvmConnector, ...]:
+    """The connectors that the sources and sinks of `project` ask for by their attribute `jvm`.
+
+    Raises EnvironmentFault when one of them is unknown.
+    """
+    used = [source.connector for source in project.sources.values()]
+    names = [name for each in (*used, *(query.sink for query in project.queries.values())) for name in _asked(each)]
+    return chosen(dict.fromkeys(names))
+
+
+def _asked(connector: object) -> Sequence[str]:
+    return getattr(connector, "jvm", ())
+
+
+def chosen(names: Iterator[str] | Sequence[str] | Mapping[str, None]) -> tuple[JvmConnector, ...]:
+    """The connectors of these names; raises EnvironmentFault for one that there is not."""
+    every = known()
+    unknown = [
+        Finding(code="HR013", what=f"no connector is named '{name}'", fix=nearest(name, every))
+        for name in names
+        if name not in every
+    ]
+    if unknown:
+        raise EnvironmentFault(unknown)
+    return tuple(every[name] for name in names)
+
+
+def settings(
+    connectors: Sequence[JvmConnector], own: Mapping[str, str] | None = None, *, root: Path | None = None
+) -> dict[str, str]:
+    """What a session needs for `connectors`, with the project's `own` settings. Fetches jars that are not here.
+
+    Raises EnvironmentFault when a jar is neither here nor to be had.
+    """
+    found: dict[str, str] = {}
+    for connector in connectors:
+        jars = ",".join(str(jar) for jar in _jars(connector, root))
+        for key, value in {**connector.settings, "spark.jars": jars}.items():
+            found[key] = f"{found[key]},{value}" if key in LISTS and key in found else value
+    for key, value in (own or {}).items():
+        found[key] = f"{found[key]},{value}" if key in LISTS and key in found else value
+    return found
+
+
+def places(root: Path | None = None) -> tuple[Path, ...]:
+    """Where jars are looked for: the directories of the environment, the project's, and the user's cache."""
+    named = [Path(each) for each in os.environ.get(DIRECTORIES_VARIABLE, "").split(os.pathsep) if each]
+    own = [] if root is None else [root / "connectors"]
+    return (*named, *own, cache())
+
+
+def cache() -> Path:
+    """Where fetched jars are kept: `HEADRACE_CACHE`, else `headrace` in the user's cache directory."""
+    if own := os.environ.get("HEADRACE_CACHE"):
+        return Path(own) / "connectors"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / "connectors"
+
+
+def find(connector: JvmConnector, root: Path | None = None) -> list[Path] | None:
+    """The jars of `connector`, or None when they are nowhere."""
+    for place in places(root):
+        folder = place / connector.name
+        try:
+            content = (folder / CONTENT).read_text()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if content.split() == list(connector.coordinates):
+            return sorted(folder.glob("*.jar"))
+    return None
+
+
+def bring(connector: JvmConnector, directory: Path) -> list[Path]:
+    """Fetch the jars of `connector` into a folder of `directory`; raises EnvironmentFault."""
+    folder = directory / connector.name
+    try:
+        (folder / CONTENT).unlink(missing_ok=True)
+        for old in folder.glob("*.jar"):
+            old.unlink()
+        jars = fetch(connector.coordinates, folder)
+        (folder / CONTENT).write_text("\n".join(connector.coordinates) + "\n")
+    except SumFault as fault:
+        raise EnvironmentFault(
+            Finding(
+                code="HR483",
+                what=f"the connector '{connector.name}' was not taken: {fault}",
+                fix="find out what the repository gives, or what stands in between; no jar of it was kept",
+            )
+        ) from fault
+    except (FetchFault, OSError) as fault:
+        raise EnvironmentFault(
+            Finding(
+                code="HR012",
+                what=f"Spark's connector '{connector.name}' ({', '.join(connector.coordinates)}) is not here "
+                f"and could not be fetched: {fault}",
+                fix=_fix(fault, directory),
+            )
+        ) from fault
+    if unknown := sorted(jar.name for jar in jars if jar.name not in known_sums()):
+        print(_unchecked(connector.name, unknown), file=sys.stderr)
+    return jars
+
+
+def _unchecked(name: str, jars: Sequence[str]) -> Finding:
+    return Finding(
+        code="HR484",
+        what=f"of the connector '{name}', these jars are unchecked, for want of a SHA-256 sum: {', '.join(jars)}",
+        fix="compare them with the sums that their projects publish",
+        severity="note",
+    )
+
+
+def _fix(fault: FetchFault | OSError, directory: Path) -> str:
+    if isinstance(fault, FetchFault) and fault.missing:
+        near = nearest_version(fault.missing[0])
+        other = f", or install what it has the jars for: pip install 'pyspark=={near}'" if near else ""
+        return f"let Maven use a repository that has it (mirrors in ~/.m2/settings.xml){other}"
+    if isinstance(fault, OSError):
+        return f"give the user that runs Headrace the right to write into {directory}, or name another place"
+    if directory == cache():
+        return f"on a machine with a network: headrace connectors fetch DIR; then set {DIRECTORIES_VARIABLE}=DIR"
+    return "see that this machine reaches the repository (proxies and mirrors in ~/.m2/settings.xml), then try again"
+
+
+def _jars(connector: JvmConnector, root: Path | None) -> list[Path]:
+    found = find(connector, root)
+    return bring(connector, cache()) if found is None else found

@@ -1,0 +1,246 @@
+"""Spark's own refusals turned into findings: its error classes and sentences, each with a way out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.errors import NOWHERE, Finding, HeadraceError, Where
+from headrace.spark.actions import ANY, INSTEAD, called
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A refusal of Spark, known by its error class or by words of its sentence, with our code and the way out."""
+
+    code: str
+    pattern: str
+    fix: str
+
+
+class StreamCallError(Exception):
+    """A call in the user's function that has no meaning on a stream; it becomes a finding at the line of the call."""
+
+    def __init__(self, code: str, what: str, fix: str) -> None:
+        self.code, self.what, self.fix = code, what, fix
+        super().__init__(what)
+
+
+# The first that fits is taken. Words as in UnsupportedOperationChecker and error-conditions.json of Spark 4.2.
+REFUSALS = (
+    Refusal(
+        "HR265",
+        r"Continuous processing does not support",
+        "use the trigger every('1 second'): continuously only select, filter and the like can run",
+    ),
+    Refusal(
+        "HR221",
+        r"dropDuplicatesWithinWatermark .*without watermark",
+        "give the source a watermark, or use dropDuplicates, which remembers every key",
+    ),
+    Refusal(
+        "HR226",
+        r"session window streaming aggregations",
+        "use the mode append, or complete: in update mode a session that grows would leave its old row behind",
+    ),
+    Refusal(
+        "HR280",
+        r"State in \w+ mode is not supported (with|after) aggregation",
+        "give the operator with state the mode append and aggregate after it, or write its rows to a table of its own "
+        "and aggregate them in a second query",
+    ),
+    Refusal(
+        "HR280",
+        r"State in \w+ mode is not supported with \w+ output mode",
+        "give the query the mode of its operator with state, or the operator that of the query",
+    ),
+    Refusal(
+        "HR281",
+        r"Event-time timeout not supported without watermark",
+        "give the source a watermark, and keep its column in what is grouped",
+    ),
+    Refusal(
+        "HR282",
+        r"Multiple applyInPandasWithStates",
+        "write the first step to a table of its own and read that as a second query, or use transformWithState",
+    ),
+    Refusal(
+        "HR221",
+        r"aggregations? without watermark|STREAMING_OUTPUT_MODE.*[Aa]ppend|append.*streaming aggregations",
+        "give the source a watermark and group by its column or a window of it, or use the mode update or complete",
+    ),
+    Refusal(
+        "HR222",
+        r"complete.*no streaming aggregations|STREAMING_OUTPUT_MODE.*[Cc]omplete",
+        "use the mode append or update; complete needs an aggregation",
+    ),
+    Refusal(
+        "HR223", r"([Ll]imits are|Offset is) not supported", "leave limit out, or take the first rows from the sink"
+    ),
+    Refusal(
+        "HR224",
+        r"[Ss]orting is not supported",
+        "sort where the result is read, or use the mode complete after an aggregation",
+    ),
+    Refusal(
+        "HR225",
+        r"[Dd]istinct aggregations",
+        "use size(collect_set(x)), which is exact and keeps every value in state, or approx_count_distinct(x), which "
+        "is smaller; or drop the duplicates first and count in a second query",
+    ),
+    Refusal(
+        "HR226",
+        r"[Nn]on-time-based windows|NON_TIME_WINDOW",
+        "for the row with ROW_NUMBER() = 1 of each group use max_by(row, order) or max(struct(order, ...)); for the "
+        "first N write all rows to a table and rank where it is read, or keep N rows in a state function; for windows "
+        "of time group by window(time, ...)",
+    ),
+    Refusal(
+        "HR203",
+        r"[Ss]tream-stream .*(without a watermark|watermark in the join keys)",
+        "give both sources a watermark and bound the one time by the other in the join condition",
+    ),
+    Refusal(
+        "HR227",
+        r"[Jj]oin.* between two streaming.*only in append|[Jj]oin.*output mode",
+        "use the mode append for joins of two streams",
+    ),
+    Refusal(
+        "HR228",
+        r"FullOuter joins? with.*static",
+        "use a left outer join with the stream on the left: which rows of a table have no match is never known while "
+        "the stream goes on",
+    ),
+    Refusal(
+        "HR228",
+        r"LeftAnti joins? with",
+        "put the stream on the left; of two streams take a left outer join with a time bound, and keep the rows whose "
+        "right side is NULL",
+    ),
+    Refusal(
+        "HR228",
+        r"(Left|Right)(Outer|Semi) join with.*static",
+        "put the stream on the side that keeps its rows: the left of a left outer or left semi join, the right of a "
+        "right outer one",
+    ),
+    Refusal(
+        "HR229",
+        r"correctness.*global watermark|[Mm]ultiple (streaming aggregations|stateful operators)|chain",
+        "use the mode append, or write the first step to a table of its own and read that as a second query",
+    ),
+    Refusal("HR230", r"[Ss]ampling is not supported", "filter on a hash of a column to take a fixed share of the rows"),
+    Refusal(
+        "HR231",
+        r"(UNION|[Uu]nion) between streaming and batch",
+        "read the batch input as a stream of files or a table, or join it",
+    ),
+    Refusal(
+        "HR213",
+        r"must be executed with writeStream|CALL_ON_STREAMING_DATASET_UNSUPPORTED|STREAMING_DATASET",
+        ANY,
+    ),
+    Refusal(
+        "HR232",
+        r"without streaming sources cannot be executed|WRITE_STREAM_NOT_ALLOWED",
+        "let the query read at least one source",
+    ),
+    Refusal(
+        "HR214",
+        r"ATTRIBUTE_NOT_SUPPORTED|UNRESOLVED_COLUMN|FIELD_NOT_FOUND|cannot be resolved",
+        "correct the column's name or add it to the source's schema",
+    ),
+    Refusal(
+        "HR215",
+        r"TABLE_OR_VIEW_NOT_FOUND",
+        "declare it as a source, table or view, or correct its name",
+    ),
+    Refusal(
+        "HR012",
+        r"Failed to find the data source: (kafka|avro|delta|iceberg)|'kafka' source requires",
+        "let Headrace start the session, or give yours the jars of: headrace connectors fetch DIR",
+    ),
+    Refusal("HR216", r"PARSE_SYNTAX_ERROR|ParseException", "correct the SQL at the place that Spark names"),
+    Refusal(
+        "HR217",
+        r"EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE|event time.*timestamp",
+        "make the watermark's column a TIMESTAMP in the schema or by to_timestamp",
+    ),
+    Refusal(
+        "HR218",
+        r"DATATYPE_MISMATCH",
+        "cast the column to the type that the function takes",
+    ),
+)
+UNNAMED = Refusal("HR220", "", "change the query as Spark's sentence says")
+
+
+def finding_of(fault: BaseException, *, where: Where = NOWHERE, subject: str = "the query") -> Finding:
+    """The finding of an exception that user code or Spark raised while a query was built or checked."""
+    if isinstance(fault, HeadraceError):
+        return fault.findings[0]
+    if isinstance(fault, StreamCallError):
+        return Finding(code=fault.code, what=f"{subject} {fault.what}", fix=fault.fix, where=where)
+    if isinstance(fault, ModuleNotFoundError) and (fault.name or "").partition(".")[0] == "google":
+        return Finding(
+            code="HR287",
+            what=f"{subject} uses transformWithState, which needs the package protobuf, and that is not installed",
+            fix="pip install 'headrace[state]'",
+            where=where,
+        )
+    condition, sentence = condition_of(fault), sentence_of(fault)
+    if condition is None and not _from_spark(fault):
+        return Finding(
+            code="HR210",
+            what=f"{subject} failed with {type(fault).__name__}: {sentence}",
+            fix="correct the function at that line",
+            where=where,
+        )
+    text = f"{condition or ''} {sentence}"
+    refusal = next((each for each in REFUSALS if re.search(each.pattern, text, re.DOTALL)), UNNAMED)
+    if refusal.code == "HR213" and (method := called(fault)):
+        what = f"{subject} calls {method} on a stream, which has no end"
+        return Finding(code=refusal.code, what=what, fix=INSTEAD[method], where=where)
+    return Finding(code=refusal.code, what=f"{subject}: {sentence}", fix=refusal.fix, where=where)
+
+
+def condition_of(fault: BaseException) -> str | None:
+    """Spark's error class, as `UNRESOLVED_COLUMN.WITH_SUGGESTION`, or None for other exceptions."""
+    get = getattr(fault, "getCondition", None) or getattr(fault, "getErrorClass", None)
+    try:
+        return str(get()) if get is not None and get() else None
+    except Exception:
+        return None
+
+
+def sentence_of(fault: BaseException) -> str:
+    """The first sentence of an exception, without plan, stack trace or error-class bracket."""
+    return tidy(str(fault)) or type(fault).__name__
+
+
+def tidy(text: str) -> str:
+    """One line of a message of Spark: the class in brackets, SQLSTATE, plans and JVM frames are left out."""
+    lines: Iterator[str] = (line.strip() for line in text.splitlines())
+    kept: list[str] = []
+    for line in lines:
+        if not line:
+            if kept:
+                break
+            continue
+        if line.startswith(("at ", "Traceback", "JVM stacktrace", "== ", "+- ", ":- ")):
+            break
+        # A plan; but a message of Python's own may begin with a quote as well.
+        if line.startswith(("'", "~")) and kept:
+            break
+        kept.append(line)
+    sentence = " ".join(kept)
+    sentence = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", sentence)
+    sentence = re.sub(r"\s*SQLSTATE: \w+", "", sentence)
+    sentence = re.sub(r"^(An error occurred while calling \S+\s*:\s*)?(\w+\.)+\w*(Exception|Error):\s*", "", sentence)
+    sentence = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", sentence)
+    sentence = re.sub(r";\s*(line \d+.*)?$", "", sentence).strip()
+    return sentence if len(sentence) <= 400 else sentence[:397] + "..."
+
+
+def _from_spark(fault: BaseException) -> bool:
+    return type(fault).__module__.split(".")[0] in {"pyspark", "py4j"}

@@ -1,0 +1,193 @@
+"""Spark's logical plans, taken apart and put together again through the JVM gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.spark.plans import sequence
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+MARK = "__headrace_source_"
+BATCH = "__headrace_batch_of_row"
+LATE = "__headrace_late_us"
+ORIGIN = "__headrace_origin"
+
+_CARRIED = (BATCH, LATE, ORIGIN)
+
+_PASSING = frozenset(
+    {"Filter", "Sort", "Repartition", "RepartitionByExpression", "CollectMetrics", "ResolvedHint", "Generate", "Join"}
+)
+
+
+class UntraceableError(Exception):
+    """A node through which a row's batch cannot be carried, such as a Python function over whole partitions."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A plan as a Python tree. `fed`: rows of a source pass through, which those of a bounded table are not."""
+
+    plan: Any
+    name: str
+    below: tuple[Tree, ...]
+    fed: bool
+
+    def walk(self) -> Iterator[Tree]:
+        """This node, then all below it."""
+        yield self
+        for child in self.below:
+            yield from child.walk()
+
+
+def stream_tree(plan: Any) -> Tree:
+    """The tree of a streaming plan."""
+    below = tuple(stream_tree(child) for child in sequence(plan.children()))
+    return Tree(plan, str(plan.nodeName()), below, any(each.fed for each in below) or bool(plan.isStreaming()))
+
+
+def batch_tree(plan: Any) -> Tree:
+    """The tree of a batch plan, down to the marks at which the prefixes of the sources enter."""
+    name = str(plan.nodeName())
+    if name == "SubqueryAlias" and plan.identifier().name().startswith(MARK):
+        return Tree(plan, MARK, (), True)
+    below = tuple(batch_tree(child) for child in sequence(plan.children()))
+    return Tree(plan, name, below, any(each.fed for each in below))
+
+
+def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
+    """A DataFrame of a logical plan."""
+    from pyspark.sql import DataFrame
+
+    return DataFrame(_jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(_jsession(spark), plan), spark)
+
+
+def column_of(spark: SparkSession, expression: Any) -> Column:
+    """A Column of an expression of a plan, bound to that very attribute and not to its name."""
+    from pyspark.sql.classic.column import Column
+
+    return Column(_jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def scala_seq(spark: SparkSession, elements: Iterable[Any]) -> Any:
+    """A Scala Seq of JVM objects."""
+    return _jvm(spark).PythonUtils.toSeq(list(elements))
+
+
+def with_children(spark: SparkSession, node: Any, children: Sequence[Any]) -> Any:
+    """`node` over other children."""
+    return node.withNewChildren(scala_seq(spark, children))
+
+
+def with_parts(spark: SparkSession, node: Any, parts: dict[int, Any]) -> Any:
+    """A copy of `node` with some of its constructor's arguments, by position, replaced."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None, "a session without a gateway has no plans"
+    arity = node.productArity()
+    array = gateway.new_array(_jvm(spark).java.lang.Object, arity)
+    for index in range(arity):
+        array[index] = parts[index] if index in parts else node.productElement(index)
+    return node.makeCopy(array)
+
+
+def deduplicated(spark: SparkSession, node: Any) -> Any:
+    """A DeduplicateWithinWatermark, which Spark refuses in a batch, as the plain deduplication by the same keys."""
+    plans = _jvm(spark).org.apache.spark.sql.catalyst.plans.logical
+    return plans.Deduplicate(node.keys(), node.child())
+
+
+def inlined(spark: SparkSession, plan: Any) -> Any:
+    """`plan` with its WITH clauses put where they are used."""
+    if "WithCTE" not in {tree.name for tree in stream_tree(plan).walk()}:
+        return plan
+    return _jvm(spark).org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
+
+
+def optimised(spark: SparkSession, plan: Any) -> Any:
+    """`plan` as Spark's optimizer leaves it; a streaming plan may be given as well."""
+    return _jsession(spark).sessionState().optimizer().execute(plan)
+
+
+def identity(attribute: Any) -> int:
+    """What tells one attribute of a plan from all others."""
+    return int(attribute.exprId().id())
+
+
+def end_micros(spark: SparkSession, attribute: Any) -> Column:
+    """The event time that Spark holds against a watermark, in microseconds: a window's end, or the column itself."""
+    jvm = _jvm(spark)
+    expressions = jvm.org.apache.spark.sql.catalyst.expressions
+    moment = attribute
+    if attribute.dataType().typeName() == "struct":
+        moment = expressions.GetStructField(attribute, 1, jvm.scala.Option.empty())
+    long = jvm.org.apache.spark.sql.types.DataTypes.LongType
+    return column_of(spark, expressions.PreciseTimestampConversion(moment, moment.dataType(), long))
+
+
+def only(spark: SparkSession, frame: DataFrame, attributes: Iterable[Any]) -> DataFrame:
+    """`frame` cut down to these attributes of its plan, which keep their identity."""
+    return frame.select(*[column_of(spark, attribute) for attribute in attributes])
+
+
+def carrying(spark: SparkSession, tree: Tree) -> Any:
+    """A plan, stateless down to the sources, with BATCH, LATE and, if it was read, ORIGIN of each row in its output.
+
+    A stateless plan is executed batch by batch, so that every row of its output belongs to one batch.
+    Raises UntraceableError at a node whose output cannot take up further columns.
+    """
+    node = tree.plan
+    if not tree.fed:
+        return node
+    if tree.name == MARK:
+        return _appended(spark, node.child(), node.child().child())
+    children = [carrying(spark, child) for child in tree.below]
+    if tree.name in ("SubqueryAlias", "View"):
+        return children[0]
+    if tree.name == "Project":
+        return _appended(spark, node, children[0])
+    if tree.name == "Expand":
+        return _expanded(spark, node, children[0])
+    if tree.name == "Union":
+        return _united(spark, node, children)
+    if tree.name in _PASSING:
+        return with_children(spark, node, children)
+    raise UntraceableError(tree.name)
+
+
+def _carried(node: Any) -> list[Any]:
+    found = {attribute.name(): attribute for attribute in sequence(node.output()) if attribute.name() in _CARRIED}
+    if BATCH not in found or LATE not in found:
+        raise UntraceableError(node.nodeName())
+    return [found[name] for name in _CARRIED if name in found]
+
+
+def _appended(spark: SparkSession, project: Any, child: Any) -> Any:
+    columns = [*sequence(project.projectList()), *_carried(child)]
+    return with_parts(spark, project, {0: scala_seq(spark, columns), 1: child})
+
+
+def _expanded(spark: SparkSession, expand: Any, child: Any) -> Any:
+    carried = _carried(child)
+    projections = [scala_seq(spark, [*sequence(each), *carried]) for each in sequence(expand.projections())]
+    output = scala_seq(spark, [*sequence(expand.output()), *carried])
+    return with_parts(spark, expand, {0: scala_seq(spark, projections), 1: output, 2: child})
+
+
+def _united(spark: SparkSession, union: Any, children: list[Any]) -> Any:
+    sides = []
+    for before, child in zip(sequence(union.children()), children, strict=True):
+        columns = [*sequence(before.output()), *_carried(child)]
+        sides.append(only(spark, frame_of(spark, child), columns)._jdf.queryExecution().analyzed())
+    return with_children(spark, union, sides)
+
+
+def _jvm(spark: SparkSession) -> Any:
+    assert spark._jvm is not None, "a session without a JVM has no plans"
+    return spark._jvm
+
+
+def _jsession(spark: SparkSession) -> Any:
+    return spark._jsparkSession

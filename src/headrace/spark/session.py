@@ -1,0 +1,131 @@
+"""The Spark session that a project runs in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.errors import HeadraceError
+from headrace.model import Project
+from headrace.spark import gateway
+from headrace.spark import jars as connectors
+from headrace.spark.masters import not_started
+from headrace.spark.settings import Purpose, default_master, is_local, settings
+from headrace.spark.stderr_filter import dropping_lines
+from headrace.storage.private import LOCAL_SETTING, local_directories, umask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG_LEVEL_VARIABLE = "HEADRACE_SPARK_LOG"
+# For the short-lived JVM that only puts the driver's command line together.
+LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
+# Every JVM that Spark starts prints it, for a module that Spark itself switches on.
+INCUBATOR_WARNING = b"WARNING: Using incubator modules"
+# What a thread of Spark's prints past its log when it reports to a session that is ending, and the lines of any trace.
+TRACES = (b"java.util.concurrent.RejectedExecutionException: Task Future(<not completed>)", b"\tat ")
+# What a JVM learns only at its start.
+_FIXED_AT_START = ("spark.driver.", "spark.jars", "spark.master")
+# PySpark's own, which log every exception of the analysis.
+QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+def session(
+    project: Project, *, purpose: Purpose = "stream", overrides: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of `project`'s target, started if there is none yet.
+
+    Raises EnvironmentFault when there is no usable Java, or when a connector that the project needs is not to be had.
+    """
+    return start(
+        master=project.target.master or default_master(),
+        purpose=purpose,
+        name=f"headrace {project.name}",
+        overrides={
+            "spark.sql.warehouse.dir": str(project.storage / "warehouse"),
+            **connectors.settings(connectors.needed(project), project.target.spark, root=project.root),
+            **(overrides or {}),
+        },
+    )
+
+
+def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, str] | None = None) -> SparkSession:
+    """Start a session on `master` with Headrace's settings, `overrides` last."""
+    from headrace.spark import jvm
+    from headrace.spark.java import require_java
+    from headrace.spark.masters import require_master
+
+    require_master(master)
+    java = require_java()
+    conf = {setting.key: setting.value for setting in settings(master=master, purpose=purpose)}
+    conf["spark.app.name"] = name
+    conf.update(overrides or {})
+    gateway.remember_secrets(conf)
+    if is_local(master):
+        with suppress(OSError):  # Spark says it in its own words.
+            conf[LOCAL_SETTING] = local_directories(conf)
+        if "HADOOP_CONF_DIR" not in os.environ:
+            # Hadoop's own umask is 022, whatever that of the process: a result is the user's to open or close.
+            conf.setdefault("spark.hadoop.fs.permissions.umask-mode", f"{umask():03o}")
+    own = conf.get("spark.driver.extraJavaOptions", "")
+    jvm.require(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
+    options = jvm_options(purpose, own, local=is_local(master))
+    if is_local(master):
+        from headrace.spark import cds
+
+        options += cds.options(java)
+        if made := cds.ensure_in_background(java):
+            print(made, file=sys.stderr)
+    conf["spark.driver.extraJavaOptions"] = " ".join([*options, own]).strip()
+    return _started(master, conf)
+
+
+def jvm_options(purpose: Purpose, own: str, *, local: bool) -> list[str]:
+    """What the driver's JVM is told besides Spark's settings; a collector among the project's `own` options stays."""
+    log = Path(str(files("headrace.spark") / "log4j2.properties"))
+    options = [f"-Dlog4j2.configurationFile={log.as_uri()}", "-XX:-UsePerfData"]
+    if level := os.environ.get(LOG_LEVEL_VARIABLE):
+        options.append(f"-Dheadrace.log.level={level}")
+    if purpose == "short" and local:
+        options.append("-XX:TieredStopAtLevel=1")
+        if not re.search(r"-XX:\+Use\w*GC", own):
+            options.append("-XX:+UseSerialGC")
+    return options
+
+
+def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql import SparkSession
+
+    if is_local(master):
+        # Spark's launcher asks for a host name before any setting is read.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_HOME", str(Path(str(files("pyspark")))))
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS)
+        # PySpark imports it at its first call into the JVM; here it is read while the JVM starts.
+        threading.Thread(target=import_module, args=("pandas",), daemon=True).start()
+    # An exception comes to the user as a finding; py4j and PySpark would log its stack trace as well.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for logger in QUERY_LOGGERS:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
+    builder = SparkSession.Builder().master(master)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    with dropping_lines(INCUBATOR_WARNING, *(() if os.environ.get(LOG_LEVEL_VARIABLE) else TRACES)):
+        try:
+            gateway.ensure({"spark.master": master, **conf})
+            return builder.getOrCreate()
+        except HeadraceError:
+            raise
+        except Exception as fault:
+            raise not_started(fault, master) from fault

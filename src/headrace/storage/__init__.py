@@ -1,0 +1,1 @@
+"""Where a project keeps what it needs."""

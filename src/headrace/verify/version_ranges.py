@@ -1,0 +1,160 @@
+"""The stretches of a query's batches over which its refreshed tables stayed the same, and one plan over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.build.table_versions import TableRecord, Use, in_force
+from headrace.build.tables import Tables
+from headrace.errors import CheckFailed, Finding
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout
+from headrace.spark import plan_rewrite as plans
+from headrace.spark.operators import stateful
+from headrace.spark.plan_rewrite import Tree
+from headrace.spark.plans import analysed_plan, sequence
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class OtherShapeError(Exception):
+    """The query's plan is not the same over each version of a table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """The batches `first` to `last`, and the tables as they were then."""
+
+    first: int
+    last: int
+    tables: Mapping[str, DataFrame]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretches:
+    """All batches of a prefix, in order, and what is not certain about their tables."""
+
+    all: tuple[Stretch, ...]
+    doubts: tuple[Finding, ...] = ()
+
+    @property
+    def last(self) -> Stretch:
+        """The newest one."""
+        return self.all[-1]
+
+
+def stretches(project: Project, query: Query, layout: QueryLayout, through: int, spark: SparkSession) -> Stretches:
+    """The stretches of the batches 0 to `through`; a single one for a query without refreshed tables.
+
+    Raises CheckFailed when a version that some batch was made with was removed.
+    """
+    tables = Tables(project, query, layout, spark)
+    if not tables.declared:
+        return Stretches(all=(Stretch(first=0, last=through, tables={}),))
+    parts = list(_parts(tables.record, through, frozenset(tables.declared)))
+    known = [part for part in parts if part[2]]
+    if not known:
+        return Stretches(all=(Stretch(first=0, last=through, tables={}),), doubts=(_unknown(query, through),))
+    for first, last, versions in known:
+        if gone := tables.gone(versions):
+            raise CheckFailed(_gone(query, gone[0], first, last))
+    doubts = (_unknown(query, parts[0][1]),) if not parts[0][2] else ()
+    if doubts:
+        parts[0] = (*parts[0][:2], known[0][2])
+    return Stretches(
+        all=tuple(Stretch(first=first, last=last, tables=tables.frames(versions)) for first, last, versions in parts),
+        doubts=doubts,
+    )
+
+
+def _parts(record: TableRecord, through: int, names: frozenset[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
+    """The first and the last batch of each stretch and its versions; none where not all of them are known."""
+    uses = record.uses()
+    first, before = 0, _known(uses, 0, names)
+    for batch in sorted({use.from_batch for use in uses if 0 < use.from_batch <= through}):
+        versions = _known(uses, batch, names)
+        if versions != before:
+            yield first, batch - 1, before
+            first, before = batch, versions
+    yield first, through, before
+
+
+def _known(uses: Sequence[Use], batch: int, names: frozenset[str]) -> dict[str, int]:
+    versions = in_force(uses, batch)
+    return {name: versions[name] for name in names} if names <= versions.keys() else {}
+
+
+def united(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
+    """One plan over the plans of all stretches, oldest first, and whether an operator above the state sees them differ.
+
+    Without state each batch is answered by itself; so what lies below the first operator with state is united, stretch
+    by stretch. What is joined above is there in its last version. Raises OtherShapeError.
+    """
+    base = trees[-1]
+    if len({(tree.name, len(tree.below), tree.fed) for tree in trees}) > 1:
+        raise OtherShapeError(base.name)
+    if not base.fed:
+        return base.plan, not all(bool(base.plan.sameResult(tree.plan)) for tree in trees)
+    if not any(stateful(base)):
+        return _union(spark, trees), False
+    parts = [united(spark, sides) for sides in zip(*(tree.below for tree in trees), strict=True)]
+    asks = any(True for _ in sequence(base.plan.subqueries()))
+    plan = plans.with_children(spark, base.plan, [part for part, _ in parts])
+    return plan, asks or any(differs for _, differs in parts)
+
+
+def _union(spark: SparkSession, trees: Sequence[Tree]) -> Any:
+    """The rows of all, under the attributes of the last."""
+    base, *others = (plans.frame_of(spark, tree.plan) for tree in reversed(trees))
+    for other in others:
+        if [(field.name, field.dataType) for field in other.schema] != [
+            (field.name, field.dataType) for field in base.schema
+        ]:
+            raise OtherShapeError("Union")
+        base = base.union(other)
+    return analysed_plan(base)
+
+
+def _unknown(query: Query, last: int) -> Finding:
+    return Finding(
+        code="HR565",
+        what=f"the tables of query '{query.name}' were not kept yet when it made the batches up to {last}",
+        fix="look whether the differing rows below are of those batches",
+        where=query.where,
+        severity="note",
+    )
+
+
+def above_state(query: Query) -> Finding:
+    """A refreshed table is joined with results that change, of which only the last version can be told."""
+    return Finding(
+        code="HR566",
+        what=f"query '{query.name}' joins a refreshed table behind an operator with state: which version a row of the "
+        "result has seen cannot be told from outside",
+        fix="join the table before rows are grouped, or look at the differing rows below",
+        where=query.where,
+        severity="note",
+    )
+
+
+def other_shape(query: Query) -> Finding:
+    """The function made other plans of the versions."""
+    return Finding(
+        code="HR567",
+        what=f"query '{query.name}' is not the same query over an older version of its tables",
+        fix="let the tables keep their columns, or begin the query anew",
+        where=query.where,
+    )
+
+
+def _gone(query: Query, table: str, first: int, last: int) -> Finding:
+    return Finding(
+        code="HR564",
+        what=f"the version of table '{table}' that query '{query.name}' made the batches {first} to {last} with was "
+        "removed",
+        fix="verify sooner, or refresh more seldom: older versions are removed",
+        where=query.where,
+    )

@@ -1,0 +1,276 @@
+"""The Delta sink on real tables: each mode, batches that come again, shared tables, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+import headrace as hr
+from headrace.check.structure import structure
+from headrace.connectors.catalog.sink import TableSink
+from headrace.connectors.catalog.source import Table
+from headrace.connectors.delta import batches as delta_batches
+from headrace.connectors.delta.sink import DeltaSink
+from headrace.connectors.delta.source import Delta
+from headrace.connectors.exactly_once.retry import attempts
+from headrace.contract import OutputMode, Sink, SinkRun
+from headrace.errors import Fenced, Finding, SinkFault, SourceFault
+from headrace.run.result import RunResult
+from headrace.testing.conformance import SinkConformance, forget_commit
+from tests.run.projects import land, write_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+real = [pytest.mark.services, pytest.mark.connectors]
+
+
+class TestDeltaSink(SinkConformance):
+    pytestmark = real
+
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return DeltaSink(
+            path=str(home / "a `table`"), key=["name"], partition_by=["name"] if mode == "complete" else []
+        )
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("options", "mode", "code", "said"),
+    [
+        ({}, "append", "HR401", "neither path nor table is given"),
+        ({"path": "p", "table": "t"}, "append", "HR401", "path and table are both given"),
+        ({"table": "a b"}, "append", "HR401", "'a b' is no name of a table"),
+        ({"path": "p"}, "update", "HR403", "needs a key"),
+        ({"path": "p", "key": ["a", "a"]}, "update", "HR401", "key names a column twice"),
+        ({"path": "p", "partition_by": ["a", "a"]}, "append", "HR401", "partition_by names a column twice"),
+    ],
+)
+def test_a_wrong_option_is_told_without_spark(options: dict[str, Any], mode: OutputMode, code: str, said: str) -> None:
+    [problem] = DeltaSink(**options).problems(mode)
+    assert problem.code == code
+    assert said in problem.what
+    assert problem.fix
+
+
+APPEND = """
+@hr.query(sink=hr.sink.delta("out", partition_by=["name"]), mode="append", trigger="available-now")
+def {name}(events):
+    return events.where("amount {which} 5")
+"""
+TOTALS = """
+@hr.query(sink=hr.sink.delta("out", key=["name"]), mode="{mode}", trigger="available-now")
+def totals(events):
+    return events.groupBy("name").agg(F.sum("amount").alias("total"))
+"""
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(("mode", "codes"), [("append", []), ("complete", ["HR259"])])
+def test_only_queries_that_append_share_a_table(tmp_path: Path, mode: str, codes: list[str]) -> None:
+    body = APPEND.format(name="small", which="<=") + APPEND.format(name="large", which=">")
+    project = hr.load(write_project(tmp_path / "p", body.replace('"append"', f'"{mode}"')))
+    assert [each.code for each in structure(project) if each.severity == "error"] == codes
+
+
+def run(root: Path, spark: SparkSession) -> RunResult:
+    return hr.run(hr.load(root), spark=spark)
+
+
+def finding(result: RunResult, query: str = "") -> Finding:
+    [found] = [each.finding for each in result.outcomes if not query or each.query == query]
+    assert found is not None
+    return found
+
+
+def table(spark: SparkSession, root: Path) -> DataFrame:
+    return spark.read.format("delta").load(str(root / "out"))
+
+
+def content(spark: SparkSession, root: Path) -> list[tuple[Any, ...]]:
+    return sorted(map(tuple, table(spark, root).collect()), key=repr)
+
+
+def versions(root: Path) -> int:
+    return len(list((root / "out" / "_delta_log").glob("*.json")))
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+@pytest.mark.capability("SINK-LAKE-01")
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_totals_are_replaced_once_and_verified(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+    root = write_project(tmp_path / "p", TOTALS.format(mode=mode))
+    land(root, 0, [{"name": "a", "amount": 1}, {"name": None, "amount": 2}])
+    land(root, 1, [{"name": "a", "amount": 10}, {"name": "b", "amount": 3}])
+    assert run(root, spark).exit_code == 0
+    totals = [("a", 11), ("b", 3), (None, 2)]
+    assert content(spark, root) == totals
+    # The crash between Delta's commit and Spark's: the batch comes again, and so does nothing else.
+    before = versions(root)
+    [checkpoint] = (root / ".headrace").rglob("checkpoint")
+    assert forget_commit(checkpoint) == 1
+    assert run(root, spark).exit_code == 0
+    assert content(spark, root) == totals
+    # The new driver's epoch is the only new version.
+    assert versions(root) == before + 1
+    assert hr.verify(hr.load(root), "totals", spark=spark).state == "equal"
+    spark.sql(f"UPDATE delta.`{root / 'out'}` SET total = 12 WHERE name = 'a'")
+    wrong = hr.verify(hr.load(root), "totals", spark=spark)
+    assert (wrong.state, wrong.different) == ("wrong", 1)
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+@pytest.mark.capability("SINK-LAKE-01")
+def test_several_queries_append_to_one_table_and_each_is_verified(spark: SparkSession, tmp_path: Path) -> None:
+    body = APPEND.format(name="small", which="<=") + APPEND.format(name="large", which=">")
+    root = write_project(tmp_path / "p", body)
+    # What lay there before is nobody's result.
+    spark.sql("SELECT 'old' AS name, 0 AS amount").write.format("delta").partitionBy("name").save(str(root / "out"))
+    land(root, 0, [{"name": "a", "amount": 1}, {"name": "b", "amount": 9}])
+    land(root, 1, [{"name": "a", "amount": 2}])
+    assert run(root, spark).exit_code == 0
+    assert content(spark, root) == [("a", 1), ("a", 2), ("b", 9), ("old", 0)]
+    project = hr.load(root)
+    verdicts = [hr.verify(project, name, spark=spark) for name in ("small", "large")]
+    assert [(each.state, each.rows_actual) for each in verdicts] == [("equal", 2), ("equal", 1)]
+    # A query that replaces rows takes no table that others write to.
+    body = TOTALS.format(mode="complete").replace('"out"', f'"{root / "out"}"')
+    other = write_project(tmp_path / "q", body.replace('.alias("total")', '.cast("int").alias("amount")'))
+    land(other, 0, [{"name": "c", "amount": 1}])
+    refused = finding(run(other, spark))
+    assert (refused.code, "already holds the result of query 'large'" in refused.what) == ("HR407", True)
+    assert len(content(spark, root)) == 4
+    # A row that nobody's batch brought is found.
+    table(spark, root).where("amount = 1").write.format("delta").mode("append").save(str(root / "out"))
+    wrong = hr.verify(project, "small", spark=spark)
+    assert (wrong.state, wrong.unexpected) == ("wrong", 1)
+    # Files that hold rows of both cannot be told apart.
+    spark.sql(f"UPDATE delta.`{root / 'out'}` SET name = 'x'")
+    mixed = hr.verify(project, "small", spark=spark)
+    assert (mixed.state, "put rows of several writers into the same files" in mixed.why) == ("undecided", True)
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+def test_what_does_not_fit_is_refused_and_a_start_after_it_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    root = write_project(tmp_path / "p", APPEND.format(name="small", which="<="))
+    land(root, 0, [{"name": "a", "amount": 1}])
+    assert run(root, spark).exit_code == 0
+    pipeline, first = root / "pipeline.py", (root / "pipeline.py").read_text()
+    out = f"delta.`{root / 'out'}`"
+
+    spark.sql(f"ALTER TABLE {out} ADD CONSTRAINT small CHECK (amount < 3)")
+    land(root, 1, [{"name": "b", "amount": 4}])
+    broken = finding(run(root, spark))
+    assert (broken.code, "batch 1 of query 'small' was not written: CHECK constraint small" in broken.what) == (
+        "HR440",
+        True,
+    )
+    spark.sql(f"ALTER TABLE {out} DROP CONSTRAINT small")
+    assert run(root, spark).exit_code == 0
+    assert content(spark, root) == [("a", 1), ("b", 4)]
+
+    pipeline.write_text(first.replace('where("amount <= 5")', 'selectExpr("name", "amount", "1 AS more")'))
+    assert finding(run(root, spark)).what.endswith("it has no column 'more'")
+    pipeline.write_text(pipeline.read_text().replace('["name"]', '["name"], on_schema_change="add"'))
+    land(root, 2, [{"name": "c", "amount": 2}])
+    assert run(root, spark).exit_code == 0
+    assert content(spark, root) == [("a", 1, None), ("b", 4, None), ("c", 2, 1)]
+
+    [checkpoint] = (root / ".headrace").rglob("checkpoint")
+    checkpoint.rename(checkpoint.with_name("kept"))
+    lost = finding(run(root, spark))
+    assert (lost.code, "is a new one" in lost.what) == ("HR410", True)
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    checkpoint.with_name("kept").rename(checkpoint)
+    assert run(root, spark).exit_code == 0
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+def test_a_new_generation_takes_the_table_once_its_rows_are_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    def frame() -> DataFrame:
+        return spark.readStream.name("r").schema("name STRING").json(str(tmp_path))
+
+    def life(generation: int) -> SinkRun:
+        checkpoint = tmp_path / f"g{generation}" / "checkpoint"
+        return SinkRun(query="q", generation=generation, mode="append", checkpoint=checkpoint)
+
+    sink, old = DeltaSink(path=str(tmp_path / "out")), life(1)
+    rows = spark.createDataFrame([("a",)], "name STRING")
+    sink.prepare(frame(), old)
+    older = sink._ready["q", 1]
+    older(rows, 0)
+    with pytest.raises(SinkFault, match="still holds the result of generation 1 of 'q'"):
+        sink.prepare(frame(), life(2))
+    spark.sql(f"DELETE FROM delta.`{tmp_path / 'out'}`")
+    sink.prepare(frame(), life(2))
+    with pytest.raises(Fenced, match="a newer generation"):
+        older(rows, 1)
+    sink._ready["q", 2](rows, 0)
+    snapshot = sink.snapshot(spark, life(2))
+    assert (snapshot.rows.collect(), snapshot.batch) == ([("a",)], 0)
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = spark.readStream.name("r").schema("name STRING").json(str(tmp_path))
+    noted: list[Finding] = []
+    life = SinkRun(query="q", generation=1, mode="update", checkpoint=tmp_path / "c", noted=noted.append)
+    name = f"result_{uuid4().hex}"
+    spark.sql(f"CREATE TABLE {name}_p USING parquet AS SELECT 1 AS a")
+    spark.sql(f"CREATE VIEW {name}_v AS SELECT 1 AS a")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").touch()
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"table": f"{name}_p"}, "HR419: .* is a table of format parquet and no Delta table"),
+        ({"table": f"{name}_v"}, "HR419: .* is a view and no Delta table"),
+        ({"table": f"nowhere.{name}"}, "HR419: the catalog has no database 'nowhere'"),
+        ({"path": str(tmp_path / "files")}, "HR407: .* holds files that are no Delta table"),
+        ({"table": name, "key": ["nam"]}, "HR404: key names 'nam', which the result of query 'q' does not have"),
+        ({"table": name, "partition_by": ["name"]}, "HR404: partition_by names every column"),
+    ]
+    for options, said in refused:
+        with pytest.raises(SinkFault, match=said):
+            DeltaSink(**options).prepare(frame, life)
+    for each in ("p", "v"):
+        with pytest.raises(SourceFault, match=r"HR342: .* and no Delta table"):
+            Delta(table=f"{name}_{each}").stream(spark, "events")
+    sink = DeltaSink(table=name, key=["name"])
+    sink.prepare(frame, life)
+    with pytest.raises(SinkFault, match=r"HR419: .* is no table of files"):
+        TableSink(table=name).prepare(frame, life)
+    with pytest.raises(SourceFault, match=r"HR321: .* which this source does not read"):
+        Table(table=name).stream(spark, "events")
+    batches, rows = sink._ready["q", 1], spark.createDataFrame([("a",), (None,)], "name STRING")
+    with pytest.raises(SinkFault, match=r"HR408: .*: 2 rows share the key name = None"):
+        batches(rows.union(rows.where("name IS NULL")), 0)
+
+    write, conflicts = batches._write, [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 2
+
+    def late(*given: Any) -> None:
+        if conflicts:
+            raise conflicts.pop()
+        write(*given)
+
+    monkeypatch.setattr(batches, "_write", late)
+    monkeypatch.setattr(delta_batches, "attempts", lambda: attempts(8, sleep=lambda seconds: None))
+    batches(rows, 0)
+    batches(rows, 1)
+    assert [each.code for each in noted] == ["HR411", "HR411"]
+    snapshot = sink.snapshot(spark, life)
+    assert (sorted(snapshot.rows.collect(), key=repr), snapshot.batch) == ([("a",), (None,)], 1)
+    conflicts += [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 8
+    with pytest.raises(SinkFault, match="HR441: batch 2 of query 'q' was not written: Transaction conflict detected"):
+        batches(rows, 2)
+    for kind, each in (("TABLE", name), ("TABLE", f"{name}_p"), ("VIEW", f"{name}_v")):
+        spark.sql(f"DROP {kind} {each}")

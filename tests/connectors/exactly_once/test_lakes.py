@@ -1,0 +1,223 @@
+"""Delta and Iceberg tables: copies of a storage, drivers at once and old ledgers lose and double no row."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.checkpoint import PlannedBatch
+from headrace.connectors.delta import sink as delta
+from headrace.connectors.delta.sink import DeltaSink
+from headrace.connectors.exactly_once import kept
+from headrace.connectors.exactly_once.kept import KeptLine
+from headrace.connectors.exactly_once.retry import attempts
+from headrace.connectors.iceberg import sink as iceberg
+from headrace.connectors.iceberg.ledger import PROPERTY
+from headrace.connectors.iceberg.sink import IcebergSink
+from headrace.contract import Boundary, RestoringSink, SinkRun
+from headrace.errors import CheckpointBehind, CheckpointFault, Fenced, SinkFault
+from tests.connectors.iceberg import tables as iceberg_tables
+
+from .drivers import SCHEMA, Driver, no_halt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LAKES = [
+    pytest.param("delta", marks=[pytest.mark.services, pytest.mark.connectors]),
+    pytest.param("iceberg", marks=pytest.mark.spark),
+]
+each_lake = pytest.mark.parametrize("lake", LAKES)
+
+
+@dataclass
+class LakeDriver:
+    """One driver over one storage directory, which writes a table of a lake; its checkpoint is written by hand."""
+
+    lake: str
+    home: Path
+    storage: Path
+    spark: SparkSession
+    application: str = "a"
+    reached: Callable[[Boundary, int], None] = no_halt
+    take: Callable[[Any, int], None] | None = field(default=None, init=False)
+
+    plan = Driver.plan
+    commit = Driver.commit
+
+    @property
+    def sink(self) -> Any:
+        if self.lake == "delta":
+            return DeltaSink(path=str(self.home / "table"))
+        return IcebergSink(table="db.result", catalog=iceberg_tables.properties(self.home))
+
+    @property
+    def run(self) -> SinkRun:
+        return SinkRun(
+            query="q",
+            generation=1,
+            mode="append",
+            checkpoint=self.storage / "checkpoint",
+            reached=lambda boundary, batch: self.reached(boundary, batch),
+            application=self.application,
+        )
+
+    def frame(self, batch: int, files: Sequence[str]) -> Any:
+        return self.spark.createDataFrame([(name, batch) for name in files], SCHEMA)
+
+    def start(self) -> LakeDriver:
+        sink, run = self.sink, self.run
+        sink.prepare(self.frame(0, []), run)
+        sink.write(SimpleNamespace(foreachBatch=lambda take: setattr(self, "take", take)), run)
+        return self
+
+    def give(self, batch: int, files: Sequence[str]) -> None:
+        assert self.take is not None
+        self.take(self.frame(batch, files), batch)
+
+    def write(self, batch: int, files: Sequence[str]) -> None:
+        self.plan(batch, files)
+        self.give(batch, files)
+
+    def copy(self, name: str) -> LakeDriver:
+        storage = self.storage.with_name(name)
+        shutil.copytree(self.storage, storage)
+        return LakeDriver(self.lake, self.home, storage, self.spark)
+
+    def rows(self) -> list[str]:
+        return sorted(row.name for row in self.sink.snapshot(self.spark, self.run).rows.collect())
+
+
+@pytest.fixture
+def first(request: pytest.FixtureRequest, lake: str, tmp_path: Path) -> LakeDriver:
+    """A driver that has written batch 0."""
+    spark = request.getfixturevalue("spark")
+    driver = LakeDriver(lake, tmp_path, tmp_path / "a", spark)
+    driver.plan(0, ["f0"])
+    driver.start().give(0, ["f0"])
+    driver.commit(0)
+    return driver
+
+
+@each_lake
+def test_a_batch_of_a_copy_is_neither_taken_for_ones_own_nor_skipped(first: LakeDriver) -> None:
+    copy = first.copy("b").start()
+    first.plan(1, ["f1"])
+    copy.write(1, ["f1", "f2", "f3"])
+    with pytest.raises(Fenced):
+        first.give(1, ["f1"])
+    with pytest.raises(CheckpointFault, match=r"HR456.*batch 1 of query 'q' is in table .* with other rows") as told:
+        first.start()
+    assert "3 files (f1, f2, f3) against 1 files (f1)" in told.value.findings[0].what
+    copy.write(2, ["f4"])
+    copy.plan(2, ["f5"])
+    with pytest.raises(CheckpointFault, match="HR456"):
+        copy.give(2, ["f5"])
+    assert copy.rows() == ["f0", "f1", "f2", "f3", "f4"]
+
+
+@each_lake
+def test_a_start_sees_what_is_committed_between_its_look_and_its_epoch(
+    first: LakeDriver, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = first.copy("b")
+    copy.plan(1, ["f1", "f2"])
+    looks: list[int] = []
+
+    def look(run: SinkRun, table: str, lines: Sequence[KeptLine]) -> None:
+        kept.require_lines_fit(run, table, lines)
+        looks.append(len(looks))
+        if len(looks) == 1:
+            first.write(1, ["f1"])
+
+    monkeypatch.setattr({"delta": delta, "iceberg": iceberg}[lake], "require_lines_fit", look)
+    with pytest.raises(CheckpointFault, match="HR456"):
+        copy.start()
+    first.write(2, ["f2"])
+    assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced nobody off"
+
+
+@each_lake
+def test_a_driver_in_its_transaction_is_fenced_off_by_a_newer_one(first: LakeDriver) -> None:
+    copy = first.copy("b")
+
+    def newer(boundary: Boundary, batch: int) -> None:
+        if boundary == "before-transaction":
+            copy.start()
+
+    first.reached = newer
+    with pytest.raises(Fenced):
+        first.write(1, ["f1"])
+    copy.write(1, ["f1", "f2"])
+    assert copy.rows() == ["f0", "f1", "f2"]
+
+
+@each_lake
+def test_what_a_checkpoint_has_lost_is_kept_beside_the_rows(first: LakeDriver) -> None:
+    first.write(1, ["f1"])
+    first.write(2, [])
+    sink: Any = first.sink
+    assert isinstance(sink, RestoringSink)
+    checkpoint = first.storage / "checkpoint"
+    for number in (1, 2):
+        for place in ("offsets", "sources/in"):
+            (checkpoint / place / str(number)).unlink()
+    assert sink.last_batch(first.run) == 2
+    plans = sink.planned(first.run, 1)
+    assert [PlannedBatch.loads(plans[number]).batch for number in sorted(plans)] == [1, 2]
+    with pytest.raises(CheckpointBehind, match="has batches of query 'q' up to 2"):
+        first.start()
+    first.plan(1, ["f1"])
+    first.plan(2, [])
+    first.start().give(2, [])
+    first.write(3, ["f3"])
+    assert first.rows() == ["f0", "f1", "f3"]
+
+
+@each_lake
+def test_a_ledger_of_the_first_version_is_taken_over(
+    lake: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = LakeDriver(lake, tmp_path, tmp_path / "a", request.getfixturevalue("spark"))
+    driver.plan(0, ["f0"])
+    with monkeypatch.context() as old:
+        old.setattr(KeptLine, "of", lambda run, batch, before: KeptLine(batch=batch, checkpoint="c"))
+        old.setattr(delta.ledger, "application_mark", lambda run, name: delta.ledger.begin_mark(run))
+        driver.start().give(0, ["f0"])
+    driver.commit(0)
+    if lake == "iceberg":
+        with iceberg_tables.catalog(tmp_path).load_table("db.result").transaction() as change:
+            known = json.loads(change.table_metadata.properties[PROPERTY])
+            change.set_properties(
+                {PROPERTY: json.dumps({k: v for k, v in known.items() if k not in ("application", "project", "lines")})}
+            )
+    driver.start().give(0, ["f0"])
+    driver.write(1, ["f1"])
+    driver.start()
+    driver.plan(1, ["f2"])
+    with pytest.raises(CheckpointFault, match="HR456"):
+        driver.start()
+    assert driver.rows() == ["f0", "f1"]
+
+
+@each_lake
+def test_a_query_of_another_project_does_not_get_the_table_for_its_name(first: LakeDriver) -> None:
+    other = LakeDriver(first.lake, first.home, first.storage, first.spark, application="o")
+    with pytest.raises(SinkFault, match=r"HR407.*of another project"):
+        other.start()
+
+
+@pytest.mark.plain
+def test_attempts_wait_ever_longer_and_never_equally_long() -> None:
+    pauses: list[float] = []
+    assert list(attempts(8, sleep=pauses.append)) == list(range(8))
+    assert len(pauses) == 7
+    assert all(0.5 * min(0.2 * 2**number, 5) <= pause <= 5 for number, pause in enumerate(pauses))
+    assert len(set(pauses)) == 7

@@ -1,0 +1,246 @@
+"""Two drivers, two copies of a storage directory, two projects: no row is lost or doubled, and it is told why not."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.connectors.sql.dialect import run
+from headrace.contract import Boundary
+from headrace.errors import CheckpointFault, Fenced, HeadraceError, SinkFault
+
+from ..sql.databases import Database, database
+from .drivers import EVERY, Driver
+
+__all__ = ["database"]
+pytestmark = pytest.mark.parametrize("database", EVERY, indirect=True)
+
+
+@pytest.fixture
+def first(database: Database, tmp_path: Path) -> Driver:
+    """A driver that has written batch 0."""
+    driver = Driver(database, tmp_path / "a")
+    driver.plan(0, ["f0"])
+    driver.start().give(0, ["f0"])
+    driver.commit(0)
+    return driver
+
+
+def test_a_batch_of_a_copy_is_not_taken_for_ones_own(first: Driver, tmp_path: Path) -> None:
+    copy = first.copy(tmp_path / "b").start()
+    first.plan(1, ["f1"])
+    copy.write(1, ["f1", "f2", "f3"])
+    with pytest.raises(Fenced):
+        first.give(1, ["f1"])
+    with pytest.raises(CheckpointFault, match=r"batch 1 of query 'q' is in table 'result' with other rows") as told:
+        first.start()
+    assert told.value.findings[0].code == "HR456"
+    assert "3 files (f1, f2, f3) against 1 files (f1)" in told.value.findings[0].what
+    copy.write(2, ["f4"])
+    assert (copy.rows(), copy.lines()) == (["f0", "f1", "f2", "f3", "f4"], [0, 1, 2])
+
+
+def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path: Path) -> None:
+    copy = first.copy(tmp_path / "b")
+    copy.plan(1, ["f1", "f2"])
+    found: list[object] = []
+
+    def begin() -> None:
+        try:
+            found.append(copy.start())
+        except HeadraceError as fault:
+            found.append(fault)
+
+    other = threading.Thread(target=begin)
+
+    def meanwhile(boundary: Boundary, batch: int) -> None:
+        if boundary == "inside-transaction":
+            other.start()
+            time.sleep(0.7)
+
+    first.reached = meanwhile
+    first.write(1, ["f1"])
+    other.join()
+    assert isinstance(found[0], CheckpointFault)
+    assert found[0].findings[0].code == "HR456"
+    first.reached = lambda boundary, batch: None
+    first.write(2, ["f2"])
+    assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced nobody off"
+
+
+def test_a_batch_that_differs_is_never_skipped(first: Driver) -> None:
+    first.start().plan(0, ["other"])
+    with pytest.raises(CheckpointFault, match="HR456"):
+        first.give(0, ["other"])
+    assert first.rows() == ["f0"]
+
+
+def pairs(database: Database, home: Path, count: int, second: dict[str, Any]) -> list[tuple[Driver, Driver]]:
+    return [
+        (
+            Driver(database, home / f"a{number}", query=f"q{number}", table=f"one{number}"),
+            Driver(
+                database,
+                home / f"b{number}",
+                **{"query": f"q{number}", "application": "b", **second, "table": second["table"].format(number)},
+            ),
+        )
+        for number in range(count)
+    ]
+
+
+def together(*calls: Callable[[], object]) -> list[object]:
+    """What each call returned or raised; they begin at once."""
+    barrier = threading.Barrier(len(calls))
+
+    def one(call: Callable[[], object]) -> object:
+        barrier.wait()
+        try:
+            return call()
+        except HeadraceError as fault:
+            return fault
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(one, calls))
+
+
+# `make soak` has forty.
+ROUNDS = int(os.environ.get("HEADRACE_PAIRS", "3"))
+
+
+def test_simultaneous_first_starts_of_two_projects_just_work(database: Database, tmp_path: Path) -> None:
+    """One query's name, one database, two tables: neither shares an epoch, a line or a row with the other."""
+    for one, two in pairs(database, tmp_path, ROUNDS, {"table": "two{}"}):
+        one.plan(0, ["a"])
+        two.plan(0, ["b"])
+        assert together(one.start, two.start) == [one, two]
+        together(lambda one=one: one.give(0, ["a"]), lambda two=two: two.give(0, ["b"]))
+        assert (one.rows(), two.rows(), one.lines(), two.lines()) == (["a"], ["b"], [0], [0])
+        one.write(1, ["c"])
+
+
+def test_of_two_projects_that_want_one_table_one_gets_it(database: Database, tmp_path: Path) -> None:
+    for one, two in pairs(database, tmp_path, ROUNDS, {"table": "one{}", "project": "laptops"}):
+        found = together(one.start, two.start)
+        faults = [each for each in found if isinstance(each, HeadraceError)]
+        assert len(faults) == 1
+        assert isinstance(faults[0], SinkFault)
+        assert faults[0].findings[0].code == "HR407"
+        assert f"belongs to query '{one.query}' of project '" in faults[0].findings[0].what
+
+
+def test_of_two_first_starts_of_one_query_one_is_fenced_off(database: Database, tmp_path: Path) -> None:
+    for one, two in pairs(database, tmp_path, ROUNDS, {"table": "one{}", "application": "a"}):
+        assert together(one.start, two.start) == [one, two]
+        assert one.writer is not None
+        assert two.writer is not None
+        assert sorted([one.writer.epoch, two.writer.epoch]) == [1, 2]
+
+
+def test_another_projects_lines_stay_when_a_query_begins_anew(first: Driver, tmp_path: Path) -> None:
+    other = Driver(first.database, tmp_path / "o", application="o", table="other")
+    other.plan(0, ["g"])
+    other.start().give(0, ["g"])
+    first.database.query("DROP TABLE result")
+    first.database.query("DELETE FROM _headrace_ledger WHERE query = 'q' AND table_name = 'result'")
+    again = Driver(first.database, tmp_path / "again")
+    again.plan(0, ["f0"])
+    again.start().give(0, ["f0"])
+    other.start().write(1, ["h"])
+    assert (again.rows(), other.rows()) == (["f0"], ["g", "h"])
+
+
+class Lossy:
+    """A connection that loses the answer to its COMMIT, which comes through at once or later."""
+
+    def __init__(self, real: Any, seconds: float, error: type[Exception]) -> None:
+        self.real, self.seconds, self.error, self.late = real, seconds, error, threading.Thread()
+
+    def cursor(self) -> Any:
+        return self
+
+    def execute(self, statement: str, values: Any = ()) -> Any:
+        if self.late.ident is not None:
+            raise self.error
+        if statement != "COMMIT":
+            self.found = self.real.cursor()
+            self.found.execute(statement, values)
+            return self.found
+
+        def commit() -> None:
+            time.sleep(self.seconds)
+            run(self.real, "COMMIT")
+
+        self.late = threading.Thread(target=commit)
+        self.late.start()
+        if not self.seconds:
+            self.late.join()
+        raise self.error
+
+    def executemany(self, *arguments: Any) -> Any:
+        return (
+            self.real.executemany(*arguments)
+            if hasattr(self.real, "executemany")
+            else self.real.cursor().executemany(*arguments)
+        )
+
+    def fetchall(self) -> Any:
+        return self.found.fetchall()
+
+    def close(self) -> None:
+        """The server does not know yet that the client has gone."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["lost", "late"])
+def test_a_commit_whose_answer_is_lost_or_late_is_not_done_twice(first: Driver, seconds: float) -> None:
+    import sqlite3
+
+    import psycopg
+    import pymysql
+
+    error: Any = {
+        "sqlite": sqlite3.OperationalError("disk I/O error"),
+        "postgres": psycopg.OperationalError("server closed the connection unexpectedly"),
+        "mariadb": pymysql.err.OperationalError(2013, "Lost connection"),
+    }[first.database.kind]
+    assert first.writer is not None
+    lossy = Lossy(first.writer.dialect.connect(), seconds, error)
+    first.writer._connection = lossy
+    first.write(1, ["f1", "f2"])
+    lossy.late.join()
+    lossy.real.close()
+    first.write(2, ["f3"])
+    assert (first.rows(), first.lines()) == (["f0", "f1", "f2", "f3"], [0, 1, 2])
+
+
+def test_a_fenced_driver_leaves_the_newer_ones_staging_alone(first: Driver, tmp_path: Path) -> None:
+    if first.database.kind == "sqlite":
+        pytest.skip("staging tables are files here")
+    older, newer = first, first.copy(tmp_path / "b").start()
+    assert newer.writer is not None
+    assert older.writer is not None
+    names = [f"{older.writer.stage.prefix}{'1' * 12}", f"{newer.writer.stage.prefix}{'2' * 12}"]
+    with closing(first.database.connect()) as connection:
+        for name in names:
+            connection.cursor().execute(f"CREATE TABLE {name} (a int)")
+        older.writer._drop_staged(older.writer.dialect.connect(), _staged())
+        assert first.database.left_over() == names[1:]
+        newer.start()
+        assert first.database.left_over() == []
+
+
+def _staged() -> Any:
+    from headrace.connectors.sql.batches import _Computed
+
+    return _Computed(staged=True)

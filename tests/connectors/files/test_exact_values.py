@@ -1,0 +1,140 @@
+"""A csv or json value either arrives as it was written or its row is bad; nothing is rounded, cut or guessed."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.connectors.files.source import Files
+from headrace.testing.conformance import NAME, drain, prefix_of
+from tests.connectors.files.test_bad_files import Project
+from tests.connectors.files.test_source import land
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.capability("SRC-FILE-09")]
+
+COLUMNS = {
+    "id": "INT", "dec": "DECIMAL(10,2)", "whole": "DECIMAL(38,38)", "at": "TIMESTAMP", "local": "TIMESTAMP_NTZ",
+    "day": "DATE", "list": "ARRAY<DECIMAL(5,1)>", "part": "STRUCT<d: DATE, n: INT>", "map": "MAP<STRING, TIMESTAMP>",
+}  # fmt: skip
+BAD = object()
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=timezone.utc)  # type: ignore[arg-type,misc]
+
+
+# Column, text (in JSON), value; texts that are strings in JSON are tried in csv too.
+CASES: list[tuple[str, str, Any]] = [
+    ("dec", "1.23", Decimal("1.23")), ("dec", "1.2300", Decimal("1.23")), ("dec", "-7", Decimal("-7.00")),
+    ("dec", "12.3e1", Decimal("123.00")), ("dec", "1230e-3", Decimal("1.23")), ("dec", '"1.23"', Decimal("1.23")),
+    ("dec", "1.239", BAD), ("dec", "1.5e-3", BAD), ("dec", "123456789", BAD), ("dec", '"1,5"', BAD),
+    ("dec", '"1.239"', BAD), ("dec", "true", BAD), ("dec", '"x"', BAD),
+    ("whole", "1e-38", Decimal("1e-38")), ("whole", "1e-39", BAD), ("whole", "0e-99", Decimal("0e-38")),
+    ("at", '"2024-01-01T01:02:03.123456Z"', utc(2024, 1, 1, 1, 2, 3, 123456)),
+    ("at", '"2024-01-01 01:02:03.123456000+02:00"', utc(2023, 12, 31, 23, 2, 3, 123456)),
+    ("at", '"2024-01-01"', utc(2024, 1, 1)), ("at", "1704067200", utc(2024, 1, 1)), ("at", "0", utc(1970, 1, 1)),
+    ("at", '"2024-01-01T01:02:03.123456789Z"', BAD), ("at", '"2024-1-1 1:2:3.1234567"', BAD), ("at", '"T10:00"', BAD),
+    ("at", '"10:00:00"', BAD), ("at", "1704067200123", BAD), ("at", "86400", BAD), ("at", '"2024-13-01"', BAD),
+    ("local", '"2024-01-01 01:02:03.5"', datetime(2024, 1, 1, 1, 2, 3, 500000)),
+    ("local", '"2024-01-01T01:02:03Z"', BAD), ("local", '"2024-01-01T01:02:03.1234567"', BAD),
+    ("day", '"2024-02-29"', date(2024, 2, 29)), ("day", '"2024-02-29T00:00:00Z"', date(2024, 2, 29)),
+    ("day", '"2024-01-01T10:00:00"', BAD), ("day", '"2024-01-01 junk"', BAD), ("day", '"20240101"', BAD),
+    ("day", '"19000"', BAD), ("day", '"2024-02-30"', BAD),
+    ("list", "[1.5, null]", [Decimal("1.5"), None]), ("list", "[1.5, 1.25]", BAD), ("list", "[]", []),
+    ("part", '{"d": "2024-01-01"}', (date(2024, 1, 1), None)), ("part", '{"d": "2024-01-01x", "n": 1}', BAD),
+    ("map", '{"a": "2024-01-01"}', {"a": utc(2024, 1, 1)}), ("map", '{"a": "2024-01-01T00:00:00.0000001"}', BAD),
+]  # fmt: skip
+NESTED = ("list", "part", "map")
+
+
+def read(spark: SparkSession, home: Path, format_: Any, schema: str) -> tuple[dict[int, Any], list[str]]:
+    """The values by id that a stream took and `read` gives again, and the records that were set aside."""
+    source = Files(path=str(home / "input"), format=format_, schema=schema, on_bad_row="quarantine")
+    frame = source.stream(spark, NAME)
+    streamed = drain(frame, home / "checkpoint")[0][0]
+    prefix = prefix_of(home / "checkpoint")
+    again = source.read(spark, prefix)
+    assert again.schema == frame.schema
+    assert sorted(repr(tuple(row)) for row in again.collect()) == sorted(map(repr, streamed))
+    bad = source.bad_rows(spark, prefix)
+    assert bad is not None
+    return {row[0]: row for row in streamed}, [row.record for row in bad.collect()]
+
+
+@pytest.mark.parametrize("format_", ["json", "csv"])
+def test_a_value_is_taken_as_it_was_written_or_its_row_is_set_aside(
+    spark: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    names = list(COLUMNS if format_ == "json" else [name for name in COLUMNS if name not in NESTED])
+    cases = [
+        case
+        for case in CASES
+        if format_ == "json" or (case[0] in names and case[1].startswith('"') and "," not in case[1])
+    ]
+    lines = []
+    for number, (column, text, _) in enumerate(cases):
+        line = {"id": str(number), column: text}
+        if format_ == "json":
+            lines.append("{" + ", ".join(f'"{name}": {value}' for name, value in line.items()) + "}\n")
+        else:
+            lines.append(",".join(line.get(name, "").strip('"') for name in names) + "\n")
+    land(tmp_path / "input", f"a.{format_}", "".join(lines))
+    schema = ", ".join(f"{name} {COLUMNS[name]}" for name in names)
+    taken, aside = read(spark, tmp_path, format_, schema)
+    for number, (column, text, wanted) in enumerate(cases):
+        if wanted is BAD:
+            assert number not in taken, (column, text, taken.get(number))
+            continue
+        found = taken[number][names.index(column)]
+        if isinstance(found, datetime) and column == "at":
+            found = found.astimezone(timezone.utc)
+        if column == "map":
+            found = {key: each.astimezone(timezone.utc) for key, each in found.items()}
+        assert found == wanted, (column, text, found)
+    assert len(aside) == len(cases) - len(taken)
+    assert format_ == "csv" or any('"dec":"1.239"' in record for record in aside)
+
+
+def test_rounding_is_there_for_those_who_ask_for_it(spark: SparkSession, tmp_path: Path) -> None:
+    land(tmp_path / "input", "a.json", '{"v": 1.239, "t": "2024-01-01T00:00:00.123456789Z"}\n')
+    source = Files(path=str(tmp_path / "input"), format="json", schema="v DECIMAL(10,2), t TIMESTAMP", inexact="round")
+    rows = drain(source.stream(spark, NAME), tmp_path / "checkpoint")[0][0]
+    assert rows[0][0] == Decimal("1.24")
+    assert [told.code for told in Files(path="/in", format="text", inexact="cut").problems()] == ["HR312"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("more", ["1,2,3", "1", ",,"])
+def test_a_csv_row_of_another_length_is_bad_whatever_columns_are_read(
+    spark: SparkSession, tmp_path: Path, more: str
+) -> None:
+    land(tmp_path / "input", "a.csv", f"5,6\n{more}\n")
+    source = Files(path=str(tmp_path / "input"), format="csv", schema="a INT, b INT")
+    with pytest.raises(Exception, match="MALFORMED"):
+        drain(source.stream(spark, NAME).select("a"), tmp_path / "checkpoint")
+
+
+def test_a_value_that_would_be_changed_stops_the_query_by_column_value_and_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    project = Project(tmp_path / "p", spark, "json", schema="name STRING, amount DECIMAL(5,2)")
+    for number, (value, code, words) in enumerate(
+        [
+            ("1.239", "HR361", "'1.239' in column 'amount' is not exactly a DECIMAL(5,2)"),
+            ('"many"', "HR302", "'many' in column 'amount' is no DECIMAL(5,2)"),
+        ]
+    ):
+        bad = project.land(number, f'{{"name": "a", "amount": {value}}}\n'.encode())
+        finding, _ = project.run()
+        assert finding is not None
+        assert (finding.code, bad.name in finding.what, words in finding.what) == (code, True, True), finding
+        bad.write_bytes(json.dumps({"name": "a", "amount": 1.5}).encode())
+        assert project.run()[0] is None
+    assert project.verified() == "equal"

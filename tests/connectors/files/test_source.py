@@ -1,0 +1,395 @@
+"""The file source takes every option of the guide, reads prefixes exactly, and loses no row without a word."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace as hr
+from headrace.connectors.files.source import DEFAULT_MAX_BYTES, Files
+from headrace.contract import bad_rows_metric
+from headrace.errors import Finding, SourceFault
+from headrace.testing.conformance import NAME, drain, prefix_of
+from headrace.verify import verify
+from tests.run.test_run import Told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+LEFT_OUT = """
+name: p
+sources:
+  events:
+    files: {path: in, format: text, max_file_age: 10s}
+queries:
+  taken:
+    select: SELECT value FROM events
+    trigger: available-now
+    sink: {files: {path: out, format: parquet}}
+"""
+
+
+def land(home: Path, name: str, text: str, *, at: int | None = None) -> Path:
+    """Put a file into place; `at` is its modification time in seconds."""
+    file = home / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    if at is not None:
+        os.utime(file, (1_700_000_000 + at, 1_700_000_000 + at))
+    return file
+
+
+def values(rows: dict[int, list[tuple[Any, ...]]]) -> list[list[Any]]:
+    """The first column of each batch."""
+    return [[row[0] for row in rows[batch]] for batch in sorted(rows)]
+
+
+@pytest.mark.capability("SRC-FILE-01")
+@pytest.mark.parametrize("format_", ["text", "csv", "json", "parquet", "orc"])
+def test_every_format_is_read_oldest_file_first(spark: SparkSession, tmp_path: Path, format_: str) -> None:
+    home = tmp_path / "input"
+    home.mkdir()
+    for name, value, at in (("0-new", "new", 20), ("2-old", "old", 0), ("1-middle", "middle", 10)):
+        frame = spark.createDataFrame([(value,)], "value STRING").coalesce(1)
+        frame.write.format(format_).save(str(tmp_path / name))
+        (part,) = (tmp_path / name).glob("part-*")
+        os.utime(part.rename(home / name), (1_700_000_000 + at,) * 2)
+    source = Files(path=str(home), format=format_, schema="value STRING", max_files_per_trigger=1)
+    rows, _ = drain(source.stream(spark, NAME), tmp_path / "checkpoint")
+    assert values(rows) == [["old"], ["middle"], ["new"]]
+
+
+@pytest.mark.capability("SRC-FILE-02")
+@pytest.mark.parametrize(
+    ("option", "batches"),
+    [
+        ({"max_files_per_trigger": 2}, [["a", "b"], ["c"]]),
+        ({"max_bytes_per_trigger": 2}, [["a"], ["b"], ["c"]]),
+        ({"max_bytes_per_trigger": "4"}, [["a", "b"], ["c"]]),
+        ({"max_bytes_per_trigger": "unlimited"}, [["a", "b", "c"]]),
+        ({}, [["a", "b", "c"]]),
+    ],
+    ids=str,
+)
+def test_a_batch_takes_as_much_as_the_limit_allows(
+    spark: SparkSession, tmp_path: Path, option: dict[str, Any], batches: list[list[str]]
+) -> None:
+    for at, name in enumerate("abc"):
+        land(tmp_path / "input", name, f"{name}\n", at=at)
+    source = Files(path=str(tmp_path / "input"), format="text", **option)
+    assert values(drain(source.stream(spark, NAME), tmp_path / "checkpoint")[0]) == batches
+
+
+def test_a_backlog_is_bounded_unless_that_is_switched_off() -> None:
+    def limits(**option: Any) -> dict[str, str]:
+        return Files(path="/in", format="text", **option).limits()
+
+    assert limits() == {"maxBytesPerTrigger": str(DEFAULT_MAX_BYTES)}
+    assert limits(max_bytes_per_trigger="1g") == {"maxBytesPerTrigger": str(1024**3)}
+    assert limits(max_files_per_trigger=3) == {"maxFilesPerTrigger": "3"}
+    assert limits(max_bytes_per_trigger="unlimited") == {}
+
+
+@pytest.mark.capability("SRC-FILE-03")
+def test_latest_first_turns_the_order_round(spark: SparkSession, tmp_path: Path) -> None:
+    for at, name in enumerate("abc"):
+        land(tmp_path / "input", name, f"{name}\n", at=at)
+    source = Files(path=str(tmp_path / "input"), format="text", max_files_per_trigger=1, latest_first=True)
+    assert values(drain(source.stream(spark, NAME), tmp_path / "checkpoint")[0]) == [["c"], ["b"], ["a"]]
+
+
+@pytest.mark.capability("SRC-FILE-04")
+@pytest.mark.parametrize(("file_name_only", "read"), [(True, ["x"]), (False, ["x", "y"])])
+def test_a_file_of_the_same_name_is_new_unless_names_alone_count(
+    spark: SparkSession, tmp_path: Path, file_name_only: bool, read: list[str]
+) -> None:
+    source = Files(path=str(tmp_path / "*"), format="text", file_name_only=file_name_only)
+    land(tmp_path / "one", "same.txt", "x\n", at=0)
+    checkpoint = tmp_path.with_name(tmp_path.name + "-checkpoint")
+    rows = drain(source.stream(spark, NAME), checkpoint)[0]
+    land(tmp_path / "two", "same.txt", "y\n", at=1)
+    left = source.backlog(prefix_of(checkpoint))
+    assert left is not None
+    assert left.count == len(read) - 1
+    rows |= drain(source.stream(spark, NAME), checkpoint)[0]
+    assert [value for batch in values(rows) for value in batch] == read
+
+
+@pytest.mark.capability("SRC-FILE-05")
+def test_every_file_is_read_whatever_its_date_and_a_lifted_limit_reads_none_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    home, checkpoint, day = tmp_path / "input", tmp_path / "checkpoint", 86_400
+    limited = Files(path=str(home), format="text", max_file_age="7d")
+    source = Files(path=str(home), format="text")
+
+    def batch(of: Files) -> list[str]:
+        return sorted(row[0] for rows in drain(of.stream(spark, NAME), checkpoint)[0].values() for row in rows)
+
+    land(home, "ahead", "ahead\n", at=10 * day)
+    assert batch(limited) == ["ahead"]
+    land(home, "today", "today\n", at=0)
+    assert batch(limited) == []
+    told = limited.left_out(prefix_of(checkpoint))
+    assert told is not None
+    assert (told.code, f"'{home / 'today'}' are more than max_file_age (7d) older" in told.what) == ("HR360", True)
+    left = source.backlog(prefix_of(checkpoint))
+    assert left is not None
+    assert (left.count, left.bytes, left.left_out) == (1, 6, 0)
+    land(home, "moved in with its old date", "old\n", at=-8 * day)
+    land(home, "from the first second", "first\n", at=-1_700_000_000)
+    assert batch(source) == ["first", "old", "today"]
+    assert batch(source) == []
+    assert source.left_out(prefix_of(checkpoint)) is None
+
+
+@pytest.mark.capability("SRC-FILE-05")
+def test_the_user_is_told_when_the_age_is_ignored() -> None:
+    ignored = Files(path="/in", format="text", max_file_age="10s", latest_first=True, max_files_per_trigger=1)
+    assert [(told.code, told.severity) for told in ignored.problems()] == [("HR314", "warning")]
+
+
+@pytest.mark.capability("SRC-FILE-05")
+def test_a_run_and_verify_name_the_files_that_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "headrace.yml").write_text(LEFT_OUT)
+    for name, at in (("good.txt", 100), ("_SUCCESS", 100), (".good.txt.crc", 100)):
+        land(tmp_path / "in", name, "x\n", at=at)
+    project = hr.load(tmp_path)
+    hr.run(project, spark=spark)
+    land(tmp_path / "in", "old.txt", "x\n", at=50)
+    land(tmp_path / "in", "new.txt", "x\n", at=101)
+    told = Told()
+    hr.run(project, spark=spark, reporter=told)
+    verdict = verify(project, "taken", spark=spark)
+    assert verdict.state == "equal"
+    for findings in (told.all(Finding), verdict.findings):
+        [finding] = [each for each in findings if each.code == "HR360"]
+        assert finding.severity == "warning"
+        assert f"'{tmp_path / 'in' / 'old.txt'}' are more than max_file_age (10s) older" in finding.what
+        assert "SUCCESS" not in finding.what
+        assert "crc" not in finding.what
+    [status] = hr.status(project)
+    assert status.backlog is not None
+    assert (status.backlog.count, status.backlog.left_out) == (0, 1)
+
+
+@pytest.mark.capability("SRC-FILE-06")
+@pytest.mark.parametrize("clean", ["off", "delete", "archive"])
+def test_files_of_committed_batches_are_kept_deleted_or_archived(
+    spark: SparkSession, tmp_path: Path, clean: Any
+) -> None:
+    archive = tmp_path / "archive"
+    source = Files(
+        path=str(tmp_path / "input"),
+        format="text",
+        max_files_per_trigger=1,
+        clean_source=clean,
+        source_archive_dir=str(archive) if clean == "archive" else None,
+    )
+    assert list(source.problems()) == []
+    spark.conf.set("spark.sql.streaming.fileSource.cleaner.numThreads", "0")
+    for at, name in enumerate("abc"):
+        land(tmp_path / "input", name, f"{name}\n", at=at)
+    try:
+        drain(source.stream(spark, NAME), tmp_path / "checkpoint")
+    finally:
+        spark.conf.unset("spark.sql.streaming.fileSource.cleaner.numThreads")
+    here = {file.name for file in (tmp_path / "input").iterdir()}
+    moved = {file.name for file in archive.rglob("*") if file.is_file()}
+    assert (here == {"a", "b", "c"}) is (clean == "off")
+    assert moved == ({"a", "b", "c"} - here if clean == "archive" else set())
+    if clean == "delete":
+        with pytest.raises(SourceFault, match=r"of 3 files that were read are no longer there: '.*a'"):
+            source.read(spark, prefix_of(tmp_path / "checkpoint"))
+    else:
+        read = source.read(spark, prefix_of(tmp_path / "checkpoint"), batch_column="batch")
+        assert sorted(map(tuple, read.collect())) == [("a", 0), ("b", 1), ("c", 2)]
+
+
+@pytest.mark.capability("SRC-FILE-06")
+@pytest.mark.parametrize(
+    ("path", "archive", "clash"),
+    [
+        ("/hello?/spark/*", "/hello1/spark/archive/dir", True),
+        ("/hello?/spark/*", "/hello1/spark", True),
+        ("/hello?/spark/*", "/archived/here", False),
+        ("/in/{a,b}", "/in/b/old", True),
+        ("/in/{a,b}", "/in/c", False),
+        ("/in", "/in/archive", True),
+        ("/in/deep", "/in", True),
+        ("/in", "/archive", False),
+        ("/in", "s3a://bucket/archive", True),
+    ],
+)
+def test_an_archive_that_clashes_with_the_source_is_refused_before_start(path: str, archive: str, clash: bool) -> None:
+    source = Files(path=path, format="text", clean_source="archive", source_archive_dir=archive)
+    assert [told.code for told in source.problems()] == (["HR315"] if clash else [])
+
+
+@pytest.mark.capability("SRC-FILE-07")
+def test_a_schema_is_inferred_on_request_only(spark: SparkSession, tmp_path: Path) -> None:
+    assert [told.code for told in Files(path="/in", format="json").problems()] == ["HR311"]
+    assert list(Files(path="/in", format="text").problems()) == []
+    land(tmp_path / "input", "a.csv", "id,name\n1,x\n")
+    source = Files(path=str(tmp_path / "input"), format="csv", infer_schema=True, options={"header": "true"})
+    assert list(source.problems()) == []
+    frame = source.stream(spark, NAME)
+    assert frame.dtypes == [("id", "int"), ("name", "string")]
+    drain(frame, tmp_path / "checkpoint")
+    read = source.read(spark, prefix_of(tmp_path / "checkpoint"))
+    assert read.schema == frame.schema
+    assert read.collect() == [(1, "x")]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceFault, match="no schema can be inferred"):
+        Files(path=str(tmp_path / "empty"), format="json", infer_schema=True).stream(spark, NAME)
+
+
+@pytest.mark.capability("SRC-FILE-08")
+@pytest.mark.parametrize("pattern", ["", "day=*"], ids=["directory", "glob"])
+def test_key_value_directories_become_columns(spark: SparkSession, tmp_path: Path, pattern: str) -> None:
+    home = tmp_path / "input"
+    land(home, "day=2024-01-01/city=Köln/a.json", '{"v": 1}\n', at=0)
+    source = Files(
+        path=str(home / pattern) if pattern else str(home),
+        format="json",
+        schema="v INT, day DATE, city STRING",
+        max_files_per_trigger=1,
+        on_bad_row="quarantine",
+    )
+    checkpoint = tmp_path / "checkpoint"
+    frame = source.stream(spark, NAME)
+    streamed = drain(frame, checkpoint)[0]
+    land(home, "day=2024-01-02/city=x y/b.json", '{"v": 2}\n', at=1)
+    left = source.backlog(prefix_of(checkpoint))
+    assert left is not None
+    assert left.count == 1
+    streamed |= drain(source.stream(spark, NAME), checkpoint)[0]
+    read = source.read(spark, prefix_of(checkpoint), batch_column="batch")
+    assert read.drop("batch").schema == frame.schema
+    assert sorted(map(tuple, read.collect())) == [(*row, batch) for batch, (row,) in sorted(streamed.items())]
+    assert [row[-1] for (row,) in streamed.values()] == ["Köln", "x y"]
+
+
+GOOD = {"json": '{"a": 1, "b": "x", "c": true}\n', "csv": "1,x,true\n"}
+BAD = {
+    "json-cut-off": ("json", '{"a": 2, "b"'),
+    "json-wrong-type": ("json", '{"a": "two", "b": "y"}'),
+    "json-too-large": ("json", '{"a": 99999999999, "b": "y"}'),
+    "json-no-object": ("json", '"y"'),
+    "json-unused-column": ("json", '{"a": 3, "b": "y", "c": "perhaps"}'),
+    "csv-too-few": ("csv", "2,y"),
+    "csv-too-many": ("csv", "2,y,true,more"),
+    "csv-wrong-type": ("csv", "two,y,true"),
+    "csv-unused-column": ("csv", "2,y,perhaps"),
+}
+
+
+def rows_source(home: Path, format_: Any, policy: Any) -> Files:
+    return Files(path=str(home), format=format_, schema="a INT, b STRING, c BOOLEAN", on_bad_row=policy)
+
+
+@pytest.mark.parametrize(("format_", "bad"), BAD.values(), ids=BAD)
+def test_a_row_that_breaks_the_schema_is_set_aside_whatever_columns_are_read(
+    spark: SparkSession, tmp_path: Path, format_: str, bad: str
+) -> None:
+    file = land(tmp_path / "input", f"a b.{format_}", GOOD[format_] + bad + "\n" + GOOD[format_])
+    source, checkpoint = rows_source(tmp_path / "input", format_, "quarantine"), tmp_path / "checkpoint"
+    rows, progress = drain(source.stream(spark, NAME).select("b"), checkpoint)
+    assert rows[0] == [("x",), ("x",)]
+    assert progress[0].observedMetrics[bad_rows_metric(NAME)]["rows"] == 1
+    prefix = prefix_of(checkpoint)
+    assert source.read(spark, prefix).select("b").collect() == [("x",), ("x",)]
+    listed = source.bad_rows(spark, prefix)
+    assert listed is not None
+    assert listed.collect() == [(str(file), bad, 0)]
+
+
+@pytest.mark.parametrize(("format_", "bad"), BAD.values(), ids=BAD)
+def test_a_row_that_breaks_the_schema_stops_the_query_by_the_name_of_its_file(
+    spark: SparkSession, tmp_path: Path, format_: str, bad: str
+) -> None:
+    land(tmp_path / "input", f"first.{format_}", GOOD[format_] + bad + "\n")
+    source = rows_source(tmp_path / "input", format_, "fail")
+    with pytest.raises(Exception, match=rf"FAILED_READ_FILE.*first\.{format_}"):
+        drain(source.stream(spark, NAME), tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc"])
+def test_a_damaged_file_stops_the_query_by_its_name(spark: SparkSession, tmp_path: Path, format_: Any) -> None:
+    land(tmp_path / "input", f"first.{format_}", "half a file, or none at all")
+    source = Files(path=str(tmp_path / "input"), format=format_, schema="a INT")
+    with pytest.raises(Exception, match=rf"HR304.*first\.{format_} cannot be read"):
+        drain(source.stream(spark, NAME), tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("policy", ["fail", "quarantine"])
+def test_a_csv_header_in_another_order_stops_the_query(spark: SparkSession, tmp_path: Path, policy: Any) -> None:
+    land(tmp_path / "input", "first.csv", "b,a\nx,1\n")
+    source = Files(
+        path=str(tmp_path / "input"),
+        format="csv",
+        schema="a STRING, b STRING",
+        options={"header": "true"},
+        on_bad_row=policy,
+    )
+    with pytest.raises(Exception, match="CSV header does not conform"):
+        drain(source.stream(spark, NAME), tmp_path / "checkpoint")
+
+
+def test_files_that_are_gone_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    files = [land(tmp_path / "input", f"{number}.txt", "x\n") for number in range(6)]
+    source = Files(path=str(tmp_path / "input"), format="text")
+    drain(source.stream(spark, NAME), tmp_path / "checkpoint")
+    for file in files[:4]:
+        file.unlink()
+    with pytest.raises(SourceFault, match=r"4 of 6 files that were read are no longer there: .*, \.\.\.\n") as gone:
+        source.read(spark, prefix_of(tmp_path / "checkpoint"))
+    assert gone.value.findings[0].code == "HR303"
+
+
+def test_a_directory_that_does_not_exist_is_named_at_start(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(SourceFault, match=r"missing', where files should land, does not exist"):
+        Files(path=str(tmp_path / "missing"), format="text").stream(spark, NAME)
+
+
+def test_hundreds_of_files_over_compacted_logs_are_read_by_batch(spark: SparkSession, tmp_path: Path) -> None:
+    home = tmp_path / "input"
+    home.mkdir()
+    for number in range(600):
+        (home / f"{number}.json").write_text(json.dumps({"v": number}) + "\n")
+        os.utime(home / f"{number}.json", (1_700_000_000 + number,) * 2)
+    source = Files(path=str(home), format="json", schema="v INT", max_files_per_trigger=50)
+    rows, _ = drain(source.stream(spark, NAME), tmp_path / "checkpoint")
+    read = source.read(spark, prefix_of(tmp_path / "checkpoint"), batch_column="batch").collect()
+    assert len(rows) == 12
+    assert sorted((row.batch, row.v) for row in read) == [
+        (batch, row[0]) for batch in range(12) for row in sorted(rows[batch])
+    ]
+
+
+PROBLEMS = {
+    "format": ({"format": "jsno", "schema": "a INT"}, ["HR311"]),
+    "both-limits": ({"format": "text", "max_files_per_trigger": 1, "max_bytes_per_trigger": 1}, ["HR312"]),
+    "no-size": ({"format": "text", "max_bytes_per_trigger": "much"}, ["HR312"]),
+    "no-age": ({"format": "text", "max_file_age": "long"}, ["HR312"]),
+    "quarantine-of-files": ({"format": "orc", "schema": "a INT", "on_bad_row": "quarantine"}, ["HR312"]),
+    "archive-without-place": ({"format": "text", "clean_source": "archive"}, ["HR312"]),
+    "place-without-archive": ({"format": "text", "source_archive_dir": "/archive"}, ["HR312"]),
+    "our-option": ({"format": "text", "options": {"MODE": "x", "lineSep": "\n"}}, ["HR312"]),
+    "all-at-once": (
+        {"format": "csv", "max_files_per_trigger": 0, "on_bad_row": "ignore", "clean_source": "burn"},
+        ["HR311", "HR312", "HR312", "HR312"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "codes"), PROBLEMS.values(), ids=PROBLEMS)
+def test_faults_of_the_options_are_told_all_at_once(options: dict[str, Any], codes: list[str]) -> None:
+    assert [told.code for told in Files(path="/in", **options).problems()] == codes

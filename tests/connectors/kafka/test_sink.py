@@ -1,0 +1,137 @@
+"""The Kafka sink on a real broker: each mode, messages as columns or JSON, and what does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace as hr
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.contract import OutputMode, Sink
+from headrace.testing.conformance import SinkConformance
+from headrace.testing.triggers import Word
+from tests.connectors.test_triggers import Suite
+from tests.run.projects import land, write_project
+from tests.servers import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+real = [pytest.mark.services, pytest.mark.connectors]
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "no topic is named"),
+        ({"topic": "t", "value": "raw", "key": ("a",)}, "key has no meaning with value raw"),
+        ({"topic": "t", "options": {"topic": "u"}}, "which Headrace sets itself"),
+        ({"topic": "t", "options": {"kafka.key.serializer": "x"}}, "which Spark refuses"),
+    ],
+)
+def test_a_wrong_option_is_told_without_a_broker(options: dict[str, Any], said: str) -> None:
+    [problem] = KafkaSink(bootstrap_servers="nowhere:1", **options).problems("append")
+    assert said in problem.what
+
+
+class TestKafkaSink(SinkConformance):
+    pytestmark = real
+
+    @pytest.fixture(autouse=True)
+    def topic(self, kafka: Topics) -> None:
+        self.kafka, self.name = kafka, kafka.make()
+
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return KafkaSink(bootstrap_servers=self.kafka.url, topic=self.name, key=("name",))
+
+    def unending(self, spark: SparkSession, word: Word) -> DataFrame | None:
+        return Suite(self.make(Path(), "append"), self.kafka).unending(spark, word)
+
+
+QUERY = """
+@hr.query(sink=hr.sink.kafka({url!r}, {options}), mode="{mode}", trigger="available-now")
+def out(events):
+    return {body}
+"""
+TOTALS = "events.groupBy('name').sum('amount').withColumnRenamed('sum(amount)', 'total')"
+
+
+def project(root: Path, kafka: Topics, options: str, mode: str, body: str) -> Path:
+    return write_project(root, QUERY.format(url=kafka.url, options=options, mode=mode, body=body))
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+@pytest.mark.capability("SINK-KAFKA-01")
+@pytest.mark.parametrize(
+    ("mode", "body", "written"),
+    [
+        ("append", "events", [("a", '{"name":"a","amount":1}'), ("b", '{"name":"b","amount":null}'),
+                              ("a", '{"name":"a","amount":5}')]),
+        ("update", TOTALS, [("a", '{"name":"a","total":1}'), ("b", '{"name":"b","total":null}'),
+                            ("a", '{"name":"a","total":6}')]),
+        ("complete", TOTALS, [("a", '{"name":"a","total":1}'), ("b", '{"name":"b","total":null}'),
+                              ("a", '{"name":"a","total":6}'), ("b", '{"name":"b","total":null}')]),
+    ],
+)  # fmt: skip
+def test_each_row_of_each_mode_is_a_message(
+    kafka: Topics, spark: SparkSession, tmp_path: Path, mode: str, body: str, written: list[tuple[str, str]]
+) -> None:
+    topic = kafka.make()
+    root = project(tmp_path / "p", kafka, f"topic={topic!r}, key=['name']", mode, body)
+    for number, rows in enumerate(([{"name": "a", "amount": 1}, {"name": "b"}], [{"name": "a", "amount": 5}])):
+        land(root, number, rows)
+        result = hr.run(hr.load(root), spark=spark)
+        assert result.exit_code == 0
+    found = kafka.read(topic)
+    assert sorted(found[:2]) == written[:2]
+    assert sorted(found[2:]) == written[2:]
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+@pytest.mark.capability("SINK-KAFKA-01")
+def test_the_rows_own_topic_partition_and_key_are_taken(kafka: Topics, spark: SparkSession, tmp_path: Path) -> None:
+    one, two = kafka.make(2), kafka.make()
+    body = (
+        f"events.selectExpr(\"if(amount > 1, '{one}', '{two}') topic\", 'name AS key', 'CAST(amount AS STRING) value', "
+        "'if(amount > 1, 1, 0) AS partition')"
+    )
+    root = project(tmp_path / "p", kafka, "value='raw'", "append", body)
+    land(root, 0, [{"name": "a", "amount": 1}, {"name": "b", "amount": 2}, {"name": None, "amount": 3}])
+    assert hr.run(hr.load(root), spark=spark).exit_code == 0
+    assert kafka.read(two) == [("a", "1")]
+    assert sorted(kafka.read(one), key=str) == [("b", "2"), (None, "3")]
+    guarantee = hr.check(hr.load(root), spark=spark).guarantees["out"]
+    assert guarantee.sentence.startswith("at least once: the sink kafka takes a batch again")
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+@pytest.mark.parametrize(
+    ("options", "body", "said"),
+    [
+        ("topic='{topic}', value='raw'", "events", "HR431: the result has no column 'value' but name, amount"),
+        ("value='raw'", "events.selectExpr('name value')", "HR431: no topic is named and the result has no column"),
+        ("topic='{topic}', value='raw'", "events.selectExpr('amount value')", "HR431: the result's column 'value' is"),
+        ("topic='{topic}', value='raw'", "events.selectExpr('name value', 'amount n')", "HR431: the result's column"),
+        ("topic='{topic}', key=['nam']", "events", "HR431: the key's column 'nam' is not in the result"),
+        ("topic='{topic}x'", "events", "HR332: there is no topic '{topic}x'"),
+    ],
+)  # fmt: skip
+def test_a_result_that_is_no_message_is_refused_before_start(
+    kafka: Topics, spark: SparkSession, tmp_path: Path, options: str, body: str, said: str
+) -> None:
+    topic = kafka.make()
+    root = project(tmp_path / "p", kafka, options.format(topic=topic), "append", body)
+    land(root, 0, [{"name": "a", "amount": 1}])
+    [outcome] = hr.run(hr.load(root), spark=spark).outcomes
+    assert (outcome.state, outcome.batches) == ("failed", 0)
+    assert outcome.finding is not None
+    whose, _, what = outcome.finding.what.partition(": ")
+    assert whose == "the sink of query 'out'"
+    assert said.format(topic=topic) in f"{outcome.finding.code}: {what}"
+    assert kafka.read(topic) == []

@@ -1,0 +1,170 @@
+"""One database for a test, by whatever name, and a query's life that writes into it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pymysql
+import pytest
+
+from headrace.connectors.sql.batches import BatchWriter
+from headrace.connectors.sql.postgres import Postgres
+from headrace.connectors.sql.sink import DatabaseSink
+from headrace.connectors.sql.sqlite import Sqlite
+from headrace.contract import OutputMode, SinkRun
+from headrace.errors import Finding, HeadraceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EVERY = [
+    pytest.param("sqlite", marks=pytest.mark.spark),
+    pytest.param("postgres", marks=pytest.mark.services),
+    pytest.param("mariadb", marks=pytest.mark.services),
+]
+
+
+@dataclass(frozen=True)
+class Database:
+    """An empty database: how a sink is told of it, and how a test looks into it. In SQL, "x" is quoted as it wants."""
+
+    kind: str
+    place: str
+
+    def sink(self, **options: Any) -> DatabaseSink:
+        options = {"table": "result", "retry_seconds": 0.3, **options}
+        if self.kind == "sqlite":
+            return Sqlite(path=self.place, **options)
+        if self.kind == "postgres":
+            return Postgres(url=self.place, **options)
+        from headrace.connectors.sql.mysql import MySql
+
+        return MySql(url=self.place, **options)
+
+    @property
+    def name(self) -> str:
+        """What the database is called in messages."""
+        return {"sqlite": "SQLite", "postgres": "PostgreSQL", "mariadb": "MySQL"}[self.kind]
+
+    def connect(self) -> Any:
+        """A connection that commits each statement."""
+        if self.kind == "sqlite":
+            return sqlite3.connect(self.place, isolation_level=None)
+        if self.kind == "postgres":
+            return psycopg.connect(self.place, autocommit=True)
+        parts = urlsplit(self.place)
+        return pymysql.connect(
+            host=parts.hostname or "",
+            port=parts.port or 3306,
+            user=parts.username,
+            password=parts.password or "",
+            database=parts.path[1:],
+            autocommit=True,
+        )
+
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What a statement gives, of a connection of its own."""
+        if self.kind == "mariadb":
+            statement = statement.replace('"', "`")
+        with closing(self.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(statement, *([values] if values else []))
+            return list(map(tuple, cursor.fetchall())) if cursor.description else []
+
+    def batches(self) -> list[tuple[int, int, int]]:
+        """The ledger: batch, rows, rows set aside."""
+        return self.query("SELECT batch, row_count, quarantined FROM _headrace_ledger ORDER BY batch")  # type: ignore[return-value]
+
+    def left_over(self) -> list[str]:
+        """The staging tables or files that are there."""
+        if self.kind == "sqlite":
+            return [file.name for file in Path(self.place).parent.glob("*_headrace_s_*")]
+        schema = "current_schema()" if self.kind == "postgres" else "database()"
+        return [
+            row[0]
+            for row in self.query(
+                f"SELECT table_name FROM information_schema.tables WHERE table_schema = {schema} "
+                "AND table_name LIKE '%headrace\\_s\\_%'"
+            )
+        ]
+
+
+def checkpoint_of(place: Path, identity: str, *, offsets: int, commits: int) -> None:
+    """A checkpoint as Spark leaves it, over a source whose offset is the batch's number."""
+    (place / "offsets").mkdir(parents=True, exist_ok=True)
+    (place / "commits").mkdir(exist_ok=True)
+    for number in range(offsets + 1):
+        (place / "offsets" / str(number)).write_text(f'v2\n{{"batchWatermarkMs":0}}\nevents:{number}')
+    for number in range(commits + 1):
+        (place / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    (place / "metadata").write_text(f'{{"id":"{identity}"}}')
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """The database of the kind that the test's parameter names."""
+    kind = request.param
+    if kind == "sqlite":
+        yield Database("sqlite", str(tmp_path / "result.db"))
+    else:
+        yield Database(kind, request.getfixturevalue(f"{kind}_url"))
+
+
+@dataclass
+class Life:
+    """A query's life without a stream: batches are offered to the sink as Spark's foreachBatch offers them."""
+
+    spark: SparkSession
+    home: Path
+    database: Database
+    schema: str = "name STRING, total BIGINT"
+    key: tuple[str, ...] = ("name",)
+    mode: OutputMode = "update"
+    query: str = "q"
+    options: dict[str, Any] = field(default_factory=dict)
+    told: list[HeadraceError] = field(default_factory=list)
+    noted: list[Finding] = field(default_factory=list)
+    boundaries: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def sink(self) -> DatabaseSink:
+        return self.database.sink(key=self.key, **self.options)
+
+    @property
+    def run(self) -> SinkRun:
+        return SinkRun(
+            query=self.query,
+            generation=1,
+            mode=self.mode,
+            checkpoint=self.home / "checkpoint",
+            reached=lambda boundary, batch: self.boundaries.append((boundary, batch)),
+            failed=self.told.append,
+            noted=self.noted.append,
+        )
+
+    def begin(self, *, staged: bool = False) -> BatchWriter:
+        """Prepare the sink; `staged`: even a few rows go by way of staging tables."""
+        sink = self.sink
+        sink.prepare(self.frame([]), self.run)
+        writer = sink.writer(self.run)
+        if staged:
+            writer.stage = replace(writer.stage, driver_rows=0)
+        return writer
+
+    def frame(self, rows: Sequence[tuple[Any, ...]], *, partitions: int = 0) -> DataFrame:
+        frame = self.spark.createDataFrame(list(rows), self.schema)
+        return frame.repartition(partitions) if partitions else frame
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, self.sink.snapshot(self.spark, self.run).rows.collect()), key=repr)
+
+    def checkpoint(self, identity: str, *, offsets: int, commits: int) -> None:
+        """A checkpoint as Spark leaves it."""
+        checkpoint_of(self.run.checkpoint, identity, offsets=offsets, commits=commits)

@@ -1,0 +1,145 @@
+"""Where a database is and what its errors mean, without a server."""
+
+from __future__ import annotations
+
+import psycopg
+import pymysql
+import pytest
+
+from headrace.connectors.sql import mysql_faults, postgres_faults
+from headrace.connectors.sql.mysql import MySql
+from headrace.connectors.sql.mysql_address import Address, AddressFault
+from headrace.connectors.sql.mysql_columns import existing_column
+from headrace.connectors.sql.postgres import Postgres
+from headrace.connectors.sql.retry import Retry
+from headrace.connectors.sql.sink import long_names
+from headrace.contract import Problem
+
+pytestmark = pytest.mark.plain
+
+
+def test_an_address_is_read_with_its_escapes_and_never_shows_its_password() -> None:
+    found = Address.parse("mysql://me:p%40ss%2Fw@db.example:3307/phones?ssl_mode=required")
+    assert (found.host, found.port, found.user, found.database) == ("db.example", 3307, "me", "phones")
+    assert found.password == "p@ss/w"
+    assert found.options == {"ssl_mode": "required"}
+    assert "p@ss" not in repr(found)
+
+
+ADDRESSES = {
+    "other-scheme": ("http://db/phones", "does not begin with mysql://"),
+    "no-database": ("mysql://db", "names no database"),
+    "bad-port": ("mysql://db:port/phones", "cannot be read"),
+    "unknown-option": ("mysql://db/phones?charset=latin1", "unknown option 'charset'"),
+    "unknown-mode": ("mysql://db/phones?ssl_mode=perhaps", "none of disabled"),
+}
+
+
+@pytest.mark.parametrize(("url", "said"), ADDRESSES.values(), ids=ADDRESSES)
+def test_a_wrong_address_is_told_without_a_server(url: str, said: str) -> None:
+    with pytest.raises(AddressFault, match=said):
+        Address.parse(url)
+    [problem] = MySql(url=url, table="t").problems("append")
+    assert (problem.code, said in problem.what) == ("HR413", True)
+
+
+WRONG = {
+    "scheme": (Postgres(url="mysql://localhost/x", table="t"), "append", "HR413"),
+    "long-name": (Postgres(url="postgresql://localhost/x", table="t" * 64), "append", "HR401"),
+    "own-name": (Postgres(url="postgresql://localhost/x", table="_headrace_ledger"), "append", "HR401"),
+    "no-key": (Postgres(url="postgresql://localhost/x", table="t"), "update", "HR403"),
+    "key-twice": (MySql(url="mysql://localhost/x", table="t", key=["a", "a"]), "append", "HR401"),
+    "retry": (MySql(url="mysql://localhost/x", table="t", retry_seconds=-1), "append", "HR401"),
+}
+
+
+@pytest.mark.parametrize(("sink", "mode", "code"), WRONG.values(), ids=WRONG)
+def test_a_wrong_option_is_told_without_a_server(sink: Postgres | MySql, mode: str, code: str) -> None:
+    assert [problem.code for problem in sink.problems(mode)] == [code]  # type: ignore[arg-type]
+
+
+POSTGRES_TEXTS = {
+    "password": ('connection failed: FATAL:  password authentication failed for user "x"', "HR414", False),
+    "refused": ("connection failed: Connection refused", "HR405", True),
+    "lost": ("consuming input failed: SSL error: unexpected eof while reading", "HR405", True),
+    "certificate": ('root certificate file "/x.crt" does not exist', "HR414", False),
+    "database": ('FATAL:  database "x" does not exist', "HR414", False),
+    "full": ("FATAL:  sorry, too many clients already", "HR405", True),
+}
+
+
+@pytest.mark.parametrize(("text", "code", "passes"), POSTGRES_TEXTS.values(), ids=POSTGRES_TEXTS)
+def test_an_error_of_a_postgres_connection_is_known(text: str, code: str, passes: bool) -> None:
+    fault = psycopg.OperationalError(text)
+    found = postgres_faults.explained(fault, "postgresql://me:sesame@db:5433/x")
+    assert (found.code, postgres_faults.may_pass(fault)) == (code, passes)
+    assert found.what.startswith("PostgreSQL at db:5433 ")
+    assert found.fix
+
+
+def test_a_full_disk_does_not_pass() -> None:
+    assert not postgres_faults.may_pass(psycopg.errors.DiskFull("could not extend file"))
+    found = postgres_faults.explained(psycopg.errors.DiskFull("could not extend file"), "postgresql://db/x")
+    assert "no space left" in found.what
+
+
+MYSQL_ERRORS = {
+    "password": (1045, "HR414", False),
+    "refused": (2003, "HR405", True),
+    "lost": (2013, "HR405", True),
+    "deadlock": (1213, "HR405", True),
+    "lock": (1205, "HR405", True),
+    "disk": (1021, "HR405", False),
+    "table-full": (1114, "HR405", False),
+    "gone": (1146, "HR405", False),
+    "read-only": (1290, "HR405", False),
+    "tls": (2026, "HR414", False),
+    "other": (1406, "HR405", False),
+}
+
+
+@pytest.mark.parametrize(("number", "code", "passes"), MYSQL_ERRORS.values(), ids=MYSQL_ERRORS)
+def test_an_error_of_mysql_is_known(number: int, code: str, passes: bool) -> None:
+    fault = pymysql.err.OperationalError(number, "it said sesame/1")
+    found: Problem = mysql_faults.explained(fault, "mysql://me:sesame%2F1@db/x")
+    assert (found.code, mysql_faults.may_pass(fault)) == (code, passes)
+    assert found.what.startswith("MySQL at db:3306 ")
+    assert "sesame" not in found.what
+
+
+def test_a_closed_connection_of_pymysql_passes() -> None:
+    assert mysql_faults.may_pass(pymysql.err.InterfaceError(0, ""))
+
+
+def test_no_password_of_postgres_is_repeated() -> None:
+    fault = psycopg.OperationalError("cannot use sesame/1 or sesame%2F1")
+    found = postgres_faults.explained(fault, "postgresql://me:sesame%2F1@db/x")
+    assert "sesame" not in found.what
+
+
+@pytest.mark.parametrize(
+    ("collation", "joins"),
+    [("utf8mb4_nopad_bin", False), ("utf8mb4_0900_bin", False), ("utf8mb4_bin", True), ("utf8mb4_general_ci", True)],
+)
+def test_a_collation_that_takes_two_texts_for_one_key_is_told(collation: str, joins: bool) -> None:
+    column = existing_column("name", "varchar(20)", collation)
+    assert bool(column.key_blocker) is joins
+    assert column.limit.characters == 20
+
+
+def test_pauses_double_up_to_ten_seconds_and_end() -> None:
+    now = [0.0]
+    pauses = []
+    for pause in Retry(60.0, lambda: now[0]).pauses():
+        pauses.append(pause)
+        now[0] += pause
+    assert pauses[:4] == [0.2, 0.4, 0.8, 1.6]
+    assert max(pauses) == 10.0
+    assert 45 <= sum(pauses) <= 60
+    assert list(Retry(0.0).pauses()) == []
+
+
+def test_a_column_whose_name_a_database_would_cut_is_refused_by_name() -> None:
+    assert list(long_names(["a" * 63], (63, "bytes"))) == []
+    (finding,) = long_names(["ééé", "b"], (5, "bytes"))
+    assert (finding.code, finding.what.endswith("'ééé' has 6 bytes, and the database takes 5")) == ("HR130", True)

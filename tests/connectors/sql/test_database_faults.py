@@ -1,0 +1,283 @@
+"""Servers that restart, locks, deadlocks, dropped tables and changed passwords: one sentence, and an exact result."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from headrace.connectors.sql.dialect import run
+from headrace.errors import SinkFault
+from services import MariaDbServer, PostgresServer
+
+from .databases import Database, Life, database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["database"]
+Server = PostgresServer | MariaDbServer
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True),
+]
+PATHS = pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"])
+
+
+@pytest.fixture
+def life(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
+    return Life(spark, tmp_path, database, options={"retry_seconds": 20})
+
+
+@pytest.fixture
+def server(database: Database, request: pytest.FixtureRequest) -> Server:
+    found: Server = request.getfixturevalue(f"{database.kind}_server")
+    return found
+
+
+def at(life: Life, wanted: str, what: Any) -> Any:
+    """A hook that does `what` once at a boundary."""
+    done: list[bool] = []
+
+    def reached(boundary: str, batch: int) -> None:
+        if boundary == wanted and not done:
+            done.append(True)
+            what()
+
+    from dataclasses import replace
+
+    return replace(life.run, reached=reached)
+
+
+@PATHS
+@pytest.mark.parametrize("boundary", ["before-transaction", "inside-transaction"])
+@pytest.mark.parametrize("how", ["restart", "kill"])
+def test_a_server_that_goes_away_in_mid_batch_is_waited_for(
+    life: Life, server: Server, boundary: str, how: str, staged: bool
+) -> None:
+    def away() -> None:
+        if how == "restart":
+            server.restart()
+        else:
+            server.kill()
+            server.start()
+
+    writer = life.begin(staged=staged)
+    writer(life.frame([("a", 1), ("b", 1)]), 0)
+    writer.run = at(life, boundary, away)
+    writer(life.frame([("b", 2), ("c", 2)], partitions=2), 1)
+    assert life.rows() == [("a", 1), ("b", 2), ("c", 2)]
+    assert [batch for batch, _, _ in life.database.batches()] == [0, 1]
+    assert "HR411" in {finding.code for finding in life.noted}
+    assert life.database.left_over() == []
+
+
+@PATHS
+def test_a_commit_whose_answer_was_lost_is_not_done_twice(life: Life, server: Server, staged: bool) -> None:
+    """The connection breaks after the commit has come through: the next attempt finds the batch in the ledger."""
+    life.key, life.mode = (), "append"
+    writer = life.begin(staged=staged)
+    take = writer._transact
+
+    def lost(connection: Any, *rest: Any) -> None:
+        take(connection, *rest)
+        server.restart()
+        run(connection, "SELECT 1")
+
+    writer._transact = lost  # type: ignore[method-assign]
+    writer(life.frame([("a", 1), ("b", 2)]), 0)
+    assert life.rows() == [("a", 1), ("b", 2)]
+    assert [finding.code for finding in life.noted] == ["HR411"]
+
+
+def test_a_server_that_does_not_come_back_ends_the_batch_in_one_sentence(life: Life, server: Server) -> None:
+    life.options = {"retry_seconds": 1.0}
+    writer = life.begin()
+    server.stop()
+    try:
+        with pytest.raises(SinkFault, match=r"batch 0 of query 'q' was not written: .* does not answer") as told:
+            writer(life.frame([("a", 1)]), 0)
+    finally:
+        server.start()
+    assert told.value.findings[0].code == "HR405"
+    assert "start the server" in told.value.findings[0].fix
+    life.begin()(life.frame([("a", 1)]), 0)
+    assert life.rows() == [("a", 1)]
+
+
+def test_a_lock_of_another_transaction_is_waited_for(life: Life) -> None:
+    writer = life.begin()
+    writer(life.frame([("a", 1)]), 0)
+    with closing(life.database.connect()) as other:
+        cursor = other.cursor()
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE result SET total = 9 WHERE name = 'a'")
+        ended = threading.Timer(1.0, lambda: cursor.execute("ROLLBACK"))
+        ended.start()
+        writer(life.frame([("a", 2)]), 1)
+        ended.join()
+    assert life.rows() == [("a", 2)]
+
+
+def test_a_deadlock_is_tried_again(life: Life) -> None:
+    writer = life.begin()
+    writer(life.frame([("a", 1), ("b", 1)]), 0)
+    with closing(life.database.connect()) as other:
+        cursor = other.cursor()
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE result SET total = 9 WHERE name = 'a'")
+        wants: list[threading.Thread] = []
+
+        def cross() -> None:
+            """Want a row that the batch holds, while the batch will want ours."""
+
+            def ask() -> None:
+                # Whichever of the two the database ends, the other goes on.
+                with suppress(Exception):
+                    cursor.execute("UPDATE result SET total = 9 WHERE name = 'b'")
+                with suppress(Exception):
+                    cursor.execute("ROLLBACK")
+
+            wants.append(threading.Thread(target=ask))
+            wants[0].start()
+            time.sleep(0.3)
+
+        dialect_write = writer.dialect.__class__.write
+
+        def write(self: Any, connection: Any, target: Any, table: Any) -> None:
+            """Write the row 'b' before the row 'a', with the other transaction in between."""
+            for place, row in enumerate(sorted(range(table.num_rows), reverse=True)):
+                dialect_write(self, connection, target, table.slice(row, 1))
+                if place == 0 and not wants:
+                    cross()
+
+        writer.dialect.__class__.write = write  # type: ignore[method-assign]
+        try:
+            writer(life.frame([("a", 2), ("b", 2)]), 1)
+        finally:
+            writer.dialect.__class__.write = dialect_write  # type: ignore[method-assign]
+        wants[0].join()
+    assert life.rows() == [("a", 2), ("b", 2)]
+    assert [batch for batch, _, _ in life.database.batches()] == [0, 1]
+
+
+@PATHS
+def test_a_table_that_is_dropped_while_the_query_runs_is_told_and_made_again(life: Life, staged: bool) -> None:
+    writer = life.begin(staged=staged)
+    life.database.query("DROP TABLE result")
+    with pytest.raises(SinkFault, match="has lost a table that was there at the start") as told:
+        writer(life.frame([("a", 1)]), 0)
+    assert told.value.findings[0].code == "HR405"
+    life.begin(staged=staged)(life.frame([("a", 1)]), 0)
+    assert life.rows() == [("a", 1)]
+
+
+@pytest.fixture
+def lesser(life: Life, server: Server) -> Any:
+    """A user with the rights that the documentation of the sink lists, and no other."""
+    name = life.database.place.rpartition("/")[2]
+    if life.database.kind == "postgres":
+        statements = [
+            "CREATE USER writer PASSWORD 'sesame/1'",
+            f'REVOKE ALL ON DATABASE "{name}" FROM PUBLIC',
+            f'GRANT CONNECT ON DATABASE "{name}" TO writer',
+            "CREATE SCHEMA results",
+            "GRANT USAGE, CREATE ON SCHEMA results TO writer",
+        ]
+        life.options["schema"] = "results"
+    else:
+        statements = [
+            "CREATE USER writer@'127.0.0.1' IDENTIFIED BY 'sesame/1'",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER ON `{name}`.* TO writer@'127.0.0.1'",
+        ]
+    for statement in statements:
+        server.execute(statement, database=name)
+    place = urlsplit(server.url(user="writer", password="sesame%2F1", database=name)).geturl()
+    life.database = Database(life.database.kind, place)
+    yield life
+    server.drop_database(name)
+    server.execute("DROP USER writer" + ("@'127.0.0.1'" if life.database.kind == "mariadb" else ""))
+
+
+@PATHS
+def test_the_rights_that_are_documented_are_enough(lesser: Life, staged: bool) -> None:
+    for batch in range(2):
+        lesser.begin(staged=staged)(lesser.frame([("a", batch), ("b", 1)]), batch)
+        lesser.checkpoint("", offsets=batch, commits=batch)
+    assert lesser.rows() == [("a", 1), ("b", 1)]
+
+
+def test_a_changed_password_is_one_sentence_and_never_shown(lesser: Life, server: Server) -> None:
+    writer = lesser.begin()
+    user = "writer" if lesser.database.kind == "postgres" else "writer@'127.0.0.1'"
+    verb = "PASSWORD" if lesser.database.kind == "postgres" else "IDENTIFIED BY"
+    server.execute(f"ALTER USER {user} {verb} 'second'")
+    with pytest.raises(SinkFault, match=r"batch 0.*refuses the (user or the )?password") as told:
+        writer(lesser.frame([("a", 1)]), 0)
+    assert told.value.findings[0].code == "HR414"
+    for text in (str(told.value), repr(writer), repr(writer.dialect), repr(lesser.sink)):
+        assert "sesame" not in text
+    place = lesser.database.place.replace("sesame%2F1", "second")
+    lesser.database = Database(lesser.database.kind, place)
+    lesser.begin()(lesser.frame([("a", 1)]), 0)
+    assert lesser.rows() == [("a", 1)]
+
+
+def test_a_user_without_the_right_to_create_is_told_what_to_grant(lesser: Life, server: Server) -> None:
+    name = lesser.database.place.rpartition("/")[2]
+    if lesser.database.kind == "postgres":
+        server.execute("REVOKE CREATE ON SCHEMA results FROM writer", database=name)
+    else:
+        server.execute(f"REVOKE CREATE ON `{name}`.* FROM writer@'127.0.0.1'")
+    with pytest.raises(SinkFault) as told:
+        lesser.begin()
+    assert told.value.findings[0].code == "HR414"
+    assert "documentation" in told.value.findings[0].fix
+
+
+def test_a_password_is_in_no_plan_and_in_no_event_log(life: Life, tmp_path: Path) -> None:
+    password = urlsplit(life.database.place).password or ""
+    writer = life.begin(staged=True)
+    plans: list[str] = []
+    large = writer.stage.__class__.large
+
+    def seen(stage: Any, frame: Any) -> Any:
+        mapped = frame.mapInArrow(stage._task, "kind STRING, name STRING, rows BIGINT, body BINARY")
+        plans.append(mapped._jdf.queryExecution().toString())
+        return large(stage, frame)
+
+    writer.stage.__class__.large = seen  # type: ignore[method-assign]
+    try:
+        writer(life.frame([("a", 1)]), 0)
+    finally:
+        writer.stage.__class__.large = large  # type: ignore[method-assign]
+    assert "MapInArrow" in plans[0]
+    assert len(password) > 8
+    assert password not in plans[0]
+
+
+def test_tls_is_used_and_checked_as_asked(life: Life, server: Server, tmp_path: Path) -> None:
+    place = life.database.place
+    if life.database.kind == "postgres":
+        good = f"{place}?sslmode=verify-ca&sslrootcert={server.root_certificate}"
+        bad = f"{place}?sslmode=verify-ca&sslrootcert={tmp_path / 'none.crt'}"
+        encrypted = "SELECT ssl::text FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+    else:
+        good = f"{place}?ssl_mode=verify_ca&ssl_ca={server.root_certificate}"
+        bad = f"{place}?ssl_mode=verify_ca&ssl_ca={tmp_path / 'none.crt'}"
+        encrypted = "SHOW STATUS LIKE 'Ssl_cipher'"
+    life.database = Database(life.database.kind, good)
+    with closing(life.sink.dialect().connect()) as connection:
+        cursor = connection.cursor()
+        cursor.execute(encrypted)
+        assert str(cursor.fetchone()[-1]) not in ("false", "", "None")
+    life.begin()(life.frame([("a", 1)]), 0)
+    life.database = Database(life.database.kind, bad)
+    with pytest.raises(SinkFault, match="TLS") as told:
+        life.begin()
+    assert told.value.findings[0].code == "HR414"

@@ -1,0 +1,400 @@
+"""Every database keeps every type, takes every mode, few rows and many, and names every row that it does not take."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.contract import OutputMode
+from headrace.errors import CheckpointFault, Fenced, SinkFault
+
+from .databases import EVERY, Database, Life, database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["database"]
+pytestmark = pytest.mark.parametrize("database", EVERY, indirect=True)
+
+PATHS = pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"])
+
+
+@pytest.fixture
+def life(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
+    return Life(spark, tmp_path, database)
+
+
+TYPES: dict[str, list[Any]] = {
+    "BOOLEAN": [True, False],
+    "TINYINT": [-128, 127],
+    "SMALLINT": [-32768],
+    "INT": [-(2**31)],
+    "BIGINT": [-(2**63), 2**63 - 1],
+    "FLOAT": [0.1, 3.4e38],
+    "DOUBLE": [0.1, 1e300, 5e-324, 0.30000000000000004],
+    "DECIMAL(15,4)": [Decimal("12345678901.2345"), Decimal("-0.0001"), Decimal("10.0000")],
+    "DECIMAL(15,15)": [Decimal("0.000000000000001")],
+    "DECIMAL(38,10)": [Decimal("1234567890123456789012345678.0123456789"), Decimal("0.0000000001")],
+    "STRING": ["", "é\n'\"\t\\N\\", "12", "NaN", "🎈", "a ", "a", "A"],
+    "BINARY": [bytearray(b"\x00\xff\\"), bytearray(b"")],
+    "DATE": [date(1000, 1, 1), date(9999, 12, 31)],
+    "TIMESTAMP": [datetime(2024, 2, 29, 23, 59, 59, 123456), datetime(1900, 1, 1)],
+    "TIMESTAMP_NTZ": [datetime(2024, 2, 29, 23, 59, 59, 1)],
+    "ARRAY<STRUCT<x: INT, t: TIMESTAMP>>": [[{"x": None, "t": datetime(2024, 1, 1, 0, 0, 0, 1)}], []],
+    "MAP<STRING, ARRAY<DOUBLE>>": [{"k": [1.5, None]}],
+    "STRUCT<d: DECIMAL(38,10), b: BINARY, n: STRUCT<s: STRING>>": [
+        {"d": Decimal("1234567890123456789012345678.0123456789"), "b": bytearray(b"\x00"), "n": None}
+    ],
+}
+
+
+def comparable(value: Any) -> Any:
+    if isinstance(value, float) and math.isnan(value):
+        return "not a number"
+    if hasattr(value, "asDict"):
+        return comparable(value.asDict())
+    if isinstance(value, dict):
+        return {name: comparable(inner) for name, inner in value.items()}
+    return [comparable(inner) for inner in value] if isinstance(value, list) else value
+
+
+@PATHS
+def test_a_value_of_every_type_comes_back_as_it_was(life: Life, staged: bool) -> None:
+    longest = max(map(len, TYPES.values()))
+    columns = {f"c{at}": [*values, *[None] * (longest + 1 - len(values))] for at, values in enumerate(TYPES.values())}
+    life.schema = "id INT, " + ", ".join(f"c{at} {declared}" for at, declared in enumerate(TYPES))
+    life.key, life.mode = (), "append"
+    frame = life.frame(list(zip(range(longest + 1), *columns.values(), strict=True)))
+    life.begin(staged=staged)(frame, 0)
+    back = life.sink.snapshot(life.spark, life.run).rows
+    assert back.dtypes == frame.dtypes
+    found = [comparable(row) for row in back.orderBy("id").collect()]
+    assert found == [comparable(row) for row in frame.orderBy("id").collect()]
+    assert len(found) == longest + 1
+    assert life.database.left_over() == []
+
+
+@PATHS
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+def test_a_number_that_is_none_comes_back_or_is_refused_by_name(life: Life, staged: bool, value: float) -> None:
+    life.schema, life.key, life.mode = "id INT, v DOUBLE", (), "append"
+    writer, frame = life.begin(staged=staged), life.frame([(1, value), (2, 0.5)])
+    if life.database.kind == "mariadb":
+        with pytest.raises(SinkFault, match=r"batch 0.*column 'v' takes neither NaN nor infinity.*id=1"):
+            writer(frame, 0)
+        assert life.rows() == []
+    else:
+        writer(frame, 0)
+        assert repr(life.rows()) == repr([(1, value), (2, 0.5)])
+
+
+@PATHS
+@pytest.mark.capability("SINK-SQL-01")
+def test_update_replaces_by_key_append_adds_and_complete_replaces_all(life: Life, staged: bool) -> None:
+    batches = [[("a", 1), ("b", 1)], [("b", 2), ("c", 3)], [("d", None)]]
+    ends: dict[OutputMode, list[tuple[Any, ...]]] = {
+        "update": [("a", 1), ("b", 2), ("c", 3), ("d", None)],
+        "append": [("a", 1), ("b", 1), ("b", 2), ("c", 3), ("d", None)],
+        "complete": [("d", None)],
+    }
+    for mode, expected in ends.items():
+        life.mode, life.query, life.options = mode, f"q_{mode}", {"table": f"result_{mode}"}
+        life.key = ("name",) if mode == "update" else ()
+        writer = life.begin(staged=staged)
+        for batch, rows in enumerate(batches):
+            writer(life.frame(rows, partitions=2), batch)
+        assert life.rows() == sorted(expected, key=repr)
+        assert life.sink.snapshot(life.spark, life.run).batch == 2
+    assert life.database.left_over() == []
+
+
+@PATHS
+def test_many_rows_of_many_partitions_are_all_there_and_replaced(life: Life, staged: bool) -> None:
+    life.schema = "name STRING, at TIMESTAMP, total BIGINT"
+    life.key = ("name", "at")
+    writer = life.begin(staged=staged)
+    for batch, (first, last) in enumerate([(0, 30_000), (20_000, 50_000)]):
+        frame = life.spark.range(first, last, 1, 7).selectExpr(
+            "concat('n', id % 1000) name", "timestamp_millis(id * 1000) at", f"id + {batch} total"
+        )
+        writer(frame, batch)
+    [(count, total)] = life.database.query("SELECT count(*), sum(total) FROM result")
+    assert (count, int(total)) == (50_000, sum(range(50_000)) + 30_000)
+    assert life.database.batches() == [(0, 30_000, 0), (1, 30_000, 0)]
+    assert life.database.left_over() == []
+
+
+def test_a_large_batch_goes_by_the_executors_and_a_small_one_by_the_driver(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways = ways_taken(monkeypatch)
+    writer = life.begin()
+    for batch, rows in enumerate([100, 100, 60_000, 60_000, 100, 100]):
+        writer(life.spark.range(0, rows, 1, 2).selectExpr("concat('n', id) name", f"id + {batch} total"), batch)
+    assert ways == ["large 0", "small 0", "small None", "large 2", "large 2", "large 0", "small 0"]
+    assert [rows for _, rows, _ in life.database.batches()] == [100, 100, 60_000, 60_000, 100, 100]
+    assert life.database.query("SELECT count(*), sum(total) FROM result") == [
+        (60_000, sum(range(60_000)) + 60_000 * 3 + 200)
+    ]
+
+
+def test_a_few_wide_rows_go_by_the_executors_too(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = ways_taken(monkeypatch)
+    life.schema = "name STRING, body STRING"
+    writer = life.begin()
+    for batch, width in enumerate([10, 100_000, 100_000, 10, 10]):
+        writer(life.spark.range(0, 200, 1, 2).selectExpr("concat('n', id) name", f"repeat('x', {width}) body"), batch)
+    assert ways == ["large 0", "small 0", "large 2", "large 0", "small 0"]
+    assert life.database.query("SELECT count(*), sum(length(body)) FROM result") == [(200, 200 * 10)]
+
+
+def ways_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Notes how each batch is computed, and in how many staging tables."""
+    from headrace.connectors.sql.staging import Stage
+
+    ways: list[str] = []
+    small, large = Stage.small, Stage.large
+
+    def note(way: str, method: Any) -> Any:
+        def called(stage: Stage, frame: Any) -> Any:
+            content = method(stage, frame)
+            ways.append(f"{way} {None if content is None else len(content.parts)}")
+            return content
+
+        return called
+
+    monkeypatch.setattr(Stage, "small", note("small", small))
+    monkeypatch.setattr(Stage, "large", note("large", large))
+    return ways
+
+
+@PATHS
+def test_a_result_of_keys_alone_is_written_again_without_a_fault(life: Life, staged: bool) -> None:
+    life.schema = "name STRING"
+    writer = life.begin(staged=staged)
+    for batch, (first, last) in enumerate([(0, 30_000), (20_000, 50_000)]):
+        writer(life.spark.range(first, last, 1, 1).selectExpr("concat('n', id) name"), batch)
+    assert life.database.query("SELECT count(*) FROM result") == [(50_000,)]
+    assert life.database.batches() == [(0, 30_000, 0), (1, 30_000, 0)]
+
+
+SWALLOWS = {
+    "sqlite": ["CREATE TRIGGER s BEFORE INSERT ON result WHEN new.total = 2 BEGIN SELECT RAISE(IGNORE); END"],
+    "postgres": [
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF NEW.total = 2 THEN RETURN NULL; END IF; RETURN NEW; END $$",
+        "CREATE TRIGGER s BEFORE INSERT ON result FOR EACH ROW EXECUTE FUNCTION f()",
+    ],
+}
+
+
+@PATHS
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_rows_that_are_left_out_by_a_trigger_end_the_batch(life: Life, mode: OutputMode, staged: bool) -> None:
+    if life.database.kind not in SWALLOWS:
+        pytest.skip("its triggers can leave out no row without an error")
+    life.mode, life.key = mode, () if mode == "append" else ("name",)
+    writer = life.begin(staged=staged)
+    for statement in SWALLOWS[life.database.kind]:
+        life.database.query(statement)
+    with pytest.raises(SinkFault, match=r"batch 0.*\d rows were given to table 'result', and only \d came in") as told:
+        writer(life.frame([("a", 1), ("b", 2), ("c", 3)]), 0)
+    assert [finding.code for finding in told.value.findings] == ["HR467"]
+    assert life.database.query("SELECT count(*) FROM result") == [(0,)]
+    assert (life.database.batches(), life.noted, life.database.left_over()) == ([], [], [])
+
+
+ROW_FAULTS = {
+    "null-in-key": ([("a", 1), (None, 2)], r"batch 0 of query 'q'.*column 'name' of the key is NULL.*total=2"),
+    "twice-in-batch": ([("a", 1), ("b", 1), ("a", 2)], r"batch 0.*share the key \(name\).*name='a'"),
+}
+
+
+@PATHS
+@pytest.mark.parametrize("mode", ["append", "update", "complete"])
+@pytest.mark.parametrize(("rows", "message"), ROW_FAULTS.values(), ids=ROW_FAULTS)
+def test_a_row_without_a_key_of_its_own_is_named(
+    life: Life, rows: list[tuple[Any, ...]], message: str, mode: OutputMode, staged: bool
+) -> None:
+    life.mode = mode
+    writer = life.begin(staged=staged)
+    with pytest.raises(SinkFault, match=message):
+        writer(life.frame(rows, partitions=3), 0)
+    assert life.rows() == []
+    assert life.database.left_over() == []
+    assert life.told[0].findings[0].code == "HR408"
+
+
+@PATHS
+def test_appending_a_key_that_is_there_is_named(life: Life, staged: bool) -> None:
+    life.mode = "append"
+    writer = life.begin(staged=staged)
+    writer(life.frame([("a", 1)]), 0)
+    with pytest.raises(SinkFault, match=r"batch 1.*\(name='a', total=5\).*already holds"):
+        writer(life.frame([("b", 1), ("a", 5)]), 1)
+    assert life.rows() == [("a", 1)]
+    assert life.database.left_over() == []
+
+
+@PATHS
+def test_rows_that_do_not_fit_are_set_aside_in_the_same_transaction_and_counted(life: Life, staged: bool) -> None:
+    life.mode, life.options = "append", {"on_bad_row": "quarantine"}
+    writer = life.begin(staged=staged)
+    writer(life.frame([("a", 1), (None, 2), ("b", 3), ("b", 4)], partitions=2), 0)
+    writer(life.frame([("a", 5), ("c", 6)]), 1)
+    assert life.rows() == [("a", 1), ("c", 6)]
+    assert life.database.batches() == [(0, 1, 3), (1, 1, 1)]
+    aside = life.database.query("SELECT batch, reason FROM _headrace_quarantine ORDER BY batch, reason")
+    assert [(batch, "NULL" in reason, "share" in reason, "already" in reason) for batch, reason in aside] == [
+        (0, False, True, False),
+        (0, False, True, False),
+        (0, True, False, False),
+        (1, False, False, True),
+    ]
+    found = life.sink.snapshot(life.spark, life.run).set_aside
+    assert found is not None
+    assert sorted(map(tuple, found.collect()), key=repr) == [("a", 5), ("b", 3), ("b", 4), (None, 2)]
+    assert [finding.code for finding in life.noted] == ["HR412", "HR412"]
+
+
+NARROW = {
+    "too-long": ("name VARCHAR(3) PRIMARY KEY, total BIGINT", ("abcd", 1), "takes at most 3 characters"),
+    "out-of-range": ("name VARCHAR(9) PRIMARY KEY, total SMALLINT", ("a", 40_000), "from -32768 to 32767"),
+}
+
+
+@PATHS
+@pytest.mark.parametrize(("declared", "row", "reason"), NARROW.values(), ids=NARROW)
+def test_a_value_that_is_too_long_or_out_of_range_is_named_or_set_aside(
+    life: Life, declared: str, row: tuple[Any, ...], reason: str, staged: bool
+) -> None:
+    if life.database.kind == "sqlite":
+        declared = declared.replace("SMALLINT", "BIGINT")
+        reason = ""
+    elif life.database.kind == "mariadb":
+        declared = declared.replace(") PRIMARY", ") COLLATE utf8mb4_nopad_bin PRIMARY")
+    life.database.query(f"CREATE TABLE result ({declared})")
+    writer = life.begin(staged=staged)
+    if not reason:
+        # SQLite's columns have neither a length nor a range.
+        writer(life.frame([row]), 0)
+        assert life.rows() == [row]
+        return
+    with pytest.raises(SinkFault, match=f"batch 0.*{reason}.*name='{row[0]}'"):
+        writer(life.frame([row, ("x", 1)]), 0)
+    life.options = {"on_bad_row": "quarantine"}
+    life.begin(staged=staged)(life.frame([row, ("x", 1)]), 0)
+    assert life.rows() == [("x", 1)]
+    assert life.database.batches() == [(0, 1, 1)]
+
+
+def test_a_batch_in_the_ledger_is_skipped_without_being_computed(life: Life) -> None:
+    from pyspark.sql import functions as F
+
+    writer = life.begin()
+    writer(life.frame([("a", 1)]), 0)
+    writer(life.frame([("b", 9)]).select("name", F.raise_error("computed").cast("bigint").alias("total")), 0)
+    assert life.rows() == [("a", 1)]
+    assert life.boundaries == [("before-transaction", 0), ("inside-transaction", 0), ("after-transaction", 0)]
+
+
+@PATHS
+def test_a_fault_at_any_boundary_leaves_the_whole_batch_or_nothing(life: Life, staged: bool) -> None:
+    from dataclasses import replace
+
+    life.checkpoint("first", offsets=0, commits=-1)
+    for boundary, expected in (
+        ("before-transaction", []),
+        ("inside-transaction", []),
+        ("after-transaction", [("a", 1)]),
+    ):
+        writer = life.begin(staged=staged)
+
+        def reached(here: str, batch: int, boundary: str = boundary) -> None:
+            if here == boundary:
+                raise RuntimeError(boundary)
+
+        writer.run = replace(life.run, reached=reached)
+        with pytest.raises(RuntimeError, match=boundary):
+            writer(life.frame([("a", 1)]), 0)
+        assert life.rows() == expected
+    life.begin(staged=staged)(life.frame([("a", 7)]), 0)
+    assert life.rows() == [("a", 1)]
+    assert life.database.left_over() == []
+
+
+def test_an_older_driver_is_fenced_off(life: Life) -> None:
+    older, newer = life.begin(), life.begin()
+    newer(life.frame([("a", 1)]), 0)
+    with pytest.raises(Fenced, match="a newer driver runs query 'q'"):
+        older(life.frame([("b", 1)]), 1)
+    assert [type(fault) for fault in life.told] == [Fenced]
+    assert life.rows() == [("a", 1)]
+
+
+def test_a_column_that_the_table_lacks_is_refused_or_added_as_a_nullable_one(life: Life) -> None:
+    life.begin()(life.frame([("a", 1)]), 0)
+    life.schema = "name STRING, total BIGINT, mean DOUBLE"
+    life.checkpoint("", offsets=0, commits=0)
+    with pytest.raises(SinkFault, match=r"no column 'mean'[\s\S]*set on_schema_change to add"):
+        life.begin()
+    life.options = {"on_schema_change": "add"}
+    life.begin()(life.frame([("b", 2, 0.5)]), 1)
+    assert life.rows() == [("a", 1, None), ("b", 2, 0.5)]
+
+
+@PATHS
+def test_columns_are_added_with_the_first_batch_and_not_by_a_start_that_writes_nothing(
+    life: Life, staged: bool
+) -> None:
+    life.begin()(life.frame([("a", 1)]), 0)
+    life.schema = "name STRING, total BIGINT, mean DOUBLE, note STRING"
+    life.checkpoint("", offsets=0, commits=0)
+    life.options = {"on_schema_change": "add"}
+    writer = life.begin(staged=staged)
+    assert life.rows() == [("a", 1)]
+    with pytest.raises(Exception, match="mean"):
+        life.database.query("SELECT mean FROM result")
+    life.begin(staged=staged)
+    with pytest.raises(Fenced):
+        writer(life.frame([("b", 2, 0.5, "x")]), 1)
+    assert life.rows() == [("a", 1)]
+    writer = life.begin(staged=staged)
+    writer(life.frame([("b", 2, 0.5, "x")]), 1)
+    writer(life.frame([("c", 3, 0.5, "x")]), 2)
+    assert life.rows() == [("a", 1, None, None), ("b", 2, 0.5, "x"), ("c", 3, 0.5, "x")]
+
+
+def test_a_checkpoint_of_another_life_is_refused(life: Life) -> None:
+    life.checkpoint("first", offsets=0, commits=-1)
+    life.begin()(life.frame([("a", 1)]), 0)
+    life.checkpoint("second", offsets=0, commits=-1)
+    with pytest.raises(CheckpointFault, match="is another one"):
+        life.begin()
+
+
+def test_the_ledger_tells_the_watermark_and_the_time(life: Life) -> None:
+    life.checkpoint("first", offsets=0, commits=-1)
+    (life.run.checkpoint / "offsets" / "0").write_text('v2\n{"batchWatermarkMs":0,"batchTimestampMs":1}\ne:0')
+    later = 'v2\n{"batchWatermarkMs":1767225600000,"batchTimestampMs":2}\ne:1'
+    writer = life.begin()
+    writer(life.frame([("a", 1)]), 0)
+    (life.run.checkpoint / "offsets" / "1").write_text(later)
+    writer(life.frame([("a", 2)]), 1)
+    found = life.database.query("SELECT batch, watermark, committed_at FROM _headrace_ledger ORDER BY batch")
+    assert [(batch, watermark) for batch, watermark, _ in found] == [(0, None), (1, "2026-01-01T00:00:00.000Z")]
+    assert all(datetime.fromisoformat(at).tzinfo is not None for _, _, at in found)
+
+
+def test_names_are_quoted_always(life: Life) -> None:
+    life.schema, life.key = '`group by` INT, `a"b.c` INT, `x%s y` STRING', ("group by",)
+    life.options = {"table": 'select "x"; --'}
+    for batch, staged in enumerate((False, True)):
+        life.begin(staged=staged)(life.frame([(batch, 2, "%s")]), batch)
+        life.checkpoint("", offsets=batch, commits=batch)
+    assert life.rows() == [(0, 2, "%s"), (1, 2, "%s")]

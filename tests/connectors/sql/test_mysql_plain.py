@@ -1,0 +1,114 @@
+"""MySQL's own ways that need no server: the width of keys, what existing columns keep, and a server that lies."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pymysql
+import pytest
+from pyspark.sql import types as T
+
+from headrace.connectors.sql import mysql, mysql_faults
+from headrace.connectors.sql.mysql import MySqlDialect
+from headrace.connectors.sql.mysql_address import Address
+from headrace.connectors.sql.mysql_columns import existing_column, misfit
+from headrace.connectors.sql.mysql_staging import LoadStager
+from headrace.connectors.sql.types import ResultColumn
+from headrace.connectors.sql.values import lines, rows
+
+pytestmark = pytest.mark.plain
+
+TEXT, AMOUNT = T.StringType(), T.DecimalType(38, 10)
+
+
+@pytest.mark.parametrize("texts", range(1, 9))
+@pytest.mark.parametrize("amounts", [0, 1, 8])
+def test_every_key_fits_into_an_index(texts: int, amounts: int) -> None:
+    key = [ResultColumn(f"t{at}", "text", TEXT) for at in range(texts)]
+    key += [ResultColumn(f"d{at}", "decimal", AMOUNT, 38, 10) for at in range(amounts)]
+    # A decimal with 28 digits before and 10 behind the point takes 13 and 5 bytes.
+    assert mysql._longest(key) * 4 * texts + 18 * amounts <= 3072
+    assert mysql._longest(key) >= 80
+
+
+def test_a_float_is_stored_as_the_same_double_by_either_way() -> None:
+    column = ResultColumn("v", "float", T.FloatType())
+    table = pa.table({"v": pa.array([0.1, 3.4028234663852886e38], pa.float32())})
+    by_driver = [value for (value,) in rows(table, [column], MySqlDialect.forms)]
+    by_load = [float(line) for line in bytes(lines(table, [column], MySqlDialect.forms)).split()]
+    assert by_driver == by_load == [0.10000000149011612, 3.4028234663852886e38]
+
+
+LOSSY = {
+    "json-in-latin1": ("longtext", "latin1_bin", "every character"),
+    "json-of-mysql": ("json", None, "no type for"),
+}
+
+
+@pytest.mark.parametrize(("declared", "collation", "said"), LOSSY.values(), ids=LOSSY)
+def test_a_column_that_would_change_json_is_told(declared: str, collation: str | None, said: str) -> None:
+    column = ResultColumn("v", "json", T.ArrayType(AMOUNT))
+    assert said in (misfit(existing_column("v", declared, collation), column, "LONGTEXT") or "")
+
+
+def test_an_unsigned_decimal_takes_nothing_below_zero() -> None:
+    assert existing_column("v", "decimal(10,2) unsigned", None).limit.low == 0
+    assert existing_column("v", "decimal(10,2)", None).limit.low < 0  # type: ignore[operator]
+
+
+def test_a_certificate_that_is_refused_is_no_server_that_does_not_answer() -> None:
+    def refused() -> None:
+        try:
+            raise ssl.SSLCertVerificationError("certificate verify failed")
+        except OSError as cause:
+            raise pymysql.err.OperationalError(2003, f"Can't connect ({cause})")  # noqa: B904
+
+    with pytest.raises(pymysql.MySQLError) as told:
+        refused()
+    assert mysql_faults.explained(told.value, "mysql://db/x").code == "HR414"
+    assert not mysql_faults.may_pass(told.value)
+    assert mysql_faults.may_pass(pymysql.err.OperationalError(2003, "refused"))
+
+
+@pytest.fixture
+def liar(tmp_path: Path) -> Iterator[tuple[Address, bytearray]]:
+    """A server that answers LOAD DATA by asking for another file, and what it was sent."""
+    secret, got = tmp_path / "secret", bytearray()
+    secret.write_text("sesame")
+    greeting = b"\x0a8.0\0\1\0\0\0" + b"s" * 8 + struct.pack("<BHBHHB10x", 0, 0xF7FF, 45, 2, 0x0008, 21)
+    greeting += b"s" * 12 + b"\0mysql_native_password\0"
+
+    def serve() -> None:
+        with suppress(ConnectionError), listening.accept()[0] as client, client.makefile("rb") as stream:
+            client.sendall(struct.pack("<I", len(greeting)) + greeting)
+            while head := stream.read(4):
+                size, number = struct.unpack("<I", head[:3] + b"\0")[0], head[3]
+                packet = stream.read(size)
+                got.extend(packet)
+                answer = b"\xfb" + str(secret).encode() if packet[1:5] == b"LOAD" else b"\0\0\0\2\0\0\0"
+                client.sendall(struct.pack("<I", len(answer))[:3] + bytes([(number + 1) % 256]) + answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"mysql://me@127.0.0.1:{listening.getsockname()[1]}/x?ssl_mode=disabled"
+        yield Address.parse(url), got
+        thread.join(5)
+
+
+def test_a_server_that_asks_for_another_file_gets_none(liar: tuple[Address, bytearray]) -> None:
+    address, got = liar
+    column, dialect = ResultColumn("v", "text", TEXT), MySqlDialect("mysql://db/x")
+    stager = LoadStager(address, "`t`", [column], "`v` LONGTEXT", "MyISAM", dialect.forms, dialect.quote)
+    with pytest.raises(pymysql.err.InternalError, match="not offered"):
+        stager.add(pa.table({"v": ["mine"]}))
+    stager.give_up()
+    assert b"LOAD DATA" in got
+    assert b"sesame" not in got

@@ -1,0 +1,355 @@
+"""The SQLite sink keeps every type, names every fault, and shows other processes whole batches only."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.connectors.sql.batches import BatchWriter
+from headrace.connectors.sql.sqlite import Sqlite, SqliteDialect
+from headrace.contract import OutputMode, SinkRun
+from headrace.errors import CheckpointFault, HeadraceError, SinkFault
+from headrace.testing.conformance import NAME, forget_commit
+
+from .databases import checkpoint_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+class Life:
+    """A query's life without a stream: batches are offered to the sink as Spark's foreachBatch offers them."""
+
+    def __init__(self, spark: SparkSession, home: Path, schema: str, key: tuple[str, ...], mode: OutputMode) -> None:
+        self.spark, self.schema = spark, schema
+        self.sink = Sqlite(path=str(home / "result.db"), table="result", key=key, retry_seconds=0.2)
+        self.told: list[HeadraceError] = []
+        self.boundaries: list[tuple[str, int]] = []
+        self.run = SinkRun(
+            query="q",
+            generation=1,
+            mode=mode,
+            checkpoint=home / "checkpoint",
+            reached=lambda boundary, batch: self.boundaries.append((boundary, batch)),
+            failed=self.told.append,
+        )
+
+    def begin(self) -> BatchWriter:
+        self.sink.prepare(self.frame([]), self.run)
+        return self.sink.writer(self.run)
+
+    def frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
+        return self.spark.createDataFrame(rows, self.schema)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, self.sink.snapshot(self.spark, self.run).rows.collect()))
+
+    def checkpoint(self, identity: str, *, offsets: int, commits: int) -> None:
+        """A checkpoint as Spark leaves it."""
+        checkpoint_of(self.run.checkpoint, identity, offsets=offsets, commits=commits)
+
+
+@pytest.fixture
+def life(spark: SparkSession, tmp_path: Path) -> Life:
+    return Life(spark, tmp_path, "name STRING, total BIGINT", ("name",), "update")
+
+
+@pytest.fixture
+def appending(spark: SparkSession, tmp_path: Path) -> Life:
+    return Life(spark, tmp_path, "name STRING, total BIGINT", ("name",), "append")
+
+
+def test_pages_that_every_batch_changes_wait_in_the_log(life: Life) -> None:
+    """Each batch brings more than the 4 MB after which SQLite itself would bring the log into the file."""
+    writer, file = life.begin(), Path(life.sink.path)
+    log = file.with_name(f"{file.name}-wal")
+    for batch in range(3):
+        writer(life.spark.range(30_000).selectExpr("repeat(id, 40) name", f"id + {batch} total"), batch)
+    assert log.stat().st_size > 3 * (4 << 20)
+    assert file.stat().st_size < 4 << 20
+    writer._disconnect()
+    assert not log.exists()
+    assert (len(life.rows()), file.stat().st_size > 4 << 20) == (30_000, True)
+
+
+EVERY_TYPE: dict[str, list[Any]] = {
+    "BOOLEAN": [True, False],
+    "TINYINT": [-128, 127],
+    "SMALLINT": [-32768],
+    "INT": [-(2**31)],
+    "BIGINT": [-(2**63), 2**63 - 1],
+    "FLOAT": [0.1, math.inf, math.nan],
+    "DOUBLE": [0.1, 1e300, 5e-324, math.inf, -math.inf, math.nan],
+    "DECIMAL(15,4)": [Decimal("12345678901.2345"), Decimal("-0.0001"), Decimal("10.0000")],
+    "DECIMAL(15,15)": [Decimal("0.000000000000001")],
+    "DECIMAL(38,10)": [Decimal("1234567890123456789012345678.0123456789"), Decimal("0.0000000001")],
+    "STRING": ["", "é\n'\"", "12", "a\0b", "NaN"],
+    "BINARY": [bytearray(b"\x00\xff")],
+    "DATE": [date(1, 1, 1), date(9999, 12, 31)],
+    "TIMESTAMP": [datetime(2024, 2, 29, 23, 59, 59, 123456), datetime(1900, 1, 1)],
+    "TIMESTAMP_NTZ": [datetime(2024, 2, 29, 23, 59, 59, 1)],
+    "ARRAY<STRUCT<x: INT, t: TIMESTAMP>>": [[{"x": None, "t": datetime(2024, 1, 1, 0, 0, 0, 1)}], []],
+    "MAP<STRING, ARRAY<DOUBLE>>": [{"k": [1.5, None]}],
+    "STRUCT<d: DECIMAL(38,10), b: BINARY, n: STRUCT<s: STRING>>": [
+        {"d": Decimal("1234567890123456789012345678.0123456789"), "b": bytearray(b"\x00"), "n": None}
+    ],
+}
+
+
+def comparable(value: Any) -> Any:
+    if isinstance(value, float) and math.isnan(value):
+        return "not a number"
+    if hasattr(value, "asDict"):
+        return comparable(value.asDict())
+    if isinstance(value, dict):
+        return {name: comparable(inner) for name, inner in value.items()}
+    return [comparable(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("declared", EVERY_TYPE, ids=str)
+def test_a_value_of_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path, declared: str) -> None:
+    values = EVERY_TYPE[declared]
+    life = Life(spark, tmp_path, f"id INT, v {declared}", (), "append")
+    frame = life.frame([*enumerate(values), (len(values), None)])
+    life.begin()(frame, 0)
+    back = life.sink.snapshot(spark, life.run).rows
+    assert [kind for _, kind in back.dtypes] == [kind for _, kind in frame.dtypes]
+    found = [comparable(row.v) for row in back.orderBy("id").collect()]
+    assert found == [comparable(row.v) for row in frame.orderBy("id").collect()]
+    assert len(found) == len(values) + 1
+
+
+@pytest.mark.parametrize(
+    "declared",
+    ["INTERVAL DAY TO SECOND", "INTERVAL YEAR TO MONTH", "MAP<INT, INT>", "ARRAY<INTERVAL DAY TO SECOND>", "VARIANT"],
+)
+def test_a_type_that_would_lose_something_is_refused_by_name(
+    spark: SparkSession, tmp_path: Path, declared: str
+) -> None:
+    life = Life(spark, tmp_path, f"id INT, v {declared}", (), "append")
+    with pytest.raises(SinkFault, match=r"column 'v' is ") as refused:
+        life.begin()
+    assert refused.value.findings[0].code == "HR404"
+
+
+@pytest.mark.parametrize("declared", ["DECIMAL(12,2)", "DOUBLE", "INT"])
+def test_sql_compares_and_adds_numbers(spark: SparkSession, tmp_path: Path, declared: str) -> None:
+    life = Life(spark, tmp_path, f"v {declared}", (), "append")
+    life.begin()(spark.range(9, 11).selectExpr(f"cast(id AS {declared}) v"), 0)
+    with sqlite3.connect(life.sink.path) as connection:
+        assert connection.execute("SELECT max(v), sum(v) FROM result").fetchone() == (10, 19)
+
+
+def test_a_skipped_batch_of_a_stateful_query_is_computed_for_its_state(life: Life) -> None:
+    from pyspark.sql import functions as F
+
+    writer = life.begin()
+    writer(life.frame([("a", 1)]), 0)
+    (life.run.checkpoint / "state").mkdir(parents=True)
+    with pytest.raises(Exception, match="computed"):
+        writer(life.frame([("b", 9)]).select("name", F.raise_error("computed").cast("bigint").alias("total")), 0)
+
+
+TABLES = {
+    "missing-column": ("CREATE TABLE result (name TEXT PRIMARY KEY)", ["it has no column 'total'"]),
+    "no-unique-key": ("CREATE TABLE result (name TEXT, total INT)", ["no primary key or unique index on (name)"]),
+    "every-difference": (
+        "CREATE TABLE result (name NUMERIC, total TEXT, more INT NOT NULL)",
+        ["'name' is declared NUMERIC", "'total' is declared TEXT", "'more' takes no NULL", "no primary key"],
+    ),
+    "rows-of-others": (
+        "CREATE TABLE result (name TEXT PRIMARY KEY, total INT); INSERT INTO result VALUES ('x', 1)",
+        ["already holds rows that no query wrote"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("statement", "said"), TABLES.values(), ids=TABLES)
+def test_a_table_that_does_not_fit_is_refused_with_every_difference(
+    life: Life, statement: str, said: list[str]
+) -> None:
+    with sqlite3.connect(life.sink.path) as connection:
+        connection.executescript(statement)
+    with pytest.raises(SinkFault) as refused:
+        life.begin()
+    assert len(refused.value.findings) == len(said)
+    for sentence in said:
+        assert sentence in str(refused.value)
+
+
+def test_a_table_made_by_the_user_is_taken_if_it_fits(life: Life) -> None:
+    with sqlite3.connect(life.sink.path) as connection:
+        connection.execute("CREATE TABLE result (TOTAL INTEGER, name VARCHAR(9), note TEXT DEFAULT 'x', UNIQUE (name))")
+    life.begin()(life.frame([("a", 1)]), 0)
+    assert life.rows() == [("a", 1)]
+
+
+CHECKPOINTS = {
+    "new": (None, "is a new one"),
+    "another": (("other", 5, 4), "is another one"),
+    "old-copy": (("first", 1, 0), "is an old copy"),
+    "table-is-behind": (("first", 9, 8), "the table is an old copy"),
+}
+
+
+@pytest.mark.parametrize(("checkpoint", "said"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+def test_a_checkpoint_that_would_lose_batches_is_refused_before_any_driver_is_fenced(
+    life: Life, checkpoint: tuple[str, int, int] | None, said: str
+) -> None:
+    import shutil
+
+    running = life.begin()
+    life.checkpoint("first", offsets=2, commits=1)
+    for batch in range(3):
+        running(life.frame([("a", batch)]), batch)
+    life.begin()
+    running = life.begin()
+    shutil.rmtree(life.run.checkpoint)
+    if checkpoint is not None:
+        life.checkpoint(checkpoint[0], offsets=checkpoint[1], commits=checkpoint[2])
+    with pytest.raises(CheckpointFault, match=said):
+        life.begin()
+    running(life.frame([("a", 7)]), 3)
+    assert life.rows() == [("a", 7)]
+
+
+def test_a_table_that_was_dropped_under_a_running_checkpoint_is_refused(life: Life) -> None:
+    life.checkpoint("first", offsets=2, commits=1)
+    with pytest.raises(CheckpointFault, match="has committed batch 1, but the ledger"):
+        life.begin()
+
+
+def test_a_database_locked_by_another_process_is_one_sentence(life: Life) -> None:
+    writer = life.begin()
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE');"
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, life.sink.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(SinkFault, match="is locked by another process"):
+            writer(life.frame([("a", 1)]), 0)
+    finally:
+        other.communicate()
+    writer(life.frame([("a", 1)]), 0)
+    assert life.rows() == [("a", 1)]
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    life.checkpoint("first", offsets=0, commits=-1)
+    life.begin()(life.frame([("a", 1)]), 0)
+    life.checkpoint("first", offsets=1, commits=0)
+    opened = SqliteDialect.connect
+
+    def on_a_full_disk(dialect: SqliteDialect) -> Any:
+        connection: Any = opened(dialect)
+        connection.execute("PRAGMA max_page_count = 1")
+        return connection
+
+    monkeypatch.setattr(SqliteDialect, "connect", on_a_full_disk)
+    small, large = life.begin(), life.frame([(f"n{number}" * 50, number) for number in range(2000)])
+    with pytest.raises(SinkFault, match="cannot grow: the disk is full"):
+        small(large, 1)
+    monkeypatch.undo()
+    assert life.rows() == [("a", 1)]
+    life.begin()(life.frame([("b", 1)]), 1)
+    assert life.rows() == [("a", 1), ("b", 1)]
+
+
+UNUSABLE = {
+    "no-directory": ("text.db/result.db", "cannot be opened"),
+    "not-a-database": ("text.db", "is no SQLite database"),
+}
+
+
+@pytest.mark.parametrize(("name", "said"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_file_that_cannot_be_used_is_one_sentence(spark: SparkSession, tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "text.db").write_text("no database at all, but long enough to have a header " * 40)
+    sink = Sqlite(path=str(tmp_path / name), table="result")
+    run = SinkRun(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(SinkFault, match=said):
+        sink.prepare(spark.createDataFrame([], "a INT"), run)
+
+
+@pytest.fixture
+def watcher(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that reads the table as fast as it can, and prints how many rows each batch has."""
+    code = """if True:
+        import sqlite3, sys
+        connection = sqlite3.connect(sys.argv[1], timeout=10, isolation_level=None)
+        print("watching", flush=True)
+        looks, seen = 0, set()
+        while (9, 500) not in seen:
+            connection.execute("BEGIN")
+            total = connection.execute("SELECT count(*), count(DISTINCT total) FROM result").fetchone()
+            batch = connection.execute("SELECT max(batch) FROM _headrace_ledger").fetchone()[0]
+            batches = connection.execute("SELECT DISTINCT total FROM result").fetchall()
+            connection.execute("COMMIT")
+            if batch is not None:
+                seen.add((batch, total[0]))
+                assert total == (500, 1) and batches == [(batch,)], (total, batch, batches)
+            looks += 1
+        print(looks, len(seen))
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "result.db")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_reader_in_another_process_sees_whole_batches_only(life: Life, request: pytest.FixtureRequest) -> None:
+    writer = life.begin()
+    other = request.getfixturevalue("watcher")
+    assert other.stdout.readline() == "watching\n"
+    for batch in range(10):
+        writer(life.frame([(f"n{number}", batch) for number in range(500)]), batch)
+    out, err = other.communicate(timeout=30)
+    assert err == ""
+    looks, batches = map(int, out.split())
+    assert looks > batches > 1
+
+
+def test_a_stateful_stream_goes_on_after_a_batch_that_was_written_but_not_committed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = tmp_path / "input"
+    place.mkdir()
+    run = SinkRun(query="q", generation=1, mode="update", checkpoint=tmp_path / "checkpoint")
+    sink = Sqlite(path=str(tmp_path / "result.db"), table="result", key=["name"])
+
+    def drain() -> None:
+        frame = spark.readStream.name(NAME).schema("name STRING").json(str(place)).groupBy("name").count()
+        sink.prepare(frame, run)
+        writer = frame.writeStream.outputMode("update").option("checkpointLocation", str(run.checkpoint))
+        sink.write(writer.trigger(availableNow=True), run).start().awaitTermination()
+
+    for number in range(4):
+        (place / f"{number}.json").write_text('{"name": "a"}\n')
+        drain()
+        forget_commit(run.checkpoint)
+    drain()
+    assert sink.snapshot(spark, run).rows.collect() == [("a", 4)]
+    with sqlite3.connect(sink.path) as connection:
+        assert connection.execute("SELECT batch, row_count FROM _headrace_ledger ORDER BY 1").fetchall() == [
+            (number, 1) for number in range(4)
+        ]

@@ -1,0 +1,158 @@
+"""Every sink holds what it claims, shown by real streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from headrace.connectors.catalog.sink import TableSink
+from headrace.connectors.console.sink import Console
+from headrace.connectors.files.sink import FileSink
+from headrace.connectors.foreach.batch_sink import ForeachBatch
+from headrace.connectors.foreach.sink import Foreach
+from headrace.connectors.iceberg.sink import IcebergSink
+from headrace.connectors.memory.sink import Memory
+from headrace.connectors.sql.mysql import MySql
+from headrace.connectors.sql.postgres import Postgres
+from headrace.connectors.sql.sqlite import Sqlite
+from headrace.contract import OutputMode, Sink
+from headrace.testing.conformance import SinkConformance
+from headrace.testing.triggers import SinkTriggers, Word
+from tests.connectors.iceberg import tables as iceberg_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def take(row: Any) -> None:
+    """Let a row go."""
+
+
+def take_batch(frame: DataFrame, batch: int) -> None:
+    """Let a batch go."""
+
+
+class WithoutBroker(SinkConformance):
+    """The suite without real time, in which rows can only come from a broker: test_triggers."""
+
+    @pytest.mark.parametrize("word", ["continuous"])
+    def test_it_takes_rows_without_batches_just_where_that_is_claimed(
+        self, spark: SparkSession, home: Path, tmp_path: Path, word: Word
+    ) -> None:
+        super().test_it_takes_rows_without_batches_just_where_that_is_claimed(spark, home, tmp_path, word)
+
+
+@pytest.mark.spark
+class TestConsole(WithoutBroker):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return Console()
+
+
+@pytest.mark.spark
+class TestMemory(SinkConformance):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return Memory()
+
+
+@pytest.mark.spark
+class TestFileSink(SinkConformance):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return FileSink(path=str(home), format="parquet")
+
+
+@pytest.mark.spark
+class TestForeach(WithoutBroker):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return Foreach(function=take)
+
+
+@pytest.mark.spark
+class TestForeachBatch(SinkConformance):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return ForeachBatch(function=take_batch, idempotent=True)
+
+
+@pytest.mark.spark
+class TestTableSink(SinkConformance):
+    @pytest.fixture(autouse=True)
+    def table(self, spark: SparkSession) -> Iterator[None]:
+        self.name = f"result_{uuid4().hex}"
+        yield
+        spark.sql(f"DROP TABLE IF EXISTS {self.name}")
+
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return TableSink(table=self.name, partition_by=["name"])
+
+
+@pytest.mark.spark
+class TestIceberg(SinkConformance):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return IcebergSink(table="db.result", catalog=iceberg_tables.properties(home), partition_by=["bucket(2, name)"])
+
+
+@pytest.mark.spark
+class TestSqlite(SinkConformance):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return Sqlite(path=str(home / "result.db"), table='the "result"', key=["name"])
+
+
+@pytest.mark.spark
+class TestSqliteWithoutKey(SinkConformance):
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return Sqlite(path=str(home / "result.db"), table="result", key=["name"] if mode == "update" else [])
+
+
+@pytest.mark.services
+class TestPostgres(SinkConformance):
+    @pytest.fixture(autouse=True)
+    def database(self, postgres_url: str) -> None:
+        self.url = postgres_url
+
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return Postgres(url=self.url, table='the "result"', key=["name"])
+
+
+@pytest.mark.services
+class TestMariaDb(SinkConformance):
+    @pytest.fixture(autouse=True)
+    def database(self, mariadb_url: str) -> None:
+        self.url = mariadb_url
+
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return MySql(url=self.url, table="the `result`", key=["name"])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("honest", "claim"),
+    [
+        (Memory(), {"continuous": False}),
+        (Memory(), {"real_time": True}),
+        (Foreach(function=take), {"continuous": False}),
+        (ForeachBatch(function=take_batch, idempotent=True), {"continuous": True}),
+        (Console(), {"async_progress": True}),
+    ],
+    ids=lambda value: ", ".join(value) if isinstance(value, dict) else type(value).__name__,
+)
+def test_a_sink_that_claims_too_much_or_too_little_of_its_triggers_fails(
+    spark: SparkSession, tmp_path: Path, honest: Any, claim: dict[str, bool]
+) -> None:
+    [word] = claim
+    assert getattr(honest.facts, word) is not claim[word]
+    lying = type("Lying", (type(honest),), {"facts": replace(honest.facts, **claim)})
+
+    class Suite(SinkTriggers):
+        def make(self, home: Path, mode: OutputMode) -> Sink:
+            return lying(**{each.name: getattr(honest, each.name) for each in fields(honest) if each.init})
+
+    suite, arguments = Suite(), () if word == "async_progress" else (word,)
+    proof: Any = suite.test_it_takes_rows_without_batches_just_where_that_is_claimed
+    if word == "async_progress":
+        proof = suite.test_progress_is_written_beside_the_batches_just_where_that_is_claimed
+    with pytest.raises(AssertionError):
+        proof(spark, tmp_path, tmp_path, *arguments)

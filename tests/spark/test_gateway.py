@@ -1,0 +1,58 @@
+"""What the JVM is started with: secrets stand on no command line."""
+
+from __future__ import annotations
+
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+from headrace.spark.gateway import _command, _signals_held, secret
+
+pytestmark = pytest.mark.plain
+
+SETTINGS = {
+    "s3-key": ("spark.hadoop.fs.s3a.secret.key", "v1", True),
+    "s3-access": ("spark.hadoop.fs.s3a.access.key", "v1", True),
+    "password": ("spark.ssl.keyPassword", "v1", True),
+    "in-the-value": ("spark.driver.extraJavaOptions", "-Djavax.net.ssl.trustStorePassword=v1", True),
+    "plain": ("spark.sql.shuffle.partitions", "2", False),
+}
+
+
+@pytest.mark.parametrize(("key", "value", "hidden"), SETTINGS.values(), ids=SETTINGS)
+def test_a_setting_that_spark_would_not_show_is_in_a_private_file(
+    tmp_path: Path, key: str, value: str, hidden: bool
+) -> None:
+    command = " ".join(_command({key: value, "spark.app.name": "counts"}, tmp_path))
+    assert (value in command) is not hidden
+    assert "spark.app.name=counts" in command
+    files = [file.read_text() for file in tmp_path.iterdir()]
+    assert any(value in text for text in files) is hidden
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in tmp_path.iterdir())
+
+
+def test_the_measure_of_what_is_secret_is_sparks_own_setting() -> None:
+    conf = {"spark.redaction.regex": "(?i)bicycle", "spark.my.bicycle": "red", "spark.my.password": "p"}
+    assert set(secret(conf)) == {"spark.my.bicycle", "spark.redaction.regex"}
+    assert set(secret({**conf, "spark.redaction.regex": "*no regex"})) == {"spark.my.password"}
+
+
+def test_a_value_is_written_as_java_reads_it(tmp_path: Path) -> None:
+    _command({"spark.password": "a b\\c=d:e#f!\u00e4\t"}, tmp_path)
+    [file] = tmp_path.iterdir()
+    assert file.read_text() == "spark.password=a\\ b\\\\c\\=d\\:e\\#f\\!\u00e4\\u0009\n"
+
+
+def test_a_signal_in_the_start_of_a_process_waits_for_its_end() -> None:
+    done: list[str] = []
+
+    def start() -> None:
+        with _signals_held():
+            signal.raise_signal(signal.SIGINT)  # To this thread: another may take its time.
+            done.append("started")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert done == ["started"]

@@ -1,0 +1,96 @@
+"""What is fetched is what was tested: jars by pinned sums, packages of Python by the hashes of the lock."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from headrace.check.structure import structure
+from headrace.errors import EnvironmentFault
+from headrace.load import load
+from headrace.spark import jars as connectors
+from headrace.spark import maven
+from headrace.spark.jar_sums import changed, known_sums, read_sums, sum_of
+from headrace.spark.jars import JvmConnector
+from services.process import jar_sums
+
+pytestmark = pytest.mark.plain
+ROOT = Path(__file__).parents[2]
+TINY = JvmConnector(name="tiny", coordinates=("g:tiny:1",))
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands in for Maven: what lies here is what it brings."""
+    found = tmp_path / "repository"
+    found.mkdir()
+
+    def bring(_: Sequence[str], directory: Path, *__: object) -> None:
+        for jar in found.glob("*.jar"):
+            shutil.copy(jar, directory)
+
+    monkeypatch.setattr(maven, "_by_maven", bring)
+    monkeypatch.setattr(maven, "_by_ivy", bring)
+    return found
+
+
+def test_a_jar_with_another_sum_than_the_pinned_one_is_not_kept(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / "tiny-1.jar").write_bytes(b"good")
+    (repository / "more-1.jar").write_bytes(b"good")
+    sums = {"tiny-1.jar": sum_of(repository / "tiny-1.jar")}
+    for module in (maven, connectors):
+        monkeypatch.setattr(module, "known_sums", lambda: sums)
+    jars = connectors.bring(TINY, tmp_path / "cache")
+    assert [jar.name for jar in jars] == ["more-1.jar", "tiny-1.jar"]
+    said = capsys.readouterr().err
+    assert "HR484 (note)" in said
+    assert "more-1.jar" in said
+    assert "tiny-1.jar" not in said
+    (repository / "tiny-1.jar").write_bytes(b"evil")
+    with pytest.raises(EnvironmentFault, match=r"HR483.*tiny-1\.jar") as told:
+        connectors.bring(TINY, tmp_path / "cache")
+    assert told.value.findings[0].fix
+    assert list((tmp_path / "cache" / "tiny").iterdir()) == []
+
+
+def test_jars_that_are_here_are_those_that_are_pinned() -> None:
+    """Each connector, the broker and the stand-ins, as far as this machine has them."""
+    here = [*connectors.cache().parent.rglob("*.jar")]
+    assert changed(here, jar_sums()) == []
+
+
+def test_the_sums_name_what_the_connectors_are_made_of() -> None:
+    assert all(re.fullmatch(r"[0-9a-f]{64}", found) for found in jar_sums().values())
+    names = {re.sub(r"-\d[\d.]*\.jar$", "", name) for name in known_sums()}
+    assert {"kafka-clients", "commons-pool2", "delta-storage"} <= names
+    assert read_sums("# a comment\n\nabc  x.jar\n") == {"x.jar": "abc"}
+
+
+def test_a_users_own_coordinates_are_told_to_be_unchecked(tmp_path: Path) -> None:
+    (tmp_path / "headrace.yml").write_text("name: p\ntargets:\n  dev: {spark: {spark.jars.packages: 'g:a:1'}}\n")
+    found = {finding.code: finding.severity for finding in structure(load(tmp_path, environ={}))}
+    assert found.get("HR484") == "note"
+
+
+LOCKS = ("constraints.txt", "scripts/build.txt")
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_each_package_of_the_lock_has_its_hashes_and_no_address(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert "://" not in text
+    for entry in text.replace("\\\n", " ").splitlines():
+        assert re.match(r"[a-z0-9._-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", entry), entry
+
+
+def test_the_setup_installs_nothing_that_has_no_hash() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    installs = [line for line in makefile.splitlines() if line.startswith("\t$(PIP)")]
+    assert len(installs) == 3
+    assert all("--require-hashes" in line or "--no-deps --no-build-isolation" in line for line in installs)

@@ -1,0 +1,151 @@
+"""Spark's connectors: found where they were put, fetched by their coordinates, and missed in one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.entry import main
+from headrace.errors import EnvironmentFault
+from headrace.load import load
+from headrace.spark import jars as connectors
+from headrace.spark import maven
+from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE, JvmConnector
+
+TINY = JvmConnector(name="tiny", coordinates=("org.slf4j:slf4j-simple:1.7.36",), settings={"a": "1"})
+NOWHERE = JvmConnector(name="nowhere", coordinates=("headrace.nowhere:nothing:1",))
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(DIRECTORIES_VARIABLE, raising=False)
+
+
+def put(place: Path, connector: JvmConnector, jar: str = "some.jar") -> Path:
+    folder = place / connector.name
+    folder.mkdir(parents=True)
+    (folder / jar).touch()
+    (folder / CONTENT).write_text("\n".join(connector.coordinates))
+    return folder / jar
+
+
+@pytest.mark.plain
+def test_jars_are_found_in_the_named_directories_the_project_and_the_cache_in_turn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert connectors.find(TINY, tmp_path) is None
+    cached = put(tmp_path / "cache" / "connectors", TINY)
+    assert connectors.find(TINY, tmp_path) == [cached]
+    own = put(tmp_path / "connectors", TINY)
+    assert connectors.find(TINY, tmp_path) == [own]
+    named = put(tmp_path / "named", TINY)
+    monkeypatch.setenv(DIRECTORIES_VARIABLE, f"{tmp_path / 'empty'}:{tmp_path / 'named'}")
+    assert connectors.find(TINY, tmp_path) == [named]
+    newer = JvmConnector(name="tiny", coordinates=("org.slf4j:slf4j-simple:1.7.37",))
+    assert connectors.find(newer, tmp_path) is None
+
+
+@pytest.mark.plain
+def test_a_session_gets_the_jars_and_settings_beside_the_projects_own(tmp_path: Path) -> None:
+    jar = put(tmp_path / "cache" / "connectors", TINY)
+    given = {"spark.jars": "mine.jar", "a": "2", "b": "3"}
+    assert connectors.settings([TINY], given) == {"spark.jars": f"{jar},mine.jar", "a": "2", "b": "3"}
+    assert connectors.settings([], given) == given
+
+
+@pytest.mark.plain
+def test_a_project_needs_what_its_sources_and_sinks_need(tmp_path: Path) -> None:
+    (tmp_path / "headrace.yml").write_text(
+        "name: p\n"
+        "sources:\n  s: {kafka: {bootstrap_servers: b, subscribe: t, value: avro, schema: e.avsc}}\n"
+        "queries:\n  q: {select: SELECT * FROM s, sink: console}\n"
+    )
+    assert [connector.name for connector in connectors.needed(load(tmp_path))] == ["kafka", "avro"]
+    assert set(connectors.known()) >= {"kafka", "avro"}
+
+
+@pytest.mark.plain
+def test_a_name_that_is_none_gets_the_nearest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["connectors", "fetch", str(tmp_path), "kafca"]) == 2
+    said = capsys.readouterr().err
+    assert "HR013: no connector is named 'kafca'" in said
+    assert "did you mean 'kafka'" in said
+
+
+@pytest.mark.services
+def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(connectors, "known", lambda: {"tiny": TINY, "nowhere": NOWHERE})
+    assert main(["connectors", "list"]) == 0
+    assert "tiny  not here" in capsys.readouterr().out
+    assert main(["connectors", "fetch", str(tmp_path / "d"), "tiny"]) == 0
+    assert f"{DIRECTORIES_VARIABLE}={tmp_path / 'd'}" in capsys.readouterr().out
+    monkeypatch.setenv(DIRECTORIES_VARIABLE, str(tmp_path / "d"))
+    assert main(["connectors", "list", "--json"]) == 0
+    jar = tmp_path / "d" / "tiny" / "slf4j-simple-1.7.36.jar"
+    # It needs slf4j-api, which Spark brings along.
+    assert json.loads(capsys.readouterr().out) == {"tiny": [str(jar)], "nowhere": None}
+    with pytest.raises(EnvironmentFault) as raised:
+        connectors.settings([NOWHERE])
+    [finding] = raised.value.findings
+    assert finding.code == "HR012"
+    assert "headrace.nowhere:nothing:1" in finding.what
+    assert "\n" not in finding.what
+    assert "repository that has it" in finding.fix
+
+
+@pytest.mark.services
+def test_sparks_own_resolver_says_what_it_does_not_find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(maven.FetchFault) as raised:
+        maven.fetch(NOWHERE.coordinates, tmp_path)
+    assert str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("output", "sentence", "missing"),
+    [
+        pytest.param(
+            "[ERROR] Failed to execute goal on project connectors: Could not resolve dependencies for project a: "
+            + "The following artifacts could not be resolved: " * 9
+            + "Could not find artifact org.apache.spark:spark-avro_2.13:jar:4.2.0 in central -> [Help 1]",
+            "the repository does not have org.apache.spark:spark-avro_2.13:4.2.0",
+            ["org.apache.spark:spark-avro_2.13:4.2.0"],
+            id="an artifact is missing",
+        ),
+        pytest.param(
+            "[ERROR] org.apache.spark:spark-avro_2.13:jar:4.2.0 was not found in https://repo during a previous try.",
+            "the repository does not have org.apache.spark:spark-avro_2.13:4.2.0",
+            ["org.apache.spark:spark-avro_2.13:4.2.0"],
+            id="and was missing before",
+        ),
+        pytest.param(
+            ":: unresolved dependency: org.apache.spark#spark-avro_2.13;4.2.0: not found",
+            "the repository does not have org.apache.spark:spark-avro_2.13:4.2.0",
+            ["org.apache.spark:spark-avro_2.13:4.2.0"],
+            id="by Ivy",
+        ),
+        pytest.param(
+            "[ERROR] Could not transfer artifact a:b:pom:1 from/to central (https://x): x: Name or service not known",
+            "the repository cannot be reached (x)",
+            [],
+            id="no network",
+        ),
+    ],
+)
+def test_why_jars_are_not_here_is_one_whole_sentence(output: str, sentence: str, missing: list[str]) -> None:
+    assert maven.reason_of(output) == sentence
+    assert maven.missing_in(output) == missing
+
+
+@pytest.mark.services
+def test_the_nearest_version_that_a_repository_has_is_found() -> None:
+    near = maven.nearest_version("org.slf4j:slf4j-simple:1.7.999")
+    assert near is not None
+    assert near.startswith("1.7.")

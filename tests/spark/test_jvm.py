@@ -1,0 +1,36 @@
+"""A session gets a JVM that fits its purpose, whatever the process did before."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+PROGRAM = """
+import json, tempfile
+from headrace.spark.session import start
+
+def asked(purpose):
+    home = tempfile.mkdtemp()
+    spark = start(master="local[1]", purpose=purpose, name="t", overrides={"spark.sql.warehouse.dir": home})
+    runtime = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+    seen = (runtime.getName(), "-XX:+UseSerialGC" in list(runtime.getInputArguments()), spark.range(3).count())
+    spark.stop()
+    return seen
+
+print(json.dumps([asked(purpose) for purpose in ("short", "stream", "short")]))
+"""
+
+
+def test_a_stream_after_a_check_does_not_run_on_the_jvm_of_a_short_command() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=150, check=True)
+    (check, serial, rows), (run, runs_serial, run_rows), (again, _, again_rows) = json.loads(done.stdout)
+    assert (rows, run_rows, again_rows) == (3, 3, 3)
+    assert serial
+    assert not runs_serial
+    assert run != check, "another JVM"
+    assert again == run, "which does for a short command too"
