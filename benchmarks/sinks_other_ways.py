@@ -18,7 +18,7 @@ from benchmarks.figures import Figure, Side
 from benchmarks.processes import environment
 from benchmarks.sinks_places import TABLE, Place
 from benchmarks.sinks_rows import KEY, Rows
-from headrace.contract import OutputMode, SinkRun
+from headrace.contract import OutputMode, SinkContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -204,7 +204,7 @@ def batches(place: Place, frame: DataFrame, mode: OutputMode, *, settles: bool =
     """The seconds of each batch of the same rows: the first finds an empty table, the next ones replace the rows."""
     place.clear()
     sink = place.sink()
-    run = SinkRun(query="bench", generation=1, mode=mode, checkpoint=place.scratch / "checkpoint")
+    run = SinkContext(query="bench", generation=1, mode=mode, checkpoint=place.scratch / "checkpoint")
     sink.prepare(frame, run)
     writer = sink.writer(run)
     for batch in count():

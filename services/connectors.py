@@ -6,9 +6,10 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-from headrace.errors import EnvironmentFault
-from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE, bring, cache, find, known
-from headrace.spark.maven import FetchFault, fetch
+from headrace.errors import PlatformError
+from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE, cache, find, known
+from headrace.spark.jars import install as install_jars
+from headrace.spark.maven import FetchError, fetch
 from services import process
 
 SPARK = version("pyspark")
@@ -43,12 +44,12 @@ def install() -> list[str]:
         if find(connector) is not None:
             continue
         try:
-            bring(connector, directory())
-        except EnvironmentFault as fault:
+            install_jars(connector, directory())
+        except PlatformError as fault:
             try:
                 folder = directory() / name
                 fetch(STAND_INS[name], folder, transitive=False, sums=process.jar_sums())
                 (folder / CONTENT).write_text("\n".join(connector.coordinates) + "\n")
-            except (FetchFault, KeyError, OSError):
+            except (FetchError, KeyError, OSError):
                 faults.append(fault.findings[0].what)
     return faults

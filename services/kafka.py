@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.spark.jars import cache
-from headrace.spark.maven import FetchFault, fetch
+from headrace.spark.maven import FetchError, fetch
 from services import process
 from services.server import Server
 
@@ -43,7 +43,7 @@ class KafkaServer(Server):
         try:
             fetch(COORDINATES, jars(), for_spark=False, sums=process.jar_sums())
             (jars() / "whole").touch()
-        except (FetchFault, OSError) as fault:
+        except (FetchError, OSError) as fault:
             raise process.ServerFault(f"{MISSING} ({fault})") from fault
 
     def url(self) -> str:

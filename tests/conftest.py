@@ -84,13 +84,13 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
 @pytest.fixture
 def spark(sessions: Sessions, request: pytest.FixtureRequest) -> SparkSession:
     """The session of the test's tier."""
-    from headrace.errors import EnvironmentFault
+    from headrace.errors import PlatformError
     from tests.servers import unavailable
 
     if request.node.get_closest_marker("services"):
         try:
             return sessions.with_connectors(CONNECTORS)
-        except EnvironmentFault as fault:
+        except PlatformError as fault:
             if request.node.get_closest_marker("connectors") or os.environ.get("CI") == "true":
                 unavailable(str(fault.findings[0]))
     return sessions.with_connectors(())

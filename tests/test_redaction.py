@@ -12,7 +12,7 @@ import pytest
 import headrace.api
 from headrace import redaction
 from headrace.cli import main
-from headrace.errors import Finding, SinkFault
+from headrace.errors import Finding, SinkError
 from headrace.history import History
 from headrace.redaction import Redactor, encoding_fault, redacted, secrets_in, without
 
@@ -120,7 +120,7 @@ def test_no_command_shows_or_keeps_a_secret(
     as_json: bool,
 ) -> None:
     (project / ".headrace").mkdir()
-    fault = SinkFault(Finding(code="HR405", what=LEAK, fix=LEAK)) if foreseen else RuntimeError(LEAK)
+    fault = SinkError(Finding(code="HR405", what=LEAK, fix=LEAK)) if foreseen else RuntimeError(LEAK)
     monkeypatch.setattr(headrace.api, COMMANDS[command], raising(fault))
     arguments = [command, *(["q"] if command == "late" else []), *(["--json"] if as_json else [])]
     assert main(arguments) in (1, 2)

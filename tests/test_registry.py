@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from headrace import registry
-from headrace.errors import EnvironmentFault, Where
+from headrace.errors import PlatformError, Where
 
 pytestmark = pytest.mark.plain
 
@@ -116,5 +116,5 @@ def test_a_connector_that_cannot_be_imported_says_what_to_install():
     _, (finding,) = registry.build("sink", "absent", {}, HERE)
     assert (finding.code, finding.where) == ("HR011", HERE)
     assert "headrace[absent]" in finding.fix
-    with pytest.raises(EnvironmentFault):
+    with pytest.raises(PlatformError):
         registry.connector("sink", "absent")

@@ -23,7 +23,7 @@ OUTPUT_MODES: tuple[OutputMode, ...] = ("append", "update", "complete")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class OptionError:
     """A fault of a connector's options; the caller adds where it was declared and whose it is."""
 
     code: str
@@ -114,7 +114,7 @@ class Source(Protocol):
         """What this source, with its options, promises; a class-level value will do where no option matters."""
         ...
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[OptionError]:
         """Faults of the options that can be seen without Spark."""
         ...
 
@@ -126,12 +126,12 @@ class Source(Protocol):
         """A batch DataFrame of exactly the rows of `prefix.batches`, with the schema of `stream`.
 
         With `batch_column`, one more column (LONG) of that name, last, tells the batch each row came in.
-        Raises SourceFault when rows of the prefix are no longer there.
+        Raises SourceError when rows of the prefix are no longer there.
         """
         ...
 
-    def require(self, prefix: SourcePrefix) -> None:
-        """Raise SourceFault if rows of `prefix` can be seen, without a JVM, to be no longer there.
+    def ensure_available(self, prefix: SourcePrefix) -> None:
+        """Raise SourceError if rows of `prefix` can be seen, without a JVM, to be no longer there.
 
         Called before each start with the batches that were planned and not committed: Spark makes them again, and what
         it does not find then is left out of them without a word (files), or lost.
@@ -161,8 +161,8 @@ class RemoteSource(Source, Protocol):
         """The connectors of Spark that it needs, by their names in `headrace connectors list`."""
         ...
 
-    def reach(self, spark: SparkSession) -> None:
-        """Raise SourceFault when the system does not answer or lacks what is to be read; called before each start."""
+    def check_connection(self, spark: SparkSession) -> None:
+        """Raise SourceError when the system does not answer or lacks what is to be read; called before each start."""
         ...
 
 
@@ -189,11 +189,11 @@ class CataloguedSource(Source, Protocol):
 class ContinuousSource(Source, Protocol):
     """A source whose facts say `continuous` or `real_time`."""
 
-    def unlimited(self) -> Source:
+    def without_rate_limit(self) -> Source:
         """The same source without a bound on the size of batches, of which there are none."""
         ...
 
-    def tasks(self, spark: SparkSession) -> int:
+    def parallelism(self, spark: SparkSession) -> int:
         """How many tasks read it all the time; each needs a core of its own."""
         ...
 
@@ -202,7 +202,7 @@ class ContinuousSource(Source, Protocol):
 class AilingSource(Source, Protocol):
     """A source that may give no more rows while Spark goes on without a word."""
 
-    def ailment(self, spark: SparkSession) -> Problem | None:
+    def health(self, spark: SparkSession) -> OptionError | None:
         """What keeps a query that has begun its second batch from getting rows; asked about once a second."""
         ...
 
@@ -211,7 +211,7 @@ class AilingSource(Source, Protocol):
 class SelectiveSource(Source, Protocol):
     """A source that may leave out some of what is in its place."""
 
-    def left_out(self, prefix: SourcePrefix) -> Problem | None:
+    def left_out(self, prefix: SourcePrefix) -> OptionError | None:
         """What lies there and will never be given, without a JVM; asked by `verify`, and from time to time by `run`."""
         ...
 
@@ -268,7 +268,7 @@ def _not_counted(batch: int, whole: bool) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkRun:
+class SinkContext:
     """The life of a query that a sink writes for.
 
     query, generation: whose batches these are.
@@ -296,7 +296,7 @@ class SinkRun:
     failed: Callable[[HeadraceError], None] = _not_told
     noted: Callable[[Finding], None] = _not_noted
     computed: Callable[[int, bool], None] = _not_counted
-    unseen: frozenset[int] = frozenset()
+    empty_batches: frozenset[int] = frozenset()
     application: str = "unnamed"
     project: str = ""
     roots: tuple[Path, ...] = ()
@@ -315,7 +315,7 @@ class Snapshot:
     rows: DataFrame
     batch: int | None
     key: tuple[str, ...] = ()
-    set_aside: DataFrame | None = None
+    rejected: DataFrame | None = None
     replayed: int | None = None
 
 
@@ -340,8 +340,8 @@ class Sink(Protocol):
     """Where a query's result goes.
 
     `problems` is called without a JVM. `prepare` is called once before each start, with the schema of the result: it
-    creates or compares the table, takes the next epoch (fencing off older drivers) and raises SinkFault or
-    CheckpointFault when the batches to come would not fit what is there. `write` attaches the sink to Spark's writer.
+    creates or compares the table, takes the next epoch (fencing off older drivers) and raises SinkError or
+    CheckpointError when the batches to come would not fit what is there. `write` attaches the sink to Spark's writer.
     After a crash at any point, starting again must leave the result as if there had been none (if `transactional` or
     `idempotent` is claimed).
     """
@@ -351,19 +351,19 @@ class Sink(Protocol):
         """What this sink, with its options, promises; a class-level value will do where no option matters."""
         ...
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         """Faults of the options, given the query's output mode, that can be seen without Spark."""
         ...
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         """Make ready to take the batches of `frame`, a streaming DataFrame; `frame.schema` is the result's schema."""
         ...
 
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
         """Set format, options or foreachBatch on Spark's writer; mode, trigger and checkpoint are already set."""
         ...
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         """The sink's content as whole batches, read in one transaction where there are transactions."""
         ...
 
@@ -397,7 +397,7 @@ class LocatedSink(Sink, Protocol):
 class CheckedSink(Sink, Protocol):
     """A sink that tells before a start whether `prepare` would take a result."""
 
-    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
         """What would keep `prepare` from taking the batches of `frame`; nothing is made or changed.
 
         Without `connect` nothing but the result is looked at. A system that does not answer is a warning.
@@ -414,11 +414,11 @@ class CataloguedSink(Sink, Protocol):
         """The table as `database.table`, in lower case."""
         ...
 
-    def make_known(self, frame: DataFrame, *, stand_in: str | None = None) -> None:
+    def register_table(self, frame: DataFrame, *, placeholder: str | None = None) -> None:
         """Enter the table, which the catalog of the session does not know, as made for the result `frame`.
 
-        Its rows are those that the sink has written. If it has written none: over the empty directory `stand_in`, and
-        without one not at all.
+        Its rows are those that the sink has written. If it has written none: over the empty directory `placeholder`,
+        and without one not at all.
         """
         ...
 
@@ -427,11 +427,11 @@ class CataloguedSink(Sink, Protocol):
 class RestoringSink(Sink, Protocol):
     """A transactional sink whose ledger keeps what was planned for its batches."""
 
-    def last_batch(self, run: SinkRun) -> int | None:
+    def last_batch(self, run: SinkContext) -> int | None:
         """The newest batch of the run's checkpoint that is in; None: none is, or it cannot be told now."""
         ...
 
-    def planned(self, run: SinkRun, first: int) -> Mapping[int, str]:
+    def planned(self, run: SinkContext, first: int) -> Mapping[int, str]:
         """What `PlannedBatch.loads` reads, for each batch from `first` on of which it is kept and has its digest."""
         ...
 
@@ -440,14 +440,14 @@ class RestoringSink(Sink, Protocol):
 class ReplayingSink(Sink, Protocol):
     """A transactional sink in whose result, if it has a key, late rows can be brought back."""
 
-    def replayed(self, run: SinkRun) -> int | None:
+    def replayed(self, run: SinkContext) -> int | None:
         """The last batch whose late rows were brought back; None: none ever were."""
         ...
 
-    def replay(self, correction: Correction, run: SinkRun) -> None:
+    def replay(self, correction: Correction, run: SinkContext) -> None:
         """Write `correction` and the batch that it reaches to in one transaction, or nothing.
 
-        Raises SinkFault if the sink holds another batch than the snapshot, or another replay came first.
+        Raises SinkError if the sink holds another batch than the snapshot, or another replay came first.
         """
         ...
 

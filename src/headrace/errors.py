@@ -2,13 +2,13 @@
 
 HeadraceError                  anything foreseeable; printed as its findings, never as a stack trace
 ├── ProjectError               the project's files or declarations are wrong (exit code 1)
-├── EnvironmentFault           Java, an extra, a directory or a permission is missing (exit code 2)
+├── PlatformError           Java, an extra, a directory or a permission is missing (exit code 2)
 ├── CheckFailed                a check found an error before start (exit code 1)
 ├── QueryFailed                a query stopped with an error (exit code 1)
 │   ├── Fenced                 a newer driver runs the same query
-│   ├── SinkFault              the sink refused or could not take a batch
-│   └── SourceFault            the source could not be read
-└── CheckpointFault            the checkpoint cannot be read or does not fit (exit code 1)
+│   ├── SinkError              the sink refused or could not take a batch
+│   └── SourceError            the source could not be read
+└── CheckpointError            the checkpoint cannot be read or does not fit (exit code 1)
     └── CheckpointBehind       the sink holds batches that the checkpoint has lost, and can give them back
 """
 
@@ -77,7 +77,7 @@ class ProjectError(HeadraceError):
     exit_code = 1
 
 
-class EnvironmentFault(HeadraceError):
+class PlatformError(HeadraceError):
     """The machine lacks something: Java, an extra, a writable directory."""
 
 
@@ -97,21 +97,21 @@ class Fenced(QueryFailed):
     """A newer driver has taken over the same query; this one may write nothing more."""
 
 
-class SinkFault(QueryFailed):
+class SinkError(QueryFailed):
     """The sink refused a batch or could not take it; nothing of the batch was written."""
 
 
-class SourceFault(QueryFailed):
+class SourceError(QueryFailed):
     """A source could not be read; the batch was not committed and is read again at the next start."""
 
 
-class CheckpointFault(HeadraceError):
+class CheckpointError(HeadraceError):
     """A checkpoint cannot be read, or does not fit what is to run."""
 
     exit_code = 1
 
 
-class CheckpointBehind(CheckpointFault):
+class CheckpointBehind(CheckpointError):
     """The sink holds batches that the checkpoint has lost; what was planned for them can be written again."""
 
 

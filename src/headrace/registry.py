@@ -11,7 +11,7 @@ from inspect import get_annotations
 from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from headrace.errors import EnvironmentFault, Finding, Where, nearest
+from headrace.errors import Finding, PlatformError, Where, nearest
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -32,13 +32,13 @@ def known(kind: ConnectorKind) -> tuple[str, ...]:
 def connector(kind: ConnectorKind, name: str) -> type[Any]:
     """The connector class registered as `name`; raises KeyError if there is none.
 
-    Raises EnvironmentFault when it is registered but cannot be imported, as when its extra is not installed.
+    Raises PlatformError when it is registered but cannot be imported, as when its extra is not installed.
     """
     entry = _entries(kind)[name]
     try:
         loaded: type[Any] = entry.load()
     except ImportError as fault:
-        raise EnvironmentFault(
+        raise PlatformError(
             Finding(
                 code="HR011",
                 what=f"the {kind} '{name}' cannot be imported: {fault}",
@@ -81,7 +81,7 @@ def build(
         return None, [Finding(code="HR110", what=f"there is no {kind} '{name}'", fix=near, where=where)]
     try:
         cls = connector(kind, name)
-    except EnvironmentFault as fault:
+    except PlatformError as fault:
         return None, [replace(finding, where=where) for finding in fault.findings]
     names = option_names(kind, name)
     places = lines or {}

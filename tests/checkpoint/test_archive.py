@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Archive, Checkpoint
-from headrace.errors import CheckpointFault
+from headrace.errors import CheckpointError
 
 pytestmark = pytest.mark.plain
 EVERY: dict[str, dict[str, str]] = json.loads(
@@ -145,14 +145,14 @@ def test_damage_in_the_middle_is_told_with_its_line(checkpoint: Checkpoint, arch
     archive.catch_up(checkpoint)
     lines = archive.path.read_bytes().splitlines(keepends=True)
     archive.path.write_bytes(lines[0] + b"{]\n" + lines[2])
-    with pytest.raises(CheckpointFault, match=r"archive\.jsonl:2 HR523"):
+    with pytest.raises(CheckpointError, match=r"archive\.jsonl:2 HR523"):
         archive.entries()
 
 
 def test_an_archive_that_cannot_be_written_is_a_finding(checkpoint: Checkpoint, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     put(checkpoint.root, 0)
-    with pytest.raises(CheckpointFault, match="HR521"):
+    with pytest.raises(CheckpointError, match="HR521"):
         Archive(tmp_path / "file" / "archive.jsonl").catch_up(checkpoint)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Checkpoint
-from headrace.errors import CheckpointFault, Finding
+from headrace.errors import CheckpointError, Finding
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -173,7 +173,7 @@ def test_many_damages_are_told_at_once(named: Path) -> None:
 
 def test_an_unknown_version_is_refused_by_file_and_version(named: Path) -> None:
     (named / "offsets" / "26").write_text("v9\n{}\n-")
-    with pytest.raises(CheckpointFault, match=r"offsets/26 HR507: .*v9"):
+    with pytest.raises(CheckpointError, match=r"offsets/26 HR507: .*v9"):
         Checkpoint(named).offsets()
 
 
@@ -181,7 +181,7 @@ def test_a_directory_that_cannot_be_read_is_a_finding(named: Path) -> None:
     shutil.rmtree(named / "offsets")
     (named / "offsets").symlink_to("offsets")
     assert codes(named) == [("HR501", "error")]
-    with pytest.raises(CheckpointFault, match="HR501"):
+    with pytest.raises(CheckpointError, match="HR501"):
         Checkpoint(named).offsets()
 
 

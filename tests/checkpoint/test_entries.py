@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.checkpoint import CommitEntry, OffsetEntry
-from headrace.errors import CheckpointFault, Finding
+from headrace.errors import CheckpointError, Finding
 
 pytestmark = pytest.mark.plain
 FILE = Path("checkpoint/offsets/3")
@@ -44,7 +44,7 @@ def outcome(
 ) -> OffsetEntry | CommitEntry | Finding:
     try:
         return parse(3, text, FILE)
-    except CheckpointFault as fault:
+    except CheckpointError as fault:
         return fault.findings[0]
 
 

@@ -13,7 +13,7 @@ import pytest
 from headrace.checkpoint import Checkpoint, PlannedBatch, chained, planned_batch
 from headrace.checkpoint.identity import differences
 from headrace.checkpoint.source_log import log_entries
-from headrace.errors import CheckpointFault
+from headrace.errors import CheckpointError
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -142,7 +142,7 @@ def test_the_log_is_read_through_compacted_files(tmp_path: Path) -> None:
     assert [number for number, entry in found.items() if entry.compacted] == [19]
     assert all(f"/{number:03}.json" in found[number].lines[0] for number in found)
     (log / "22").unlink()
-    with pytest.raises(CheckpointFault, match="lacks entry 22"):
+    with pytest.raises(CheckpointError, match="lacks entry 22"):
         log_entries(log, 21, 23)
 
 

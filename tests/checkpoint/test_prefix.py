@@ -10,7 +10,7 @@ import pytest
 
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix, planned_prefix, watermarks
 from headrace.contract import SourceBatch
-from headrace.errors import CheckpointFault
+from headrace.errors import CheckpointError
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -62,12 +62,12 @@ def test_a_source_that_was_added_later_begins_with_nothing(empty: Archive) -> No
 
 
 def test_batches_in_neither_place_are_refused_with_what_is_known(empty: Archive) -> None:
-    with pytest.raises(CheckpointFault, match=r"HR511: .* only from batch 21 on"):
+    with pytest.raises(CheckpointError, match=r"HR511: .* only from batch 21 on"):
         committed_prefix(NAMED, empty, ["events"], 26)
 
 
 def test_a_batch_after_the_last_is_refused(archive: Archive) -> None:
-    with pytest.raises(CheckpointFault, match=r"HR510: batch 40 .* newest batch is 26"):
+    with pytest.raises(CheckpointError, match=r"HR510: batch 40 .* newest batch is 26"):
         committed_prefix(NAMED, archive, ["events"], 40)
 
 
@@ -89,7 +89,7 @@ def test_a_single_numbered_source_needs_no_name(empty: Archive, tmp_path: Path) 
 def test_many_numbered_sources_are_asked_for_by_number(empty: Archive) -> None:
     numbered = Checkpoint(FIXTURES / "numbered")
     assert set(committed_prefix(numbered, empty, ["0", "1"], 1)) == {"0", "1"}
-    with pytest.raises(CheckpointFault, match="HR512"):
+    with pytest.raises(CheckpointError, match="HR512"):
         committed_prefix(numbered, empty, ["files", "rate"], 1)
 
 
@@ -130,5 +130,5 @@ def test_a_part_of_the_batches_needs_no_archive_where_the_checkpoint_has_them(
     assert [(each.batch, each.start) for each in found.batches] == [
         (24, '{"logOffset":23}'), (25, '{"logOffset":24}'), (26, '{"logOffset":25}'),
     ]  # fmt: skip
-    with pytest.raises(CheckpointFault, match="HR511" if archived is None else "HR523"):
+    with pytest.raises(CheckpointError, match="HR511" if archived is None else "HR523"):
         committed_prefix(checkpoint, archive, ["events"], 26)

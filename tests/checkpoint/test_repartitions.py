@@ -10,7 +10,7 @@ import pytest
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import PARTITIONS, Change, Repartitions, note_partitions
-from headrace.errors import CheckpointFault
+from headrace.errors import CheckpointError
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -69,7 +69,7 @@ def test_a_change_that_is_planned_and_not_committed_was_cut_off(tmp_path: Path, 
 def test_a_damaged_record_is_told_and_not_passed_over(tmp_path: Path, text: str) -> None:
     file = tmp_path / "repartitions.jsonl"
     file.write_bytes(text.encode("utf-8", "surrogateescape") + b"\n")
-    with pytest.raises(CheckpointFault) as caught:
+    with pytest.raises(CheckpointError) as caught:
         Repartitions(file).all()
     assert [finding.code for finding in caught.value.findings] == ["HR556"]
 

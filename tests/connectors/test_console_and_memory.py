@@ -11,7 +11,7 @@ import pytest
 
 from headrace.connectors.console.sink import Console
 from headrace.connectors.memory.sink import Memory
-from headrace.contract import OUTPUT_MODES, SinkRun
+from headrace.contract import OUTPUT_MODES, SinkContext
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 PRINT = """if True:
     import sys
     from pathlib import Path
-    from headrace.contract import SinkRun
+    from headrace.contract import SinkContext
     from headrace.connectors.console.sink import Console
     from headrace.testing.spark_session import local_session
 
@@ -30,7 +30,7 @@ PRINT = """if True:
     spark = local_session(home)
     frame = spark.readStream.name("lines").text(str(home / "input"))
     for truncate in (True, False):
-        run = SinkRun(query="q", generation=1, mode="append", checkpoint=home / str(truncate))
+        run = SinkContext(query="q", generation=1, mode="append", checkpoint=home / str(truncate))
         sink = Console(num_rows=2, truncate=truncate)
         sink.prepare(frame, run)
         writer = frame.writeStream.option("checkpointLocation", str(run.checkpoint)).trigger(availableNow=True)
@@ -51,7 +51,7 @@ def test_the_console_shows_so_many_rows_cut_or_whole(tmp_path: Path) -> None:
 
 @pytest.mark.capability("SINK-MEMORY-01")
 def test_sql_asks_the_table_in_memory_while_the_stream_runs(spark: SparkSession, tmp_path: Path) -> None:
-    run = SinkRun(query="in_memory", generation=1, mode="complete", checkpoint=tmp_path / "checkpoint")
+    run = SinkContext(query="in_memory", generation=1, mode="complete", checkpoint=tmp_path / "checkpoint")
     (tmp_path / "input").mkdir()
     frame = spark.readStream.name("lines").text(str(tmp_path / "input")).groupBy("value").count()
     sink = Memory()

@@ -41,7 +41,9 @@ class Suite(SinkTriggers):
         topic = self.kafka.make()
         self.kafka.send(topic, "a", "b")
         source = Kafka(bootstrap_servers=self.kafka.url, subscribe=topic, value="text", starting_offsets="earliest")
-        return source.unlimited().stream(spark, NAME).selectExpr("value AS name", "length(value) * 1L AS total")
+        return (
+            source.without_rate_limit().stream(spark, NAME).selectExpr("value AS name", "length(value) * 1L AS total")
+        )
 
 
 def sink_of(kind: str, kafka: Topics, home: Path) -> Any:

@@ -21,8 +21,8 @@ from headrace.cli.verify import verify as verify_command
 from headrace.model.layout import QueryLayout
 from headrace.run.stop import StopRequest
 
-from ..servers import Topics
 from ..connectors.sql.databases import Database
+from ..servers import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ import pytest
 
 import headrace.history.store as store
 from headrace.contract import Backlog
-from headrace.errors import CheckpointFault, EnvironmentFault, Finding, Where
+from headrace.errors import CheckpointError, Finding, PlatformError, Where
 from headrace.history import History
 from headrace.progress import BatchRecord
 
@@ -213,7 +213,7 @@ def test_a_newer_version_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 99")
     for read_only in (True, False):
-        with pytest.raises(CheckpointFault, match=r"HR532.*version 99"):
+        with pytest.raises(CheckpointError, match=r"HR532.*version 99"):
             History.open(path, read_only=read_only)
 
 
@@ -221,7 +221,7 @@ def test_a_damaged_file_is_a_finding(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"this is no database" * 100)
     for read_only in (True, False):
-        with pytest.raises(CheckpointFault, match="HR531"):
+        with pytest.raises(CheckpointError, match="HR531"):
             History.open(path, read_only=read_only)
 
 
@@ -229,16 +229,16 @@ def test_damage_under_way_is_a_finding(path: Path) -> None:
     with History.open(path) as history:
         begin(history)
     path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 40_000)
-    with pytest.raises((CheckpointFault, EnvironmentFault), match=r"HR53[13]"), History.open(path) as history:
+    with pytest.raises((CheckpointError, PlatformError), match=r"HR53[13]"), History.open(path) as history:
         history.statuses()
 
 
 def test_a_place_that_cannot_be_written_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "storage").write_text("")
-    with pytest.raises(EnvironmentFault, match="HR533"):
+    with pytest.raises(PlatformError, match="HR533"):
         History.open(tmp_path / "storage" / "history.db")
     (tmp_path / "directory.db").mkdir()
-    with pytest.raises(EnvironmentFault, match="HR533"):
+    with pytest.raises(PlatformError, match="HR533"):
         History.open(tmp_path / "directory.db")
 
 
@@ -247,7 +247,7 @@ def test_a_full_disk_is_a_finding_and_the_history_lives_on(history: History) -> 
     pages = history._connection.execute("PRAGMA page_count").fetchone()[0]
     history._connection.execute(f"PRAGMA max_page_count = {pages}")
     big = replace(RECORD, observed={"x": {"y": "z" * 50_000}})
-    with pytest.raises(EnvironmentFault, match=r"HR533.*full"):
+    with pytest.raises(PlatformError, match=r"HR533.*full"):
         history.record(run, big)
     history._connection.execute("PRAGMA max_page_count = 100000")
     history.record(run, big)
@@ -261,7 +261,7 @@ def test_a_file_that_another_process_locks_is_a_finding(
     history._connection.execute("PRAGMA busy_timeout = 50")
     with sqlite3.connect(path, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(EnvironmentFault, match=r"HR533.*locked"):
+        with pytest.raises(PlatformError, match=r"HR533.*locked"):
             history.record(run, RECORD)
         other.execute("ROLLBACK")
     history.record(run, RECORD)
@@ -269,6 +269,6 @@ def test_a_file_that_another_process_locks_is_a_finding(
 
 
 def test_nothing_was_run_yet(path: Path) -> None:
-    with pytest.raises(CheckpointFault, match="HR534"):
+    with pytest.raises(CheckpointError, match="HR534"):
         History.open(path, read_only=True)
     assert not path.exists()

@@ -31,7 +31,7 @@ def waiting(*counts: int) -> list[BatchRecord]:
 NOON = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)
 
 
-def fed(count: int = 5, *, first: datetime | None = NOON, **rows: int) -> list[BatchRecord]:
+def from_source(count: int = 5, *, first: datetime | None = NOON, **rows: int) -> list[BatchRecord]:
     sources = tuple(SourceProgress(name=name, rows=each, start=None, end=None) for name, each in rows.items())
     return [*batches(1, watermark=first), *batches(count - 1, watermark=NOON, sources=sources)]
 
@@ -83,18 +83,20 @@ def test_early_slow_batches_are_forgiven() -> None:
     ("records", "watermarked", "what"),
     [
         pytest.param(
-            fed(clicks=0, shown=2),
+            from_source(clicks=0, shown=2),
             ("shown", "clicks"),
             "stands at 2024-01-01 12:00:00 UTC, held back by 'clicks': no row",
             id="one idle",
         ),
-        pytest.param(fed(a=0, b=0, c=3), ("a", "b", "c"), "by 'a' and 'b': no row came from there", id="two idle"),
-        pytest.param(fed(clicks=1, shown=2), ("shown", "clicks"), None, id="both give"),
-        pytest.param(fed(clicks=0, shown=0), ("shown", "clicks"), None, id="none gives"),
-        pytest.param(fed(clicks=0, shown=2), ("shown",), None, id="the idle one has no watermark"),
-        pytest.param(fed(clicks=0, shown=2), (), None, id="no watermark at all"),
-        pytest.param(fed(first=None, clicks=0, shown=2), ("shown", "clicks"), None, id="the watermark moves"),
-        pytest.param(fed(4, clicks=0, shown=2), ("shown", "clicks"), None, id="too few to judge"),
+        pytest.param(
+            from_source(a=0, b=0, c=3), ("a", "b", "c"), "by 'a' and 'b': no row came from there", id="two idle"
+        ),
+        pytest.param(from_source(clicks=1, shown=2), ("shown", "clicks"), None, id="both give"),
+        pytest.param(from_source(clicks=0, shown=0), ("shown", "clicks"), None, id="none gives"),
+        pytest.param(from_source(clicks=0, shown=2), ("shown",), None, id="the idle one has no watermark"),
+        pytest.param(from_source(clicks=0, shown=2), (), None, id="no watermark at all"),
+        pytest.param(from_source(first=None, clicks=0, shown=2), ("shown", "clicks"), None, id="the watermark moves"),
+        pytest.param(from_source(4, clicks=0, shown=2), ("shown", "clicks"), None, id="too few to judge"),
     ],
 )
 def test_an_idle_input_is_named_when_the_watermark_stands(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import EnvironmentFault, Finding
+from headrace.errors import Finding, PlatformError
 from headrace.model import Project
 from headrace.run.application import FILE, application, known_application
 from headrace.run.result import Outcome, OutcomeState, RunResult
@@ -39,7 +39,7 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     project = Project(name="phones", root=tmp_path)
     application(project)
     (project.storage / FILE).write_text("{")
-    with pytest.raises(EnvironmentFault, match="HR458"):
+    with pytest.raises(PlatformError, match="HR458"):
         application(project)
 
 

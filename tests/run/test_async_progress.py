@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.handover import fill_gap, move
 from headrace.checkpoint.logs import numbered
-from headrace.errors import CheckpointFault
+from headrace.errors import CheckpointError
 from tests.run.test_continuous import running
 from tests.servers import Topics
 
@@ -121,7 +121,7 @@ def test_a_gap_that_async_progress_did_not_leave_is_refused(
     checkpoint = logs(tmp_path, {0: "a", 1: "b", 3: "d"}, commits)
     if stateful:
         (tmp_path / "state").mkdir()
-    with pytest.raises(CheckpointFault) as caught:
+    with pytest.raises(CheckpointError) as caught:
         list(fill_gap(checkpoint, Archive(tmp_path / "archive.jsonl"), written_async=recorded))
     assert [finding.code for finding in caught.value.findings] == ["HR514"]
     assert sorted(numbered(tmp_path / "offsets")) == [0, 1, 3]

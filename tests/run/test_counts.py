@@ -68,8 +68,8 @@ def test_rows_are_counted_once_each_whatever_a_driver_could_not_tell(tmp_path: P
         "the last to be made again, nothing told": ([2], [2]),
         "nothing told at all": ([0, 1, 2], []),
     }
-    for name, (untold, uncommitted) in damages.items():
-        for batch in untold:
+    for name, (incomplete, uncommitted) in damages.items():
+        for batch in incomplete:
             forget(root, batch)
         for batch in uncommitted:
             uncommit(root, batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.contract import SinkFacts
-from headrace.errors import Finding, SinkFault, Where
+from headrace.errors import Finding, SinkError, Where
 from headrace.model import Query, SqlTransform
 from headrace.run.faults import finding_of_message
 from headrace.run.naming import named
@@ -48,7 +48,7 @@ QUERY = Query(
         ),
         pytest.param(
             HEAD + "Traceback (most recent call last):\n  File 'a.py', line 1\n"
-            "headrace.errors.SourceFault: headrace HR354: snapshot 7 deleted rows\n  fix: begin anew\n\tat x.Y",
+            "headrace.errors.SourceError: headrace HR354: snapshot 7 deleted rows\n  fix: begin anew\n\tat x.Y",
             "HR354",
             "snapshot 7 deleted rows",
             id="one of ours",
@@ -145,6 +145,6 @@ def test_no_message_ends_at_its_colon() -> None:
 
 
 def test_a_connectors_fault_says_whose_it_is() -> None:
-    with pytest.raises(SinkFault) as caught, named("the sink of query 'clicks'", Where(file="a.py", line=3)):
-        raise SinkFault(Finding(code="HR331", what="the broker at kafka:9092 does not answer"))
+    with pytest.raises(SinkError) as caught, named("the sink of query 'clicks'", Where(file="a.py", line=3)):
+        raise SinkError(Finding(code="HR331", what="the broker at kafka:9092 does not answer"))
     assert str(caught.value.findings[0]).startswith("a.py:3 HR331: the sink of query 'clicks': the broker at kafka")

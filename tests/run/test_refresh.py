@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.api import check, load, run, start, status, verify
-from headrace.build.table_versions import TableRecord
+from headrace.build.table_versions import TableVersions
 from headrace.errors import CheckFailed, Finding
 from headrace.history import History
 from headrace.model import AvailableNow, Duration, Every
@@ -143,7 +143,7 @@ def shop(root: Path, body: str = PRICES, **prices: Any) -> Path:
 
 
 def uses(root: Path) -> list[tuple[int, int]]:
-    record = TableRecord(QueryLayout(load(root).storage, "bills").table_record)
+    record = TableVersions(QueryLayout(load(root).storage, "bills").table_record)
     return [(use.from_batch, use.versions["prices"]) for use in record.uses()]
 
 
@@ -257,7 +257,7 @@ def test_a_query_that_is_never_idle_is_halted_between_two_batches(tmp_path: Path
         last = scene.batches[-1].batch
         scene.wait("three more batches", lambda: scene.batches[-1].batch >= last + 3)
         assert last < 390, "it was to be busy all the time"
-    record = TableRecord(QueryLayout(load(root).storage, "bills").table_record)
+    record = TableVersions(QueryLayout(load(root).storage, "bills").table_record)
     written = [json.loads(line) for line in (root / "written.log").read_text().splitlines()]
     # Each version counts one more than the one before.
     assert written == [[batch, [[batch, record.in_force(batch)["prices"]]]] for batch in range(len(written))]
@@ -281,7 +281,7 @@ def test_a_batch_that_is_broken_off_all_the_same_is_made_again_before_the_new_ve
         scene.wait_for_findings("HR560", len(scene.findings("HR560")) + 1)
         last = scene.batches[-1].batch
         scene.wait("three more batches", lambda: scene.batches[-1].batch >= last + 3)
-    record = TableRecord(QueryLayout(load(root).storage, "bills").table_record)
+    record = TableVersions(QueryLayout(load(root).storage, "bills").table_record)
     written = [json.loads(line) for line in (root / "written.log").read_text().splitlines()]
     assert sorted({batch for batch, _ in written}) == list(range(written[-1][0] + 1))
     assert all(rows == [[batch, record.in_force(batch)["prices"]]] for batch, rows in written)

@@ -17,8 +17,8 @@ from headrace.model.layout import QueryLayout
 from headrace.run.application import application
 from headrace.run.restore import plan_lost_batch
 
-from ..connectors.sql.databases import Database
 from ..connectors.exactly_once.drivers import Driver
+from ..connectors.sql.databases import Database
 
 pytestmark = pytest.mark.plain
 

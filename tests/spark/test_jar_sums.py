@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.check.structure import structure
-from headrace.errors import EnvironmentFault
+from headrace.errors import PlatformError
 from headrace.load import load
 from headrace.spark import jars as connectors
 from headrace.spark import maven
@@ -29,12 +29,12 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = tmp_path / "repository"
     found.mkdir()
 
-    def bring(_: Sequence[str], directory: Path, *__: object) -> None:
+    def install(_: Sequence[str], directory: Path, *__: object) -> None:
         for jar in found.glob("*.jar"):
             shutil.copy(jar, directory)
 
-    monkeypatch.setattr(maven, "_by_maven", bring)
-    monkeypatch.setattr(maven, "_by_ivy", bring)
+    monkeypatch.setattr(maven, "_by_maven", install)
+    monkeypatch.setattr(maven, "_by_ivy", install)
     return found
 
 
@@ -46,15 +46,15 @@ def test_a_jar_with_another_sum_than_the_pinned_one_is_not_kept(
     sums = {"tiny-1.jar": sum_of(repository / "tiny-1.jar")}
     for module in (maven, connectors):
         monkeypatch.setattr(module, "known_sums", lambda: sums)
-    jars = connectors.bring(TINY, tmp_path / "cache")
+    jars = connectors.install(TINY, tmp_path / "cache")
     assert [jar.name for jar in jars] == ["more-1.jar", "tiny-1.jar"]
     said = capsys.readouterr().err
     assert "HR484 (note)" in said
     assert "more-1.jar" in said
     assert "tiny-1.jar" not in said
     (repository / "tiny-1.jar").write_bytes(b"evil")
-    with pytest.raises(EnvironmentFault, match=r"HR483.*tiny-1\.jar") as told:
-        connectors.bring(TINY, tmp_path / "cache")
+    with pytest.raises(PlatformError, match=r"HR483.*tiny-1\.jar") as told:
+        connectors.install(TINY, tmp_path / "cache")
     assert told.value.findings[0].fix
     assert list((tmp_path / "cache" / "tiny").iterdir()) == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.entry import main
-from headrace.errors import EnvironmentFault
+from headrace.errors import PlatformError
 from headrace.load import load
 from headrace.spark import jars as connectors
 from headrace.spark import maven
@@ -89,7 +89,7 @@ def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_se
     jar = tmp_path / "d" / "tiny" / "slf4j-simple-1.7.36.jar"
     # It needs slf4j-api, which Spark brings along.
     assert json.loads(capsys.readouterr().out) == {"tiny": [str(jar)], "nowhere": None}
-    with pytest.raises(EnvironmentFault) as raised:
+    with pytest.raises(PlatformError) as raised:
         connectors.settings([NOWHERE])
     [finding] = raised.value.findings
     assert finding.code == "HR012"
@@ -101,7 +101,7 @@ def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_se
 @pytest.mark.services
 def test_sparks_own_resolver_says_what_it_does_not_find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(maven.FetchFault) as raised:
+    with pytest.raises(maven.FetchError) as raised:
         maven.fetch(NOWHERE.coordinates, tmp_path)
     assert str(raised.value)
     assert "\n" not in str(raised.value)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import EnvironmentFault
+from headrace.errors import PlatformError
 from headrace.spark.java import require_java
 
 pytestmark = pytest.mark.plain
@@ -79,7 +79,7 @@ def test_what_cannot_be_used_is_said_in_one_sentence(
 ) -> None:
     program = fake_java(tmp_path / "jdk", answer)
     environ = {"PATH": f"{program.parent}:/usr/bin:/bin"} | ({"JAVA_HOME": java_home} if java_home else {})
-    with pytest.raises(EnvironmentFault) as caught:
+    with pytest.raises(PlatformError) as caught:
         require_java(environ)
     (finding,) = caught.value.findings
     assert finding.code == code
@@ -89,7 +89,7 @@ def test_what_cannot_be_used_is_said_in_one_sentence(
 
 
 def test_no_java_at_all_is_said_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFault, match=r"HR001: no Java was found on the PATH, JAVA_HOME is not set"):
+    with pytest.raises(PlatformError, match=r"HR001: no Java was found on the PATH, JAVA_HOME is not set"):
         require_java({"PATH": str(tmp_path)})
 
 

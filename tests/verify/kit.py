@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import model
 from headrace.connectors.files.source import Files
-from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
+from headrace.contract import OptionError, OutputMode, SinkContext, SinkFacts, Snapshot
 from headrace.model import AvailableNow, Duration, Project, PythonTransform, Query, Source, Transform, Watermark
 from headrace.model.layout import QueryLayout
 from headrace.run.start import start
@@ -35,7 +35,7 @@ class Table:
     path: Path
     key: tuple[str, ...] = ()
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from ()
 
     def open(self) -> sqlite3.Connection:
@@ -45,12 +45,12 @@ class Table:
         connection.execute("CREATE TABLE IF NOT EXISTS shape (ddl TEXT)")
         return connection
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         with self.open() as connection:
             connection.execute("DELETE FROM shape")
             connection.execute("INSERT INTO shape VALUES (?)", (frame.schema.json(),))
 
-    def write(self, writer: Any, run: SinkRun) -> Any:
+    def write(self, writer: Any, run: SinkContext) -> Any:
         from pyspark.sql.functions import struct, to_json
 
         def upsert(rows: DataFrame, number: int) -> None:
@@ -67,7 +67,7 @@ class Table:
 
         return writer.foreachBatch(upsert)
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.api import check, load, run, verify
 from headrace.build import tables
-from headrace.build.table_versions import TableRecord
+from headrace.build.table_versions import TableVersions
 from headrace.model import Project
 from headrace.model.layout import QueryLayout
 from tests.run.projects import land, rows, write_project
@@ -108,7 +108,7 @@ def test_each_batch_is_proved_over_the_tables_of_its_time(tmp_path: Path, spark:
     assert content("totals") == [("apple", 50, "Apple"), ("pear", 100, "Pear")]
     assert content("all_totals") == [("apple", 3, 20), ("pear", 3, 40)]
     assert content("in_sql") == [("apple", 2), ("pear", 1), ("pear", 2)]
-    record = TableRecord(QueryLayout(project.storage, "in_sql").table_record)
+    record = TableVersions(QueryLayout(project.storage, "in_sql").table_record)
     assert [(use.from_batch, dict(use.versions)) for use in record.uses()] == [
         (0, {"prices": 1, "dear": 1}),
         (2, {"prices": 2, "dear": 2}),

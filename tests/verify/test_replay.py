@@ -19,7 +19,7 @@ from headrace.history import History
 from headrace.model import Project
 from headrace.model.layout import QueryLayout, history_file
 from headrace.verify import Replayed
-from headrace.verify.replay import bring_back
+from headrace.verify.replay import apply_late_rows
 from tests.verify import late_project
 from tests.verify.late_project import BATCHES, counts, held, land, read, run
 
@@ -127,7 +127,7 @@ def test_cut_off_at_any_moment_and_given_again_it_comes_to_the_same_result(spark
                 raise Stop
 
         with pytest.raises(Stop):
-            bring_back(project, project.queries["updated"], layout, spark, reached=halt)
+            apply_late_rows(project, project.queries["updated"], layout, spark, reached=halt)
         return held(root, "updated")
 
     assert halted("before-transaction") == before
@@ -192,7 +192,7 @@ def test_a_batch_that_comes_between_stops_it(spark: SparkSession, tmp_path: Path
 
     layout = QueryLayout(project.storage, "updated")
     with pytest.raises(HeadraceError) as refused:
-        bring_back(project, project.queries["updated"], layout, spark, reached=go_on)
+        apply_late_rows(project, project.queries["updated"], layout, spark, reached=go_on)
     assert [finding.code for finding in refused.value.findings] == ["HR693"]
     verdict = verify(project, "updated", spark=spark)
     assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("late", 2, 0)

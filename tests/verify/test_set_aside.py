@@ -56,6 +56,6 @@ def test_a_row_set_aside_excuses_the_older_row_of_its_key(tmp_path: Path, spark:
     actual = spark.createDataFrame([("a", 1), ("b", 1)], schema)
     aside = spark.createDataFrame([("a", 2)], schema)
     assert compare(expected, actual, ("name",), aside).equal
-    assert compare(expected, actual, ("name",), aside).set_aside == 1
+    assert compare(expected, actual, ("name",), aside).rejected == 1
     assert not compare(expected, actual, ("name",)).equal
     assert not compare(expected, actual, ("name",), spark.createDataFrame([("a", 3)], schema)).equal

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def in_turn(project: Project, queries: Sequence[Query]) -> tuple[Query, ...]:
+def topological_order(project: Project, queries: Sequence[Query]) -> tuple[Query, ...]:
     """`queries`, each behind those that write tables which it reads, and else in the order given."""
     given = {query.name: query for query in queries}
     found: dict[str, Query] = {}
@@ -36,15 +36,15 @@ def in_turn(project: Project, queries: Sequence[Query]) -> tuple[Query, ...]:
     return tuple(found.values())
 
 
-def know_written(project: Project, query: Query, spark: SparkSession) -> None:
+def register_written(project: Project, query: Query, spark: SparkSession) -> None:
     """Let the session's catalog know the tables that `query` reads and another query of the project has written."""
     for writer, sink in _unknown(project, query, spark):
         with suppress(HeadraceError):  # A fault of the other query, of which that one's own check tells.
-            sink.make_known(_result(project, writer, spark))
+            sink.register_table(_result(project, writer, spark))
 
 
 @contextmanager
-def all_known(project: Project, query: Query, spark: SparkSession) -> Iterator[None]:
+def registered_tables(project: Project, query: Query, spark: SparkSession) -> Iterator[None]:
     """Inside, the session's catalog knows each table that `query` reads and another query of the project writes.
 
     A table that was not written yet is empty. Nothing is left of it afterwards.
@@ -54,11 +54,11 @@ def all_known(project: Project, query: Query, spark: SparkSession) -> Iterator[N
         try:
             for writer, sink in _unknown(project, query, spark):
                 with suppress(HeadraceError):  # As above.
-                    with all_known(project, writer, spark):
+                    with registered_tables(project, writer, spark):
                         frame = _result(project, writer, spark)
                     place = Path(empty) / sink.catalog_table
                     place.mkdir()
-                    sink.make_known(frame, stand_in=str(place))
+                    sink.register_table(frame, placeholder=str(place))
                     made.append(sink.catalog_table)
             yield
         finally:

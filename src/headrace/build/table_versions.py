@@ -21,7 +21,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class TableRecord:
+class TableVersions:
     """An append-only file; one process writes, any may read.
 
     A line is written before Spark is started over the versions that it names. So a batch that was planned was planned

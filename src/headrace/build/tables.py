@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import build
-from headrace.build.table_versions import TableRecord
+from headrace.build.table_versions import TableVersions
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query, Source, Table
@@ -49,7 +49,7 @@ class Tables:
     def __init__(self, project: Project, query: Query, layout: QueryLayout, spark: SparkSession) -> None:
         declared = project.refreshed_tables_of(query) if query.sink.facts.durable else ()
         self.declared = {table.name: table for table in declared}
-        self.record = TableRecord(layout.table_record)
+        self.record = TableVersions(layout.table_record)
         self._project = project
         self._query = query
         self._home = layout.tables

@@ -11,7 +11,7 @@ from headrace.check.policy import declared_policy
 from headrace.check.refresh import intervals, refreshed
 from headrace.check.triggers import triggers
 from headrace.checkpoint.uses import source_of
-from headrace.contract import Problem
+from headrace.contract import OptionError
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Project, Query, Source, SqlTransform, Table, View
 from headrace.model.spark_settings import misspelt
@@ -228,7 +228,7 @@ def _connectors(project: Project) -> Iterator[Finding]:
             yield _told(project, problem, f"the sink of query '{name}'", query.where)
 
 
-def _told(project: Project, problem: Problem, whose: str, where: Where) -> Finding:
+def _told(project: Project, problem: OptionError, whose: str, where: Where) -> Finding:
     return Finding(
         code=problem.code,
         what=project.redacted(f"{whose}: {problem.what}"),

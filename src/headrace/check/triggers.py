@@ -100,7 +100,7 @@ def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Findi
     if not isinstance(query.trigger, Continuous):
         return
     sources = [source.connector for source in project.sources_of(query)]
-    wanted = sum(source.tasks(spark) for source in sources if isinstance(source, ContinuousSource))
+    wanted = sum(source.parallelism(spark) for source in sources if isinstance(source, ContinuousSource))
     there = int(spark.sparkContext.defaultParallelism)
     if wanted > there:
         yield Finding(

@@ -12,7 +12,7 @@ from typing import Any
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import numbered
-from headrace.errors import CheckpointFault, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where
 
 # What the machine loses with its power is taken from Spark's own files again, and those reach back 100 batches.
 _SYNC_EVERY = 16
@@ -55,7 +55,7 @@ class Archive:
                 return self._compare(checkpoint)
             return self._follow(checkpoint, self._next)
         except OSError as fault:
-            raise CheckpointFault(
+            raise CheckpointError(
                 Finding(
                     code="HR521",
                     where=Where(file=str(self.path)),
@@ -166,8 +166,8 @@ class Archive:
             whole += len(line)
         return dict(sorted(known.items())), whole
 
-    def _damaged(self, line: int, fault: Exception) -> CheckpointFault:
-        return CheckpointFault(
+    def _damaged(self, line: int, fault: Exception) -> CheckpointError:
+        return CheckpointError(
             Finding(
                 code="HR523",
                 where=Where(file=str(self.path), line=line or None),

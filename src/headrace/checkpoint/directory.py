@@ -11,7 +11,7 @@ from headrace.checkpoint.entries import CommitEntry, OffsetEntry
 from headrace.checkpoint.inspection import inspect
 from headrace.checkpoint.logs import COMPACT, body, broken, numbered, text_of
 from headrace.checkpoint.state_operators import StateOperator, state_operator
-from headrace.errors import CheckpointFault, Finding
+from headrace.errors import CheckpointError, Finding
 
 _LOG_VERSIONS = (1,)
 _LISTINGS = 5
@@ -21,7 +21,7 @@ _LISTINGS = 5
 class Checkpoint:
     """A query's checkpoint; nothing is cached, so that a running query may be looked at again and again.
 
-    Whatever cannot be read raises CheckpointFault, save what Spark purges between a listing and a reading.
+    Whatever cannot be read raises CheckpointError, save what Spark purges between a listing and a reading.
     """
 
     root: Path
@@ -93,7 +93,7 @@ class Checkpoint:
             log = _unfolded(numbered(folder))
             if log is not None:
                 return log
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR509",
                 what=f"the log of source '{name}' lost files while it was read, {_LISTINGS} times in a row",

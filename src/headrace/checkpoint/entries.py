@@ -32,7 +32,7 @@ class OffsetEntry:
 
     @classmethod
     def parse(cls, batch: int, text: str, file: Path) -> OffsetEntry:
-        """Read what Spark wrote; raises CheckpointFault naming `file`."""
+        """Read what Spark wrote; raises CheckpointError naming `file`."""
         version, lines = body(file, text, versions=OFFSET_VERSIONS)
         if not lines:
             raise broken(file, "it ends after its first line")
@@ -71,7 +71,7 @@ class CommitEntry:
 
     @classmethod
     def parse(cls, batch: int, text: str, file: Path) -> CommitEntry:
-        """Read what Spark wrote; raises CheckpointFault naming `file`."""
+        """Read what Spark wrote; raises CheckpointError naming `file`."""
         _, lines = body(file, text, versions=COMMIT_VERSIONS)
         facts = _json_object(file, lines[0] if lines else "")
         return cls(batch=batch, next_watermark_ms=_whole(file, facts, "nextBatchWatermarkMs"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.logs import numbered, text_of
-from headrace.errors import CheckpointFault, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +64,6 @@ def _archived(archive: Archive | None, batch: int) -> str | None:
     """The offsets of `batch` as the archive has them; an archive that cannot be read has none."""
     try:
         entry = archive.entries().get(batch) if archive is not None else None
-    except CheckpointFault:
+    except CheckpointError:
         return None
     return entry.format() if entry is not None else None

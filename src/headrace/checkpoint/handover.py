@@ -15,7 +15,7 @@ from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.gap import Gap, gap_before_newest
 from headrace.checkpoint.logs import numbered
 from headrace.checkpoint.rewrite import remove_file, replace_file
-from headrace.errors import CheckpointFault, Finding
+from headrace.errors import CheckpointError, Finding
 
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
@@ -42,11 +42,11 @@ def move(checkpoint: Checkpoint, names: Sequence[str], *, continuous: bool) -> N
 def fill_gap(checkpoint: Checkpoint, archive: Archive | None, *, written_async: bool | None) -> Iterator[Finding]:
     """Write the offsets before the newest ones where they are missing, for a start that needs the last two batches.
 
-    See `headrace.checkpoint.gap` for what they may be. Raises CheckpointFault where that is not known.
+    See `headrace.checkpoint.gap` for what they may be. Raises CheckpointError where that is not known.
     """
     gap = gap_before_newest(checkpoint, archive, written_async=written_async)
     if isinstance(gap, Finding):
-        raise CheckpointFault(gap)
+        raise CheckpointError(gap)
     if isinstance(gap, Gap):
         replace_file(gap.file, gap.text)
         if gap.note is not None:

@@ -86,7 +86,7 @@ class PlannedBatch:
 def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
     """What the checkpoint plans for `batch`; None when it does not, or has no batch before it to tell where it begins.
 
-    Reads only the files that tell of this batch. Raises CheckpointFault when one of them is damaged.
+    Reads only the files that tell of this batch. Raises CheckpointError when one of them is damaged.
     """
     file = checkpoint.root / "offsets" / str(batch)
     text = text_of(file)

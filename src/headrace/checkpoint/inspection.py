@@ -11,7 +11,7 @@ from headrace.checkpoint.content import WHOLE_BYTES, fault_of
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry
 from headrace.checkpoint.logs import COMPACT, body, broken, numbered, text_of
 from headrace.checkpoint.state_files import state_problems
-from headrace.errors import CheckpointFault, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where
 
 
 def inspect(root: Path, *, partitions: int | None = None) -> Iterator[Finding]:
@@ -24,7 +24,7 @@ def inspect(root: Path, *, partitions: int | None = None) -> Iterator[Finding]:
             return
         offsets, commits = numbered(root / "offsets"), numbered(root / "commits")
         numbered(root)
-    except (CheckpointFault, OSError) as fault:
+    except (CheckpointError, OSError) as fault:
         yield from _found(fault, root)
         return
     yield from _identity(root, started=bool(offsets))
@@ -36,12 +36,12 @@ def inspect(root: Path, *, partitions: int | None = None) -> Iterator[Finding]:
     following = max(max(offsets, default=0), -1 if done is None else done + 1)
     try:
         yield from state_problems(root, following, done, partitions)
-    except (CheckpointFault, OSError) as fault:
+    except (CheckpointError, OSError) as fault:
         yield from _found(fault, root / "state")
 
 
-def _found(fault: CheckpointFault | OSError, where: Path) -> tuple[Finding, ...]:
-    if isinstance(fault, CheckpointFault):
+def _found(fault: CheckpointError | OSError, where: Path) -> tuple[Finding, ...]:
+    if isinstance(fault, CheckpointError):
         return fault.findings
     return (
         Finding(
@@ -58,7 +58,7 @@ def _identity(root: Path, *, started: bool) -> Iterator[Finding]:
     try:
         text = text_of(file)
         known = text is not None and bool(json.loads(text)["id"])
-    except (CheckpointFault, ValueError, KeyError, TypeError):
+    except (CheckpointError, ValueError, KeyError, TypeError):
         known = False
     if started and not known:
         yield Finding(
@@ -78,7 +78,7 @@ def _unreadable(files: dict[int, Path], parse: Callable[[int, str, Path], Any]) 
             parse(batch, text, file)
             if (wrong := fault_of(file)) is not None:
                 raise broken(file, wrong)
-        except CheckpointFault as fault:
+        except CheckpointError as fault:
             yield from fault.findings
         except OSError as fault:
             yield from _found(fault, file)
@@ -144,7 +144,7 @@ def _log_ends(offsets: dict[int, Path]) -> dict[str, int]:
                 facts = json.loads(offset) if offset is not None and offset.startswith("{") else None
                 if isinstance(facts, dict) and isinstance(facts.get("logOffset"), int):
                     ends.setdefault(name, facts["logOffset"])
-        except (CheckpointFault, ValueError):
+        except (CheckpointError, ValueError):
             continue
     return ends
 
@@ -159,7 +159,7 @@ def _source_logs(folder: Path, ends: dict[str, int]) -> Iterator[Finding]:
         log = folder / name
         try:
             files = numbered(log)
-        except CheckpointFault as fault:
+        except CheckpointError as fault:
             yield from fault.findings
             continue
         compacted = max((number for number, file in files.items() if file.name.endswith(COMPACT)), default=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.errors import CheckpointFault, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where
 
 COMPACT = ".compact"
 
@@ -22,7 +22,7 @@ def numbered(folder: Path) -> dict[int, Path]:
     except (FileNotFoundError, NotADirectoryError):
         return found
     except OSError as fault:
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR501",
                 where=Where(file=str(folder)),
@@ -48,7 +48,7 @@ def text_of(file: Path) -> str | None:
 
 
 def body(file: Path, text: str, *, versions: tuple[int, ...]) -> tuple[int, list[str]]:
-    """The version and the lines after it; raises CheckpointFault for an empty file or an unknown version."""
+    """The version and the lines after it; raises CheckpointError for an empty file or an unknown version."""
     # Not splitlines: Spark ends lines at \n alone, and a JSON text may hold U+2028 and its like.
     # Before the version, Kafka's log has a zero byte, which Spark 2.1 asked for.
     first, *lines = text.removeprefix("\0").split("\n")
@@ -58,7 +58,7 @@ def body(file: Path, text: str, *, versions: tuple[int, ...]) -> tuple[int, list
     if not (first.startswith("v") and digits.isascii() and digits.isdigit()):
         raise broken(file, f"its first line is {first[:40]!r} in place of a version")
     if int(digits) not in versions:
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR507",
                 where=Where(file=str(file)),
@@ -70,7 +70,7 @@ def body(file: Path, text: str, *, versions: tuple[int, ...]) -> tuple[int, list
     return int(digits), lines
 
 
-def broken(file: Path, why: str) -> CheckpointFault:
+def broken(file: Path, why: str) -> CheckpointError:
     """The fault of a file that a crash of the machine or another hand has damaged."""
     folder, name = file.parent.name, file.name
     if folder == "offsets":
@@ -82,6 +82,6 @@ def broken(file: Path, why: str) -> CheckpointFault:
         fix = f"delete it and .{name}.crc beside it: Spark then runs the batch again, and the sink skips what it has"
     else:
         fix = "restore it from a backup, or begin the query anew"
-    return CheckpointFault(
+    return CheckpointError(
         Finding(code="HR503", where=Where(file=str(file)), what=f"a file of the checkpoint is damaged: {why}", fix=fix)
     )

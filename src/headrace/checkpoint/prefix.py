@@ -10,7 +10,7 @@ from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.uses import further_uses
 from headrace.contract import SourceBatch, SourcePrefix
-from headrace.errors import CheckpointFault, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class BatchWatermarks:
 def planned(checkpoint: Checkpoint, archive: Archive, through: int, *, since: int = 0) -> dict[int, OffsetEntry]:
     """The offsets of the batches `since` to `through`, from the checkpoint and, if purged there, from the archive.
 
-    Raises CheckpointFault when one of them is in neither. The archive is read only where the checkpoint has not all.
+    Raises CheckpointError when one of them is in neither. The archive is read only where the checkpoint has not all.
     """
     kept = checkpoint.offsets()
     if through >= 0 and through not in kept and through > max(kept, default=-1):
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR510",
                 where=Where(file=str(checkpoint.root)),
@@ -44,7 +44,7 @@ def planned(checkpoint: Checkpoint, archive: Archive, through: int, *, since: in
     known = kept if all(batch in kept for batch in wanted) else {**archive.entries(), **kept}
     missing = [batch for batch in wanted if batch not in known]
     if missing:
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR511",
                 where=Where(file=str(checkpoint.root)),
@@ -117,7 +117,7 @@ def _keys(checkpoint: Checkpoint, entries: dict[int, OffsetEntry], names: Sequen
     names = [*names, *further_uses(names, known)]
     strangers = [name for name in names if name not in known]
     if known and strangers and all(key.isdigit() for key in known):
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR512",
                 where=Where(file=str(checkpoint.root)),

@@ -27,7 +27,7 @@ class LoggedFile:
 
 
 def logged_files(log: Path) -> Iterator[LoggedFile]:
-    """The local files that a log of a file source or of a file sink names. Raises CheckpointFault."""
+    """The local files that a log of a file source or of a file sink names. Raises CheckpointError."""
     for _, lines in _logs(log):
         for facts in lines:
             path = _local(facts)

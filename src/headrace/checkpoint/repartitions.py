@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.logs import broken
 from headrace.checkpoint.rewrite import replace_file
-from headrace.errors import CheckpointFault, EnvironmentFault, Finding, Where
+from headrace.errors import CheckpointError, Finding, PlatformError, Where
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 
@@ -85,8 +85,8 @@ class Repartitions:
         except OSError as fault:
             raise _unwritable(self.path.parent, fault) from fault
 
-    def _damaged(self, line: int | None, fault: Exception) -> CheckpointFault:
-        return CheckpointFault(
+    def _damaged(self, line: int | None, fault: Exception) -> CheckpointError:
+        return CheckpointError(
             Finding(
                 code="HR556",
                 where=Where(file=str(self.path), line=line),
@@ -120,8 +120,8 @@ def _up_to(changes: Sequence[Change], batch: int | None) -> tuple[Change, ...]:
     return () if batch is None else tuple(change for change in changes if change.batch <= batch)
 
 
-def _unwritable(folder: Path, fault: OSError) -> EnvironmentFault:
-    return EnvironmentFault(
+def _unwritable(folder: Path, fault: OSError) -> PlatformError:
+    return PlatformError(
         Finding(
             code="HR540",
             what=f"the storage directory {folder} cannot be written: {fault.strerror or fault}",

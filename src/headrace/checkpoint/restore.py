@@ -15,7 +15,7 @@ from headrace.checkpoint.rewrite import remove_file, replace_file
 from headrace.checkpoint.source_log import LogEntry, log_entries
 from headrace.checkpoint.state_files import Store
 from headrace.checkpoint.state_operators import DEFAULT_STORE, state_operator
-from headrace.errors import CheckpointFault
+from headrace.errors import CheckpointError
 
 # As many as a ledger keeps plans of.
 _VERSIONS = 101
@@ -120,7 +120,7 @@ def text_of_sound(file: Path) -> str | None:
     """The file's text; None where it is missing or cannot be read."""
     try:
         return text_of(file)
-    except CheckpointFault:
+    except CheckpointError:
         return None
 
 
@@ -158,7 +158,7 @@ def _uncompact(folder: Path, file: Path, end: int) -> None:
     )
     try:
         lines = _lines(file)
-    except CheckpointFault:
+    except CheckpointError:
         return
     entries: dict[int, list[str]] = {}
     for line in lines:
@@ -182,7 +182,7 @@ def _is_planned(checkpoint: Checkpoint, batch: int) -> bool:
 def _planned(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
     try:
         return planned_batch(checkpoint, batch)
-    except CheckpointFault:
+    except CheckpointError:
         return None
 
 
@@ -208,7 +208,7 @@ def _is_committed(checkpoint: Checkpoint, batch: int) -> bool:
     try:
         text = text_of(file)
         return text is not None and CommitEntry.parse(batch, text, file) is not None
-    except CheckpointFault:
+    except CheckpointError:
         return False
 
 
@@ -219,7 +219,7 @@ def _stores(root: Path, partitions: int | None) -> list[Store] | None:
         folder = root / "state" / str(number)
         try:
             operator = state_operator(folder)
-        except CheckpointFault:
+        except CheckpointError:
             return None
         if operator is None:
             return None

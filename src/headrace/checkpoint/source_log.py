@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.checkpoint.logs import COMPACT, body, broken, numbered, text_of
-from headrace.errors import CheckpointFault, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where
 
 _VERSIONS = (1,)
 _BLOCK_BYTES = 64 << 10
@@ -27,7 +27,7 @@ class LogEntry:
 
 
 def log_entries(folder: Path, after: int, through: int) -> dict[int, LogEntry]:
-    """The entries with numbers above `after` and up to `through`; raises CheckpointFault when one is missing."""
+    """The entries with numbers above `after` and up to `through`; raises CheckpointError when one is missing."""
     return {number: _entry(folder, number) for number in range(after + 1, through + 1)}
 
 
@@ -54,7 +54,7 @@ def _entry(folder: Path, number: int) -> LogEntry:
     later = [file for other, file in numbered(folder).items() if other > number and file.name.endswith(COMPACT)]
     found = _compacted(later[0], number) if later else ()
     if not found:
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR509",
                 where=Where(file=str(folder)),

@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.checkpoint.content import fault_of, state_fault_of
 from headrace.checkpoint.logs import numbered
 from headrace.checkpoint.state_operators import DEFAULT_STORE, StateOperator, state_operator
-from headrace.errors import CheckpointFault, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where
 
 _FILE = re.compile(r"(?P<version>\d+)(?:_[^.]+)?\.(?P<kind>zip|changelog|delta|snapshot)")
 _SNAPSHOTS = {"changelog": "zip", "delta": "snapshot"}
@@ -74,7 +74,7 @@ def state_problems(root: Path, version: int, committed: int | None, partitions: 
     for folder in folders:
         try:
             operator = state_operator(folder)
-        except CheckpointFault as fault:
+        except CheckpointError as fault:
             yield from fault.findings
             continue
         if operator is None:

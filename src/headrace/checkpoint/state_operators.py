@@ -23,7 +23,7 @@ class StateOperator:
 
 
 def state_operator(folder: Path) -> StateOperator | None:
-    """The operator whose state is in `folder`, state/N; None without metadata. Raises CheckpointFault."""
+    """The operator whose state is in `folder`, state/N; None without metadata. Raises CheckpointError."""
     metadata = folder / "_metadata"
     newest = max(numbered(metadata / "v2").items(), default=None)
     file = newest[1] if newest else metadata / "metadata"

@@ -36,10 +36,10 @@ def list_command(as_json: bool) -> int:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def fetch(directory: Path, names: tuple[str, ...]) -> int:
     """Fetch connectors into DIRECTORY, all or those named, for a machine without a network."""
-    from headrace.spark.jars import DIRECTORIES_VARIABLE, bring, chosen, known
+    from headrace.spark.jars import DIRECTORIES_VARIABLE, chosen, install, known
 
     for connector in chosen(names or tuple(known())):
-        jars = bring(connector, directory.absolute())
+        jars = install(connector, directory.absolute())
         click.echo(f"{connector.name}: {len(jars)} jars")
     click.echo(f"on the machine without a network: export {DIRECTORIES_VARIABLE}={directory.absolute()}")
     return 0

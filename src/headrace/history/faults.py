@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.errors import CheckpointFault, EnvironmentFault, Finding, HeadraceError, Where
+from headrace.errors import CheckpointError, Finding, HeadraceError, PlatformError, Where
 from headrace.history.schema import VERSION
 
 
@@ -27,7 +27,7 @@ def faults(path: Path) -> Iterator[None]:
             fix="free space in the storage directory, give the right to write there, or end what locks the file",
             severity="warning",
         )
-        raise EnvironmentFault(finding) from fault
+        raise PlatformError(finding) from fault
     except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as fault:
         finding = Finding(
             code="HR531",
@@ -36,7 +36,7 @@ def faults(path: Path) -> Iterator[None]:
             fix="move the file and those with -wal and -shm beside it away; the next run begins a new one",
             severity="warning",
         )
-        raise CheckpointFault(finding) from fault
+        raise CheckpointError(finding) from fault
     except OSError as fault:
         finding = Finding(
             code="HR533",
@@ -45,12 +45,12 @@ def faults(path: Path) -> Iterator[None]:
             fix="give the user that runs the query the right to write the storage directory",
             severity="warning",
         )
-        raise EnvironmentFault(finding) from fault
+        raise PlatformError(finding) from fault
 
 
-def nothing_yet(path: Path) -> CheckpointFault:
+def nothing_yet(path: Path) -> CheckpointError:
     """There is no file to read."""
-    return CheckpointFault(
+    return CheckpointError(
         Finding(
             code="HR534",
             where=Where(file=str(path)),
@@ -61,9 +61,9 @@ def nothing_yet(path: Path) -> CheckpointFault:
     )
 
 
-def newer(path: Path, found: int) -> CheckpointFault:
+def newer(path: Path, found: int) -> CheckpointError:
     """The file was written by a later Headrace."""
-    return CheckpointFault(
+    return CheckpointError(
         Finding(
             code="HR532",
             where=Where(file=str(path)),

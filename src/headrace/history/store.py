@@ -32,7 +32,7 @@ _BUSY_SECONDS = 5.0
 class History:
     """The open history; safe to use from many threads, and from many processes at once.
 
-    Every method raises EnvironmentFault when the file cannot be reached or written, and CheckpointFault when its
+    Every method raises PlatformError when the file cannot be reached or written, and CheckpointError when its
     content is damaged or of a newer version. Neither is a reason to stop a stream.
     """
 
@@ -98,7 +98,7 @@ class History:
         with self._transaction() as db:
             db.execute("UPDATE runs SET state = ?, seen = ? WHERE id = ? AND ended IS NULL", (state, time.time(), run))
 
-    def ail(self, run: int, finding: Finding | None) -> None:
+    def record_warning(self, run: int, finding: Finding | None) -> None:
         """Note what is wrong with a run that goes on, or None once nothing is."""
         text = json.dumps(finding.as_dict()) if finding else None
         with self._transaction() as db:

@@ -78,12 +78,12 @@ def _caller() -> FrameType:
     return frame
 
 
-def _own_name(place: places.Place) -> str:
+def _own_name(place: places.KeyPath) -> str:
     alone = place.document is None and len(place.modules) == 1 and not place.passed_over
     return place.root.name or (place.modules[0].stem if alone else "project")
 
 
-def _top(place: places.Place, reading: Reading) -> tuple[dict[str, Entry], Where]:
+def _top(place: places.KeyPath, reading: Reading) -> tuple[dict[str, Entry], Where]:
     if place.document is None:
         return {}, Where(file=shown(place.root))
     file = shown(place.document)
@@ -98,7 +98,7 @@ def _top(place: places.Place, reading: Reading) -> tuple[dict[str, Entry], Where
     return reading.mapping(tree, place.document.name, yaml_form.KEYS), where
 
 
-def _module_files(top: dict[str, Entry], place: places.Place, reading: Reading) -> list[Path]:
+def _module_files(top: dict[str, Entry], place: places.KeyPath, reading: Reading) -> list[Path]:
     if "modules" not in top:
         return list(place.modules)
     files = []

@@ -12,7 +12,7 @@ from headrace.contract import OUTPUT_MODES, OutputMode
 from headrace.declare import TIMED, DeclaredSink, DeclaredSource, parse_trigger
 from headrace.declare.location import shown
 from headrace.declare.texts import NoText, read_text
-from headrace.errors import NOWHERE, EnvironmentFault, Where, nearest
+from headrace.errors import NOWHERE, PlatformError, Where, nearest
 from headrace.load.document import Entry
 from headrace.load.reading import Reading
 from headrace.model import Default, Duration, Trigger, Watermark
@@ -166,7 +166,7 @@ def _meant_kind(what: registry.ConnectorKind, keys: dict[str, Entry]) -> str:
 def _option_names(what: registry.ConnectorKind, kind: str) -> tuple[str, ...]:
     try:
         return registry.option_names(what, kind)
-    except EnvironmentFault:
+    except PlatformError:
         return ()
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import EnvironmentFault, Finding, Where
+from headrace.errors import Finding, PlatformError, Where
 from headrace.model import Project
 
 FILE = "application.json"
@@ -27,7 +27,7 @@ class Application:
     roots: tuple[str, ...]
 
     def facts(self) -> dict[str, Any]:
-        """What a SinkRun holds of it."""
+        """What a SinkContext holds of it."""
         return {
             "application": self.id,
             "project": self.project,
@@ -52,7 +52,7 @@ def application(project: Project) -> Application:
             found = Application(id=found.id, project=project.name, roots=(*former, *here))
             os.replace(_draft(file, found), file)
     except OSError as fault:
-        raise EnvironmentFault(
+        raise PlatformError(
             Finding(
                 code="HR540",
                 what=f"the storage directory {file.parent} cannot be written: {fault.strerror or fault}",
@@ -71,7 +71,7 @@ def known_application(project: Project) -> Application | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError) as fault:
-        raise EnvironmentFault(
+        raise PlatformError(
             Finding(
                 code="HR458",
                 where=Where(file=str(file)),
@@ -83,7 +83,7 @@ def known_application(project: Project) -> Application | None:
 
 
 def known_facts(project: Project) -> dict[str, Any]:
-    """What a SinkRun holds of the application, for a look that makes nothing."""
+    """What a SinkContext holds of the application, for a look that makes nothing."""
     found = known_application(project)
     return {} if found is None else found.facts()
 

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.gap import gap_before_newest
 from headrace.checkpoint.repartitions import Repartitions
-from headrace.errors import CheckpointFault, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.manifest import forms, written_async
@@ -60,17 +60,17 @@ def inspect_checkpoint(project: Project, query: Query) -> Inspected:
 
 
 def require_usable(query: Query, layout: QueryLayout) -> None:
-    """Raise CheckpointFault with everything that keeps the next start from beginning with what is there."""
+    """Raise CheckpointError with everything that keeps the next start from beginning with what is there."""
     errors = [finding for finding in problems(query, layout) if finding.severity == "error"]
     if errors:
-        raise CheckpointFault(errors)
+        raise CheckpointError(errors)
 
 
 def require_state(query: Query, checkpoint: Checkpoint) -> None:
-    """Raise CheckpointFault if `query`, which keeps state, has committed batches and no state."""
+    """Raise CheckpointError if `query`, which keeps state, has committed batches and no state."""
     committed = checkpoint.last_committed
     if committed is not None and not checkpoint.state_operators():
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR527",
                 where=Where(file=str(checkpoint.root / "state")),
@@ -86,7 +86,7 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
     try:
         partitions = Repartitions(layout.repartitions).partitions(checkpoint)
-    except CheckpointFault as fault:
+    except CheckpointError as fault:
         # What is wrong inside the checkpoint is told below, with all else.
         yield from (finding for finding in fault.findings if finding.code == "HR556")
     found = list(checkpoint.problems(partitions=partitions))
@@ -94,12 +94,12 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     try:
         forms(layout.manifest)
         beside = written_async(layout.manifest, query.sink)
-    except CheckpointFault as fault:
+    except CheckpointError as fault:
         yield from fault.findings
     try:
         if not any(finding.code == "HR501" for finding in found):
             gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=beside)
-    except CheckpointFault:
+    except CheckpointError:
         pass  # What cannot be read was found already.
     for finding in found:
         if isinstance(gap, Finding) and finding.where == gap.where:
@@ -113,5 +113,5 @@ def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:
     """A start goes on without its archive; only what was read before can then no longer be verified."""
     try:
         Archive(layout.archive).entries()
-    except CheckpointFault as fault:
+    except CheckpointError as fault:
         yield from (replace(finding, severity="warning") for finding in fault.findings)

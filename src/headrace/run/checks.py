@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.build.catalog import all_known
+from headrace.build.catalog import registered_tables
 from headrace.build.plan_builder import build
 from headrace.check.analysed import analysed
 from headrace.check.guarantee import guarantee
 from headrace.check.result import CheckResult
 from headrace.check.structure import concerning, structure
-from headrace.contract import CheckedSink, SinkRun
+from headrace.contract import CheckedSink, SinkContext
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
@@ -80,7 +80,7 @@ def _analysed(
 ) -> Iterator[Finding]:
     """What is wrong with one query; `facts` gets it if nothing is."""
     try:
-        with all_known(project, query, spark):
+        with registered_tables(project, query, spark):
             frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
             plan = plan_facts(frame)
             findings = list(analysed(query, frame, plan))
@@ -103,12 +103,12 @@ def _of_sink(project: Project, query: Query, frame: DataFrame, connect: bool) ->
     if not isinstance(query.sink, CheckedSink):
         return
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
-    life = SinkRun(
+    context = SinkContext(
         query=query.name,
         generation=layout.generation,
         mode=query.mode,
         checkpoint=layout.checkpoint,
         **known_facts(project),
     )
-    for finding in query.sink.misfits(frame, life, connect=connect):
+    for finding in query.sink.incompatibilities(frame, context, connect=connect):
         yield finding if finding.where.file else replace(finding, where=query.where)

@@ -16,7 +16,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.contract import SourcePrefix
-from headrace.errors import CheckpointFault, SourceFault
+from headrace.errors import CheckpointError, SourceError
 from headrace.model import Project
 from headrace.progress import BatchRecord, SourceProgress
 from headrace.run.start import Running
@@ -96,7 +96,7 @@ def _rows_of(
             frame = source.connector.read(spark, part, batch_column=_BATCH)
             for row in frame.groupBy(_BATCH).count().collect():
                 found[row[0]][source.name] = row[1]
-    except (SourceFault, CheckpointFault, PySparkException, Py4JError):
+    except (SourceError, CheckpointError, PySparkException, Py4JError):
         return {}
     return dict(found)
 

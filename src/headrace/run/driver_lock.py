@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from headrace.errors import CheckFailed, EnvironmentFault, Finding
+from headrace.errors import CheckFailed, Finding, PlatformError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.storage.private import make_private
@@ -54,7 +54,7 @@ class DriverLock:
 def take(project: Project, query: Query) -> DriverLock | None:
     """The lock of `query`; None where its storage has no locks, or it keeps nothing there.
 
-    Raises CheckFailed if another process holds it, and EnvironmentFault if its file cannot be written.
+    Raises CheckFailed if another process holds it, and PlatformError if its file cannot be written.
     """
     if not query.sink.facts.durable:
         return None
@@ -70,7 +70,7 @@ def take(project: Project, query: Query) -> DriverLock | None:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as fault:
-            raise EnvironmentFault(
+            raise PlatformError(
                 Finding(
                     code="HR540",
                     what=f"the storage directory {file.parent} cannot be written: {fault.strerror or fault}",
@@ -107,7 +107,7 @@ def _taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
             lock = take(project, query)
         except CheckFailed as fault:
             yield from fault.findings
-        except EnvironmentFault:
+        except PlatformError:
             continue
         else:
             if lock is not None:

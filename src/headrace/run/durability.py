@@ -7,12 +7,12 @@ from pathlib import Path
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.durability import Durability
-from headrace.errors import EnvironmentFault, Finding
+from headrace.errors import Finding, PlatformError
 from headrace.model import Target
 
 
 def secured(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
-    """What a SinkRun calls before each batch is committed; None where the machine is left to write when it likes."""
+    """What a SinkContext calls before each commit; None where the machine is left to write when it likes."""
     if target.checkpoint_durability != "power_loss":
         return None
     durability = Durability(Checkpoint(checkpoint))
@@ -21,7 +21,7 @@ def secured(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
         try:
             durability.sync(batch)
         except OSError as fault:
-            raise EnvironmentFault(
+            raise PlatformError(
                 Finding(
                     code="HR421",
                     what=f"the checkpoint's files of batch {batch} cannot be brought to the disk: "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
-from headrace.contract import Backlog, Problem, SelectiveSource, SourcePrefix
+from headrace.contract import Backlog, OptionError, SelectiveSource, SourcePrefix
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
@@ -54,7 +54,7 @@ def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
             )
 
 
-def _left_out(connector: object, prefix: SourcePrefix) -> Problem | None:
+def _left_out(connector: object, prefix: SourcePrefix) -> OptionError | None:
     assert isinstance(connector, SelectiveSource)
     return connector.left_out(prefix)
 

@@ -11,13 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from headrace.contract import Sink
-from headrace.errors import CheckpointFault, EnvironmentFault, Finding, Where
+from headrace.errors import CheckpointError, Finding, PlatformError, Where
 from headrace.model import Query
 from headrace.model.layout import QueryLayout
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class QueryRevision:
     """One form of a query: its fingerprint, the first batch that it made, when that began, and with which versions.
 
     async_progress: whether it wrote its progress beside its batches; None: written by Headrace 0.1.0, which kept no
@@ -32,17 +32,17 @@ class Form:
     async_progress: bool | None = None
 
 
-def forms(path: Path) -> list[Form]:
+def forms(path: Path) -> list[QueryRevision]:
     """The forms so far, oldest first; a line that a crash cut off is left out.
 
-    Raises CheckpointFault for a file that no crash leaves behind.
+    Raises CheckpointError for a file that no crash leaves behind.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as fault:
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR515",
                 where=Where(file=str(path)),
@@ -67,7 +67,7 @@ def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: in
     same = bool(known) and known[-1].fingerprint == fingerprint
     if same and known[-1].async_progress is beside:
         return
-    form = Form(
+    form = QueryRevision(
         fingerprint=fingerprint,
         from_batch=next_batch,
         at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -87,10 +87,10 @@ def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: in
         )
 
 
-def _parsed(lines: list[str]) -> Iterator[Form]:
+def _parsed(lines: list[str]) -> Iterator[QueryRevision]:
     for line in lines:
         try:
-            yield Form(**json.loads(line))
+            yield QueryRevision(**json.loads(line))
         except (ValueError, TypeError):
             continue
 
@@ -104,7 +104,7 @@ def append(path: Path, line: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as fault:
-        raise EnvironmentFault(
+        raise PlatformError(
             Finding(
                 code="HR540",
                 what=f"the storage directory {path.parent} cannot be written: {fault.strerror or fault}",

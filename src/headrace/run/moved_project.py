@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
 from headrace.checkpoint.rewrite import replace_file
-from headrace.errors import CheckpointFault, EnvironmentFault, Finding, HeadraceError
+from headrace.errors import CheckpointError, Finding, HeadraceError, PlatformError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 
@@ -53,7 +53,7 @@ class Log:
 def bring_along(project: Project, query: Query) -> Iterator[Finding]:
     """Rewrite the paths in the logs of all queries after a move of the project, and say so.
 
-    The other queries come along because this one may read the files that they write. Raises CheckpointFault for
+    The other queries come along because this one may read the files that they write. Raises CheckpointError for
     files of `query` that lie elsewhere for another reason.
     """
     for other in project.queries.values():
@@ -112,11 +112,11 @@ def _moved(path: str, moves: Sequence[Move]) -> str:
 
 
 def _require_homes(query: Query, logs: Sequence[Log], moves: Sequence[Move]) -> None:
-    """Raise CheckpointFault for a log whose files do not lie where they should, seen from the project's new place."""
+    """Raise CheckpointError for a log whose files do not lie where they should, seen from the project's new place."""
     for log in logs:
         for file in logged_files(log.folder):
             if not below(file.path, log.home) and not below(_moved(file.path, moves), log.home):
-                raise CheckpointFault(
+                raise CheckpointError(
                     Finding(
                         code="HR525",
                         what=f"{log.whose} of query '{query.name}' is in '{log.home}' now, and its log names "
@@ -232,7 +232,7 @@ def _record(layout: QueryLayout, location: Location) -> None:
     try:
         replace_file(_file(layout), json.dumps(asdict(location)) + "\n")
     except OSError as fault:
-        raise EnvironmentFault(
+        raise PlatformError(
             Finding(
                 code="HR540",
                 what=f"the storage directory {layout.home} cannot be written: {fault.strerror or fault}",

@@ -37,7 +37,7 @@ class Watched:
     history_run: int | None
     archive: Archive | None
     quarantine: Quarantine | None
-    ailments: Ailments
+    source_health: Ailments
     batches: int = 0
     rows: int = 0
     last_batch: int | None = None
@@ -49,10 +49,10 @@ class Watched:
     event_at: float = field(default_factory=time.monotonic)
     looked_at: float = 0.0
     finishing: bool = False
-    halt: Halt | None = None
+    stop_gracefully: Halt | None = None
     refresher: Refresher | None = None
     recent: deque[BatchRecord] = field(default_factory=lambda: deque(maxlen=HEALTH_BATCHES))
-    ills: frozenset[str] = frozenset()
+    warnings: frozenset[str] = frozenset()
 
     @property
     def query(self) -> Query:
@@ -78,5 +78,5 @@ class Watched:
             return
         judged = health(self.recent, watermarked=self.running.watermarked)
         found = {finding.code: finding for finding in judged}
-        yield from (found[code] for code in sorted(found.keys() - self.ills))
-        self.ills = frozenset(found)
+        yield from (found[code] for code in sorted(found.keys() - self.warnings))
+        self.warnings = frozenset(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Change, Repartitions, note_partitions
-from headrace.errors import CheckFailed, CheckpointFault, Finding, ProjectError, nearest
+from headrace.errors import CheckFailed, CheckpointError, Finding, ProjectError, nearest
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, history_file, latest_generation
@@ -42,7 +42,7 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     """Bring the state of `query` into `partitions` partitions; its rows, offsets and result stay as they are.
 
     The query must not be running. Called again after a crash, it ends what was begun. Raises ProjectError,
-    CheckFailed, CheckpointFault or EnvironmentFault; then nothing was changed, or Spark was cut off in between.
+    CheckFailed, CheckpointError or PlatformError; then nothing was changed, or Spark was cut off in between.
     """
     if query not in project.queries:
         raise ProjectError(
@@ -113,7 +113,7 @@ def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change
         with applied(spark, project.target.state_store):
             spark._streamingCheckpointManager.repartition(str(checkpoint.root), change.after)
     except Exception as fault:
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR555",
                 what=f"Spark could not bring the state of query '{query.name}' into {change.after} partitions: "

@@ -9,8 +9,8 @@ from headrace.checkpoint import Checkpoint, PlannedBatch
 from headrace.checkpoint.relocation import rewrite
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.checkpoint.restore import Restorable, restorable, restore
-from headrace.contract import RestoringSink, SinkRun
-from headrace.errors import CheckpointFault, EnvironmentFault, Finding, Where
+from headrace.contract import RestoringSink, SinkContext
+from headrace.errors import CheckpointError, Finding, PlatformError, Where
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.run.application import application, known_application
@@ -23,7 +23,7 @@ def plan_lost_batch(project: Project, query: Query, layout: QueryLayout) -> Find
     """Let the checkpoint plan the first batch that it has lost and the sink has; what was done, or None.
 
     Spark makes only its newest planned batch again, and a state only from the one before. So the query runs that batch
-    alone, its rows are skipped by the sink, and this is asked again. Raises EnvironmentFault, SinkFault.
+    alone, its rows are skipped by the sink, and this is asked again. Raises PlatformError, SinkError.
     """
     sink, checkpoint = query.sink, Checkpoint(layout.checkpoint)
     if not isinstance(sink, RestoringSink):
@@ -32,17 +32,17 @@ def plan_lost_batch(project: Project, query: Query, layout: QueryLayout) -> Find
         if checkpoint.id is None:
             return None
         changes = Repartitions(layout.repartitions)
-        run = SinkRun(
+        run = SinkContext(
             query=query.name,
             generation=layout.generation,
             mode=query.mode,
             checkpoint=layout.checkpoint,
-            unseen=changes.batches(checkpoint),
+            empty_batches=changes.batches(checkpoint),
             **(application(project).facts() if known_application(project) is not None else {}),
         )
         last = sink.last_batch(run)
         found = None if last is None else _lost(checkpoint, sink, run, last, changes.partitions(checkpoint))
-    except CheckpointFault:
+    except CheckpointError:
         # The look at the whole checkpoint, which comes next, tells of it with all else.
         return None
     if found is None:
@@ -50,13 +50,13 @@ def plan_lost_batch(project: Project, query: Query, layout: QueryLayout) -> Find
     try:
         restore(checkpoint, found)
         _bring_along(project, checkpoint, run.roots)
-    except CheckpointFault:
+    except CheckpointError:
         # Earlier entries are lost too, which the ledger keeps no more.
         return None
     except OSError as fault:
         what = f"the checkpoint {layout.checkpoint} cannot be written: {fault.strerror or fault}"
         fix = "give the user that runs Headrace the right to write there, or make room"
-        raise EnvironmentFault(Finding(code="HR540", what=what, fix=fix)) from fault
+        raise PlatformError(Finding(code="HR540", what=what, fix=fix)) from fault
     return Finding(
         code="HR459",
         where=Where(file=str(layout.checkpoint)),
@@ -76,7 +76,7 @@ def _bring_along(project: Project, checkpoint: Checkpoint, roots: Sequence[Path]
 
 
 def _lost(
-    checkpoint: Checkpoint, sink: RestoringSink, run: SinkRun, last: int, partitions: int | None
+    checkpoint: Checkpoint, sink: RestoringSink, run: SinkContext, last: int, partitions: int | None
 ) -> Restorable | None:
     plans: dict[int, PlannedBatch] = {}
     asked: list[bool] = []
@@ -88,4 +88,4 @@ def _lost(
             plans.update({number: PlannedBatch.loads(text) for number, text in sink.planned(run, last - KEPT).items()})
         return plans.get(batch)
 
-    return restorable(checkpoint, last, kept, empty=run.unseen, partitions=partitions, roots=run.roots)
+    return restorable(checkpoint, last, kept, empty=run.empty_batches, partitions=partitions, roots=run.roots)

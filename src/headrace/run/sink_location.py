@@ -13,13 +13,13 @@ from typing import Any
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.rewrite import replace_file
 from headrace.contract import LocatedSink, SinkLocation
-from headrace.errors import CheckpointFault, EnvironmentFault, Finding
+from headrace.errors import CheckpointError, Finding, PlatformError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 
 
 def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> None:
-    """Raise CheckpointFault if the checkpoint's batches were written to another place than the sink names now.
+    """Raise CheckpointError if the checkpoint's batches were written to another place than the sink names now.
 
     A checkpoint without a record, as version 0.1.0 made them, is taken; a ledger beside the rows tells of it.
     """
@@ -31,7 +31,7 @@ def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> No
     if same and (now.ledger or set(kept["systems"]) & set(_systems(project, now))):
         return
     shown = _within(project, now.shown)
-    raise CheckpointFault(
+    raise CheckpointError(
         Finding(
             code="HR468",
             what=f"query '{query.name}' has written its batches up to {last} to {kept['shown']}; {shown} would begin "
@@ -61,7 +61,7 @@ def enter_sink(project: Project, query: Query, layout: QueryLayout) -> None:
     except OSError as fault:
         what = f"the storage directory {layout.home} cannot be written: {fault.strerror or fault}"
         fix = "give the user that runs Headrace the right to write there, or name another `storage`"
-        raise EnvironmentFault(Finding(code="HR540", what=what, fix=fix)) from fault
+        raise PlatformError(Finding(code="HR540", what=what, fix=fix)) from fault
 
 
 def _kept(file: Path) -> Mapping[str, Any] | None:
@@ -73,7 +73,7 @@ def _kept(file: Path) -> Mapping[str, Any] | None:
     except (OSError, ValueError) as fault:
         what = f"'{file}', which tells where the batches were written, cannot be read: {fault}"
         fix = "restore it; or remove it, if the sink is what it was: a new one is made"
-        raise CheckpointFault(Finding(code="HR468", what=what, fix=fix)) from fault
+        raise CheckpointError(Finding(code="HR468", what=what, fix=fix)) from fault
     if isinstance(found, dict) and {"kind", "name", "systems", "shown"} <= found.keys():
         return found
     return None

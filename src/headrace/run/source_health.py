@@ -46,7 +46,7 @@ class Ailments:
         self.asked_at = now
         for name, source in list(self.sources.items()) if begun else ():
             assert isinstance(source.connector, AilingSource)
-            problem = source.connector.ailment(self.spark)
+            problem = source.connector.health(self.spark)
             if problem is not None:
                 del self.sources[name]
                 yield Finding(

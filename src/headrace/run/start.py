@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from headrace.build.catalog import know_written
+from headrace.build.catalog import register_written
 from headrace.build.plan_builder import Reader, build
 from headrace.build.tables import Tables
 from headrace.check.analysed import analysed
@@ -26,8 +26,8 @@ from headrace.checkpoint.handover import fill_gap, move
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.checkpoint.uses import source_of
-from headrace.contract import Boundary, ContinuousSource, PositionedSource, RemoteSource, ShapingSink, SinkRun
-from headrace.errors import CheckFailed, CheckpointBehind, CheckpointFault, EnvironmentFault, Finding, HeadraceError
+from headrace.contract import Boundary, ContinuousSource, PositionedSource, RemoteSource, ShapingSink, SinkContext
+from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, HeadraceError, PlatformError
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run import driver_lock
@@ -67,7 +67,7 @@ class Running:
 
     query: Query
     layout: QueryLayout
-    sink_run: SinkRun
+    sink_run: SinkContext
     handle: StreamingQuery
     source_names: tuple[str, ...]
     watermarked: tuple[str, ...]
@@ -103,8 +103,8 @@ def start(
 
     tell: takes at once what the sink has to say while it is made ready, as that it waits for a lock.
     versions: of its tables that are computed anew while it runs; without them those of a batch that was planned and not
-    committed, or else they are computed. Raises CheckFailed, CheckpointFault, EnvironmentFault, SourceFault or
-    SinkFault; then nothing was started.
+    committed, or else they are computed. Raises CheckFailed, CheckpointError, PlatformError, SourceError or
+    SinkError; then nothing was started.
     """
     lock = driver_lock.take(project, query)
     try:
@@ -201,10 +201,10 @@ def _started(
         for source in project.sources_of(query):
             if isinstance(source.connector, RemoteSource):
                 with named(f"query '{query.name}', source '{source.name}'", source.where):
-                    source.connector.reach(spark)
+                    source.connector.check_connection(spark)
         if findings := list(cores(project, judged, spark)):
             raise CheckFailed(findings)
-        know_written(project, query, spark)
+        register_written(project, query, spark)
         tables = Tables(project, query, layout, spark)
         told: tuple[Finding, ...] = ()
         if versions is None:
@@ -221,7 +221,7 @@ def _started(
         faults: list[HeadraceError] = []
         news: SimpleQueue[Finding] = SimpleQueue()
         computed: dict[int, list[bool]] = {}
-        sink_run = SinkRun(
+        sink_run = SinkContext(
             query=query.name,
             generation=layout.generation,
             mode=query.mode,
@@ -230,7 +230,7 @@ def _started(
             failed=faults.append,
             noted=lambda finding: news.put(replace(finding, where=query.where)),
             computed=lambda batch, whole: computed.setdefault(batch, []).append(whole),
-            unseen=changes.batches(checkpoint),
+            empty_batches=changes.batches(checkpoint),
             restoring=restoring,
             **(application(project).facts() if scratch is None else {}),
         )
@@ -300,7 +300,7 @@ def _reader(spark: SparkSession, trigger: Trigger) -> Reader:
     def stream(source: Source) -> DataFrame:
         connector = source.connector
         if isinstance(trigger, (Continuous, RealTime)) and isinstance(connector, ContinuousSource):
-            connector = connector.unlimited()
+            connector = connector.without_rate_limit()
         return connector.stream(spark, source.name)
 
     return stream
@@ -320,7 +320,7 @@ def _checked(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[Finding,
     return findings
 
 
-def _writer(frame: DataFrame, query: Query, run: SinkRun, trigger: Trigger) -> DataStreamWriter:
+def _writer(frame: DataFrame, query: Query, run: SinkContext, trigger: Trigger) -> DataStreamWriter:
     writer = (
         frame.writeStream.queryName(query.name).outputMode(query.mode).option("checkpointLocation", str(run.checkpoint))
     )
@@ -344,7 +344,7 @@ def _set_partitions(spark: SparkSession, kept: int | None, project: Project) -> 
 
 
 def _set_policy(spark: SparkSession, checkpoint: Checkpoint, project: Project, query: Query, facts: PlanFacts) -> None:
-    """Let the project choose the policy for several watermarks; raise CheckpointFault if the checkpoint has another."""
+    """Let the project choose the policy for several watermarks; raise CheckpointError if the checkpoint has another."""
     declared = project.target.spark.get(POLICY)
     if declared is not None:
         spark.conf.set(POLICY, declared)
@@ -353,7 +353,7 @@ def _set_policy(spark: SparkSession, checkpoint: Checkpoint, project: Project, q
     if entry is not None:
         errors = list(kept_policy(query, entry.conf, str(spark.conf.get(POLICY))))
         if errors:
-            raise CheckpointFault(errors)
+            raise CheckpointError(errors)
 
 
 def _make_home(layout: QueryLayout) -> None:
@@ -363,7 +363,7 @@ def _make_home(layout: QueryLayout) -> None:
         probe = tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-")  # noqa: SIM115
         probe.close()
     except OSError as fault:
-        raise EnvironmentFault(
+        raise PlatformError(
             Finding(
                 code="HR540",
                 what=f"the storage directory {layout.home} cannot be written: {fault.strerror or fault}",
@@ -373,9 +373,9 @@ def _make_home(layout: QueryLayout) -> None:
 
 
 def _require_planned(project: Project, query: Query, layout: QueryLayout) -> None:
-    """Raise SourceFault if a batch that was planned and not committed can no longer be made as it was planned."""
+    """Raise SourceError if a batch that was planned and not committed can no longer be made as it was planned."""
     sources = project.sources_of(query)
     prefixes = planned_prefix(Checkpoint(layout.checkpoint), [source.name for source in sources])
     connectors = {source.name: source.connector for source in sources}
     for name, prefix in prefixes.items() if prefixes is not None else ():
-        connectors[source_of(name)].require(prefix)
+        connectors[source_of(name)].ensure_available(prefix)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
-from headrace.errors import CheckpointFault, Finding
+from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
 
@@ -56,11 +56,11 @@ def compared(
 ) -> Iterator[Finding]:
     """What of the session's settings is not that of the state in `checkpoint`, or will not be heeded.
 
-    Raises CheckpointFault where Spark would fail or answer wrongly.
+    Raises CheckpointError where Spark would fail or answer wrongly.
     """
     cut_off = changes.cut_off(checkpoint)
     if cut_off is not None:
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR552",
                 what=f"query '{query.name}' was being given {cut_off.after} state partitions in place of "
@@ -76,7 +76,7 @@ def compared(
     provider = kept.get(PROVIDER_KEY)
     wanted = spark.conf.get(PROVIDER_KEY, None)
     if provider is not None and wanted != provider:
-        raise CheckpointFault(
+        raise CheckpointError(
             Finding(
                 code="HR550",
                 what=f"the state of query '{query.name}' is kept by {_provider(provider)}, "

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.build.catalog import in_turn
+from headrace.build.catalog import topological_order
 from headrace.build.tables import Tables
 from headrace.check.structure import concerning, structure
 from headrace.checkpoint import Checkpoint
@@ -132,7 +132,7 @@ class _Supervisor:
         listener = Listener(self.spark)
         starts = Starts(self.spark, listener.wake)
         try:
-            waiting = in_turn(self.project, queries)
+            waiting = topological_order(self.project, queries)
             while waiting or self.start is not None or self.watched:
                 if self.start is None:
                     waiting = self._start_next(waiting, trigger, starts)
@@ -221,7 +221,7 @@ class _Supervisor:
             quarantine=Quarantine(layout=running.layout, sources=self.project.sources_of(query), spark=self.spark)
             if lasting
             else None,
-            ailments=Ailments(
+            source_health=Ailments(
                 self.project.sources_of(query),
                 self.spark,
                 (lambda: left_out(self.project, query, running.layout)) if lasting else tuple,
@@ -264,7 +264,7 @@ class _Supervisor:
     def _end(self, watched: Watched, state: OutcomeState, finding: Finding | None) -> None:
         self._archive(watched)
         self._tell_news(watched)
-        for last in watched.ailments.last():
+        for last in watched.source_health.last():
             self.notes.tell(last)
         watched.running.clean_up()
         if watched.refresher is not None:
@@ -300,21 +300,21 @@ class _Supervisor:
             self._stop_what_may_stop()
         for watched in list(self.watched.values()):
             self._tell_news(watched)
-            if watched.halt.step() if watched.halt else not watched.running.handle.isActive:
+            if watched.stop_gracefully.step() if watched.stop_gracefully else not watched.running.handle.isActive:
                 self._hear_out(watched, listener)
                 finding = failure_of(watched.query, watched.running.handle, watched.running.faults)
                 if finding is not None and finding.code == "HR542" and self._has_successor(watched):
                     finding = _superseded(watched.query)
-                if finding is None and not watched.asked and (watched.halt or watched.finishing):
+                if finding is None and not watched.asked and (watched.stop_gracefully or watched.finishing):
                     self._go_on(watched)
                     continue
                 ends: OutcomeState = "stopped" if watched.asked else "finished"
                 self._end(watched, "failed" if finding else ends, finding)
                 continue
             self._refresh(watched)
-            for ailment in watched.ailments.new(begun=bool(watched.batches)):
-                self.notes.tell(ailment)
-                self._record_ills(watched, [ailment])
+            for health in watched.source_health.new(begun=bool(watched.batches)):
+                self.notes.tell(health)
+                self._record_ills(watched, [health])
         self._beat()
         self._look_inside()
 
@@ -329,7 +329,7 @@ class _Supervisor:
     def _refresh(self, watched: Watched) -> None:
         """Have tables computed that are due, and begin to halt the query when one of them has changed."""
         refresher = watched.refresher
-        if refresher is None or watched.asked or watched.halt is not None or watched.finishing:
+        if refresher is None or watched.asked or watched.stop_gracefully is not None or watched.finishing:
             return
         before = refresher.faults
         if not refresher.look():
@@ -339,7 +339,7 @@ class _Supervisor:
                 self.notes.tell(fault)
         self._record_ills(watched, list(refresher.faults.values()))
         if refresher.versions != watched.running.versions:
-            watched.halt = Halt(watched.running.handle, self.spark)
+            watched.stop_gracefully = Halt(watched.running.handle, self.spark)
 
     def _go_on(self, watched: Watched) -> None:
         """Start a halted query over the newest versions of its tables: for all others it has never stopped."""
@@ -359,7 +359,7 @@ class _Supervisor:
         before.clean_up()
         self.former[str(before.handle.runId)] = self.watched.pop(str(before.handle.runId))
         self.watched[str(running.handle.runId)] = watched
-        watched.running, watched.finishing, watched.halt = running, finishing, None
+        watched.running, watched.finishing, watched.stop_gracefully = running, finishing, None
         if finishing:
             return
         for note in running.notes:
@@ -391,7 +391,7 @@ class _Supervisor:
         run_id = watched.history_run
         ill = self.project.redacted_finding(found[0]) if found else None
         if run_id is not None:
-            self.notes.record(lambda history: history.ail(run_id, ill))
+            self.notes.record(lambda history: history.record_warning(run_id, ill))
 
     def _take_events(self, listener: Listener, *, seconds: float) -> None:
         """Wait up to `seconds` for one event, then take all that are there."""

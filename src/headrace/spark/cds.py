@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from headrace.errors import EnvironmentFault, Finding
+from headrace.errors import Finding, PlatformError
 from headrace.spark.java import Java, require_java
 
 SWITCH = "HEADRACE_CDS"
@@ -260,7 +260,7 @@ def main() -> Literal[0]:
     """Make the archive once; an installation must not fail for want of it."""
     try:
         make(require_java())
-    except EnvironmentFault as fault:
+    except PlatformError as fault:
         print(fault, file=sys.stderr)
     return 0
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.contract import Problem
+from headrace.contract import OptionError
 from headrace.errors import nearest
 
 _TOKEN = re.compile(
@@ -111,12 +111,12 @@ def columns(text: str) -> list[dict[str, Any]]:
     return list(found)
 
 
-def problems(text: str) -> Iterator[Problem]:
+def problems(text: str) -> Iterator[OptionError]:
     """What is wrong with a connector's option `schema`."""
     try:
         columns(text)
     except SchemaError as fault:
-        yield Problem(code="HR123", what=f"its schema cannot be read: {fault.what}", fix=fault.fix)
+        yield OptionError(code="HR123", what=f"its schema cannot be read: {fault.what}", fix=fault.fix)
 
 
 def data_type(text: str) -> Any:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from headrace.errors import EnvironmentFault, Finding, nearest
+from headrace.errors import Finding, PlatformError, nearest
 from headrace.model import Project
 from headrace.spark.jar_sums import known_sums
-from headrace.spark.maven import FetchFault, SumFault, fetch, nearest_version
+from headrace.spark.maven import ChecksumError, FetchError, fetch, nearest_version
 from headrace.spark.settings import default_partitions
 
 DIRECTORIES_VARIABLE = "HEADRACE_CONNECTORS"
@@ -56,7 +56,7 @@ def known() -> dict[str, JvmConnector]:
 def needed(project: Project) -> tuple[JvmConnector, ...]:
     """The connectors that the sources and sinks of `project` ask for by their attribute `jvm`.
 
-    Raises EnvironmentFault when one of them is unknown.
+    Raises PlatformError when one of them is unknown.
     """
     used = [source.connector for source in project.sources.values()]
     names = [name for each in (*used, *(query.sink for query in project.queries.values())) for name in _asked(each)]
@@ -68,7 +68,7 @@ def _asked(connector: object) -> Sequence[str]:
 
 
 def chosen(names: Iterator[str] | Sequence[str] | Mapping[str, None]) -> tuple[JvmConnector, ...]:
-    """The connectors of these names; raises EnvironmentFault for one that there is not."""
+    """The connectors of these names; raises PlatformError for one that there is not."""
     every = known()
     unknown = [
         Finding(code="HR013", what=f"no connector is named '{name}'", fix=nearest(name, every))
@@ -76,7 +76,7 @@ def chosen(names: Iterator[str] | Sequence[str] | Mapping[str, None]) -> tuple[J
         if name not in every
     ]
     if unknown:
-        raise EnvironmentFault(unknown)
+        raise PlatformError(unknown)
     return tuple(every[name] for name in names)
 
 
@@ -85,7 +85,7 @@ def settings(
 ) -> dict[str, str]:
     """What a session needs for `connectors`, with the project's `own` settings. Fetches jars that are not here.
 
-    Raises EnvironmentFault when a jar is neither here nor to be had.
+    Raises PlatformError when a jar is neither here nor to be had.
     """
     found: dict[str, str] = {}
     for connector in connectors:
@@ -124,8 +124,8 @@ def find(connector: JvmConnector, root: Path | None = None) -> list[Path] | None
     return None
 
 
-def bring(connector: JvmConnector, directory: Path) -> list[Path]:
-    """Fetch the jars of `connector` into a folder of `directory`; raises EnvironmentFault."""
+def install(connector: JvmConnector, directory: Path) -> list[Path]:
+    """Fetch the jars of `connector` into a folder of `directory`; raises PlatformError."""
     folder = directory / connector.name
     try:
         (folder / CONTENT).unlink(missing_ok=True)
@@ -133,16 +133,16 @@ def bring(connector: JvmConnector, directory: Path) -> list[Path]:
             old.unlink()
         jars = fetch(connector.coordinates, folder)
         (folder / CONTENT).write_text("\n".join(connector.coordinates) + "\n")
-    except SumFault as fault:
-        raise EnvironmentFault(
+    except ChecksumError as fault:
+        raise PlatformError(
             Finding(
                 code="HR483",
                 what=f"the connector '{connector.name}' was not taken: {fault}",
                 fix="find out what the repository gives, or what stands in between; no jar of it was kept",
             )
         ) from fault
-    except (FetchFault, OSError) as fault:
-        raise EnvironmentFault(
+    except (FetchError, OSError) as fault:
+        raise PlatformError(
             Finding(
                 code="HR012",
                 what=f"Spark's connector '{connector.name}' ({', '.join(connector.coordinates)}) is not here "
@@ -164,8 +164,8 @@ def _unchecked(name: str, jars: Sequence[str]) -> Finding:
     )
 
 
-def _fix(fault: FetchFault | OSError, directory: Path) -> str:
-    if isinstance(fault, FetchFault) and fault.missing:
+def _fix(fault: FetchError | OSError, directory: Path) -> str:
+    if isinstance(fault, FetchError) and fault.missing:
         near = nearest_version(fault.missing[0])
         other = f", or install what it has the jars for: pip install 'pyspark=={near}'" if near else ""
         return f"let Maven use a repository that has it (mirrors in ~/.m2/settings.xml){other}"
@@ -178,4 +178,4 @@ def _fix(fault: FetchFault | OSError, directory: Path) -> str:
 
 def _jars(connector: JvmConnector, root: Path | None) -> list[Path]:
     found = find(connector, root)
-    return bring(connector, cache()) if found is None else found
+    return install(connector, cache()) if found is None else found

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.errors import EnvironmentFault, Finding
+from headrace.errors import Finding, PlatformError
 
 NEEDED = 17
 INSTALL = (
@@ -34,7 +34,7 @@ class Java:
 
 
 def require_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The Java that Spark's launcher will take; raises EnvironmentFault where there is none or it is too old.
+    """The Java that Spark's launcher will take; raises PlatformError where there is none or it is too old.
 
     Costs no process where the installation has a `release` file. Otherwise `java -version` is asked each time: a shim
     of a version manager answers differently in each directory.
@@ -45,7 +45,7 @@ def require_java(environ: Mapping[str, str] | None = None) -> Java:
     home = path.parent.parent
     version = _released(home) or _answered(program)
     if version is None:
-        raise EnvironmentFault(
+        raise PlatformError(
             Finding(
                 code="HR001",
                 what=f"{place} does not answer as a Java does, and Spark needs Java {NEEDED} or newer",
@@ -54,7 +54,7 @@ def require_java(environ: Mapping[str, str] | None = None) -> Java:
         )
     major = _major(version)
     if major < NEEDED:
-        raise EnvironmentFault(
+        raise PlatformError(
             Finding(
                 code="HR002",
                 what=f"{place} is Java {version}, and Spark needs Java {NEEDED} or newer",
@@ -69,7 +69,7 @@ def _program(environ: Mapping[str, str]) -> tuple[str, str]:
     if home := environ.get("JAVA_HOME"):
         program = os.path.join(home, "bin", "java")
         if not os.access(program, os.X_OK):
-            raise EnvironmentFault(
+            raise PlatformError(
                 Finding(
                     code="HR001",
                     what=f"JAVA_HOME is {home}, where there is no bin/java, and Spark needs Java {NEEDED} or newer",
@@ -79,7 +79,7 @@ def _program(environ: Mapping[str, str]) -> tuple[str, str]:
         return program, f"{program} (from JAVA_HOME)"
     found = shutil.which("java", path=environ.get("PATH", os.defpath))
     if found is None:
-        raise EnvironmentFault(
+        raise PlatformError(
             Finding(
                 code="HR001",
                 what=f"no Java was found on the PATH, JAVA_HOME is not set, and Spark needs Java {NEEDED} or newer",

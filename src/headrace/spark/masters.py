@@ -6,7 +6,7 @@ import os
 import re
 import socket
 
-from headrace.errors import EnvironmentFault, Finding
+from headrace.errors import Finding, PlatformError
 from headrace.model.spark_settings import MASTER_FIX, master_fault, master_hosts
 from headrace.spark.messages import tidy
 
@@ -26,10 +26,10 @@ _REASONS = (
 
 
 def require_master(master: str) -> None:
-    """Raise EnvironmentFault for a master that is none, or a standalone one of which no host answers."""
+    """Raise PlatformError for a master that is none, or a standalone one of which no host answers."""
     if (wrong := master_fault(master)) is not None:
         by = ", which SPARK_MASTER says," if os.environ.get("SPARK_MASTER") == master else ""
-        raise EnvironmentFault(Finding(code="HR125", what=f"'{master}'{by} {wrong[0]}", fix=wrong[1]))
+        raise PlatformError(Finding(code="HR125", what=f"'{master}'{by} {wrong[0]}", fix=wrong[1]))
     hosts = master_hosts(master)
     reasons = []
     for host, port in hosts:
@@ -40,12 +40,10 @@ def require_master(master: str) -> None:
             reasons.append(f"{host}:{port}: {getattr(fault, 'strerror', None) or str(fault) or 'no answer'}")
     if hosts:
         what = f"the master {master} does not answer ({'; '.join(reasons)})"
-        raise EnvironmentFault(
-            Finding(code="HR126", what=what, fix="start the cluster, or correct the target's master")
-        )
+        raise PlatformError(Finding(code="HR126", what=what, fix="start the cluster, or correct the target's master"))
 
 
-def not_started(fault: Exception, master: str) -> EnvironmentFault:
+def not_started(fault: Exception, master: str) -> PlatformError:
     """Why no session could be made, from an exception of PySpark's or of the JVM's."""
     text = str(fault)
     found = re.findall(r"(?:\w+\.)+(\w*(?:Exception|Error)): ?(.+)", text)
@@ -56,6 +54,6 @@ def not_started(fault: Exception, master: str) -> EnvironmentFault:
         (fix for pattern, fix in _REASONS if re.search(pattern, text)),
         f"correct the `spark` settings of the target, or its master ({MASTER_FIX})",
     )
-    return EnvironmentFault(
+    return PlatformError(
         Finding(code="HR127", what=f"Spark cannot be started on {master}: {named or type(fault).__name__}", fix=fix)
     )

@@ -35,7 +35,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 
 
-class FetchFault(Exception):
+class FetchError(Exception):
     """Jars could not be fetched; the message is one sentence. `missing` are artifacts that the repository lacks."""
 
     def __init__(self, sentence: str, missing: Sequence[str] = ()) -> None:
@@ -43,7 +43,7 @@ class FetchFault(Exception):
         super().__init__(sentence)
 
 
-class SumFault(FetchFault):
+class ChecksumError(FetchError):
     """A jar is not the one that is known by its name."""
 
 
@@ -58,7 +58,7 @@ def fetch(
     """Bring the jars of `coordinates` (group:artifact:version), `transitive` ones too, into `directory`.
 
     Maven does it where there is one, with its settings; else Ivy, which Spark brings along, and which takes all that
-    they need. `for_spark`: jars that Spark has itself are left out. Raises FetchFault; SumFault when
+    they need. `for_spark`: jars that Spark has itself are left out. Raises FetchError; ChecksumError when
     one is not the jar whose sum is known, by `sums` or the package's own, and then none is kept.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,9 @@ def fetch(
         sparks = (Path(str(files("pyspark"))) / "jars").glob("*.jar") if for_spark else ()
         own = {_artifact(jar.name) for jar in sparks}
         if other := changed(Path(scratch).glob("*.jar"), known_sums() if sums is None else sums):
-            raise SumFault(f"{', '.join(sorted(other))} has another SHA-256 sum than this version of Headrace knows")
+            raise ChecksumError(
+                f"{', '.join(sorted(other))} has another SHA-256 sum than this version of Headrace knows"
+            )
         fetched = [jar for jar in sorted(Path(scratch).glob("*.jar")) if _artifact(jar.name) not in own]
         return [Path(shutil.move(jar, directory / jar.name)) for jar in fetched]
 
@@ -96,7 +98,7 @@ def nearest_version(coordinate: str) -> str | None:
         try:
             _finish([*MAVEN, str(pom), f"{PLUGIN}:list", f"-DoutputFile={answer}"])
             found = re.search(rf"{re.escape(artifact)}:jar:([\w.-]+):", answer.read_text())
-        except (FetchFault, OSError):
+        except (FetchError, OSError):
             return None
     return found[1] if found and found[1] != version else None
 
@@ -122,10 +124,10 @@ def _finish(command: Sequence[str]) -> None:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as fault:
-        raise FetchFault(f"'{command[0]}' did not come to its end: {fault}") from fault
+        raise FetchError(f"'{command[0]}' did not come to its end: {fault}") from fault
     if done.returncode:
         output = done.stdout + done.stderr
-        raise FetchFault(reason_of(output) or f"'{command[0]}' ended with {done.returncode}", missing_in(output))
+        raise FetchError(reason_of(output) or f"'{command[0]}' ended with {done.returncode}", missing_in(output))
 
 
 def missing_in(output: str) -> list[str]:

@@ -53,9 +53,9 @@ def stateful(tree: Tree) -> Iterator[Tree]:
 def keeps_state(tree: Tree) -> bool:
     """Whether a node keeps state when the sources are streams."""
     if tree.name == "Join":
-        return all(side.fed for side in tree.below)
+        return all(side.from_source for side in tree.below)
     known = tree.name in ("Aggregate", "Distinct", *DEDUPLICATIONS)
-    return tree.fed and (known or any(each in tree.name for each in ARBITRARY_STATE))
+    return tree.from_source and (known or any(each in tree.name for each in ARBITRARY_STATE))
 
 
 def kind_of(tree: Tree) -> str:
@@ -110,7 +110,7 @@ def evictions(jvm: Any, optimised: Tree, evict_ms: int) -> tuple[int, ...]:
         position = len(found)
         if keeps_state(node):
             found.append(evict_ms)
-        below = [given_out(child) for child in node.below if child.fed]
+        below = [given_out(child) for child in node.below if child.from_source]
         watermark = min(below, default=evict_ms)
         if keeps_state(node):
             found[position] = watermark

@@ -29,12 +29,12 @@ class UntraceableError(Exception):
 
 @dataclass(frozen=True)
 class Tree:
-    """A plan as a Python tree. `fed`: rows of a source pass through, which those of a bounded table are not."""
+    """A plan as a Python tree. `from_source`: rows of a source pass through, which those of a bounded table are not."""
 
     plan: Any
     name: str
     below: tuple[Tree, ...]
-    fed: bool
+    from_source: bool
 
     def walk(self) -> Iterator[Tree]:
         """This node, then all below it."""
@@ -46,7 +46,7 @@ class Tree:
 def stream_tree(plan: Any) -> Tree:
     """The tree of a streaming plan."""
     below = tuple(stream_tree(child) for child in sequence(plan.children()))
-    return Tree(plan, str(plan.nodeName()), below, any(each.fed for each in below) or bool(plan.isStreaming()))
+    return Tree(plan, str(plan.nodeName()), below, any(each.from_source for each in below) or bool(plan.isStreaming()))
 
 
 def batch_tree(plan: Any) -> Tree:
@@ -55,7 +55,7 @@ def batch_tree(plan: Any) -> Tree:
     if name == "SubqueryAlias" and plan.identifier().name().startswith(MARK):
         return Tree(plan, MARK, (), True)
     below = tuple(batch_tree(child) for child in sequence(plan.children()))
-    return Tree(plan, name, below, any(each.fed for each in below))
+    return Tree(plan, name, below, any(each.from_source for each in below))
 
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
@@ -132,18 +132,18 @@ def only(spark: SparkSession, frame: DataFrame, attributes: Iterable[Any]) -> Da
     return frame.select(*[column_of(spark, attribute) for attribute in attributes])
 
 
-def carrying(spark: SparkSession, tree: Tree) -> Any:
+def with_provenance(spark: SparkSession, tree: Tree) -> Any:
     """A plan, stateless down to the sources, with BATCH, LATE and, if it was read, ORIGIN of each row in its output.
 
     A stateless plan is executed batch by batch, so that every row of its output belongs to one batch.
     Raises UntraceableError at a node whose output cannot take up further columns.
     """
     node = tree.plan
-    if not tree.fed:
+    if not tree.from_source:
         return node
     if tree.name == MARK:
         return _appended(spark, node.child(), node.child().child())
-    children = [carrying(spark, child) for child in tree.below]
+    children = [with_provenance(spark, child) for child in tree.below]
     if tree.name in ("SubqueryAlias", "View"):
         return children[0]
     if tree.name == "Project":

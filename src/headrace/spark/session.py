@@ -44,7 +44,7 @@ def session(
 ) -> SparkSession:
     """The session of `project`'s target, started if there is none yet.
 
-    Raises EnvironmentFault when there is no usable Java, or when a connector that the project needs is not to be had.
+    Raises PlatformError when there is no usable Java, or when a connector that the project needs is not to be had.
     """
     return start(
         master=project.target.master or default_master(),

@@ -27,12 +27,12 @@ from headrace.contract import (
     OutputMode,
     ShapingSink,
     Sink,
-    SinkRun,
+    SinkContext,
     Source,
     SourcePrefix,
     bad_rows_metric,
 )
-from headrace.errors import Fenced, HeadraceError, SinkFault, SourceFault
+from headrace.errors import Fenced, HeadraceError, SinkError, SourceError
 from headrace.testing.triggers import NAME, PATIENCE, SinkTriggers, SourceTriggers
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class SourceConformance(SourceTriggers):
         source, checkpoint = self.make(home), tmp_path / "checkpoint"
         if source.facts.live:
             drain_live(source.stream(spark, NAME), checkpoint, lambda: self.feed(home, 0))
-            with pytest.raises(SourceFault):
+            with pytest.raises(SourceError):
                 source.read(spark, prefix_of(checkpoint)).collect()
             return
         streamed: list[tuple[Any, ...]] = []
@@ -143,7 +143,7 @@ class SourceConformance(SourceTriggers):
             frame = source.stream(spark, NAME)
             streamed += [(*row, batch) for batch, rows in drain(frame, checkpoint)[0].items() for row in rows]
         if not source.facts.readable_as_batch:
-            with pytest.raises(SourceFault):
+            with pytest.raises(SourceError):
                 source.read(spark, prefix_of(checkpoint)).collect()
             return
         prefix = prefix_of(checkpoint)
@@ -211,8 +211,8 @@ class SinkConformance(SinkTriggers):
         unfinished.write_text("".join(json.dumps(row) + "\n" for row in rows))
         unfinished.rename(place / f"{step}.json")
 
-    def life(self, tmp_path: Path, mode: OutputMode, **more: Any) -> SinkRun:
-        return SinkRun(query=f"q_{mode}", generation=1, mode=mode, checkpoint=tmp_path / "checkpoint", **more)
+    def context(self, tmp_path: Path, mode: OutputMode, **more: Any) -> SinkContext:
+        return SinkContext(query=f"q_{mode}", generation=1, mode=mode, checkpoint=tmp_path / "checkpoint", **more)
 
     def frame(self, spark: SparkSession, tmp_path: Path, mode: OutputMode, *, stream: bool) -> DataFrame:
         (tmp_path / "input").mkdir(exist_ok=True)
@@ -220,21 +220,23 @@ class SinkConformance(SinkTriggers):
         frame = reader.schema("name STRING, total BIGINT, step INT").json(str(tmp_path / "input"))
         return self.result(frame, mode)
 
-    def start(self, spark: SparkSession, sink: Sink, tmp_path: Path, life: SinkRun, *, ends: bool) -> StreamingQuery:
+    def start(
+        self, spark: SparkSession, sink: Sink, tmp_path: Path, context: SinkContext, *, ends: bool
+    ) -> StreamingQuery:
         """Prepare the sink and start the stream, until all input is taken if `ends`."""
-        frame = self.frame(spark, tmp_path, life.mode, stream=True)
-        sink.prepare(frame, life)
+        frame = self.frame(spark, tmp_path, context.mode, stream=True)
+        sink.prepare(frame, context)
         if isinstance(sink, ShapingSink):
             frame = sink.shape(frame)
-        writer = frame.writeStream.outputMode(life.mode).option("checkpointLocation", str(life.checkpoint))
+        writer = frame.writeStream.outputMode(context.mode).option("checkpointLocation", str(context.checkpoint))
         writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="100 milliseconds")
-        query = sink.write(writer, life).start()
+        query = sink.write(writer, context).start()
         if ends:
             query.awaitTermination()
         return query
 
-    def written(self, spark: SparkSession, sink: Sink, life: SinkRun) -> list[tuple[Any, ...]]:
-        return sorted(map(tuple, sink.snapshot(spark, life).rows.collect()))
+    def written(self, spark: SparkSession, sink: Sink, context: SinkContext) -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, sink.snapshot(spark, context).rows.collect()))
 
     def answer(self, spark: SparkSession, tmp_path: Path, mode: OutputMode) -> list[tuple[Any, ...]]:
         return sorted(map(tuple, self.frame(spark, tmp_path, mode, stream=False).collect()))
@@ -243,7 +245,7 @@ class SinkConformance(SinkTriggers):
     def test_several_batches_end_in_the_batch_answer(
         self, spark: SparkSession, home: Path, tmp_path: Path, mode: OutputMode
     ) -> None:
-        sink, life = self.make(home, mode), self.life(tmp_path, mode)
+        sink, context = self.make(home, mode), self.context(tmp_path, mode)
         assert isinstance(sink, Sink)
         faults = [problem for problem in sink.problems(mode) if problem.severity == "error"]
         assert (not faults) is (mode in sink.facts.modes)
@@ -251,59 +253,59 @@ class SinkConformance(SinkTriggers):
             return
         for step in range(STEPS):
             self.feed(tmp_path, step, shared=mode != "append")
-        self.start(spark, sink, tmp_path, life, ends=True)
+        self.start(spark, sink, tmp_path, context, ends=True)
         if not sink.facts.readable_back:
-            with pytest.raises(SinkFault):
-                sink.snapshot(spark, life)
+            with pytest.raises(SinkError):
+                sink.snapshot(spark, context)
             return
-        assert self.written(spark, sink, life) == self.answer(spark, tmp_path, mode)
-        assert sink.snapshot(spark, life).batch in ((STEPS - 1,) if sink.facts.durable else (None,))
+        assert self.written(spark, sink, context) == self.answer(spark, tmp_path, mode)
+        assert sink.snapshot(spark, context).batch in ((STEPS - 1,) if sink.facts.durable else (None,))
 
     @pytest.mark.parametrize("mode", OUTPUT_MODES)
     def test_a_batch_that_comes_again_changes_nothing(
         self, spark: SparkSession, home: Path, tmp_path: Path, mode: OutputMode
     ) -> None:
-        sink, life = self.make(home, mode), self.life(tmp_path, mode)
+        sink, context = self.make(home, mode), self.context(tmp_path, mode)
         if mode not in sink.facts.modes:
             assert any(problem.severity == "error" for problem in sink.problems(mode))
             return
         for step in range(2):
             self.feed(tmp_path, step, shared=mode != "append")
-        self.start(spark, sink, tmp_path, life, ends=True)
-        forget_commit(life.checkpoint)
+        self.start(spark, sink, tmp_path, context, ends=True)
+        forget_commit(context.checkpoint)
         self.feed(tmp_path, 2, shared=mode != "append")
         again = self.make(home, mode)
         if not sink.facts.durable and mode == "append" and sink.facts.readable_back:
-            with pytest.raises(SinkFault):
-                self.start(spark, again, tmp_path, life, ends=True)
+            with pytest.raises(SinkError):
+                self.start(spark, again, tmp_path, context, ends=True)
             return
-        self.start(spark, again, tmp_path, life, ends=True)
+        self.start(spark, again, tmp_path, context, ends=True)
         if sink.facts.readable_back:
-            assert self.written(spark, again, life) == self.answer(spark, tmp_path, mode)
+            assert self.written(spark, again, context) == self.answer(spark, tmp_path, mode)
 
     def test_an_older_driver_writes_nothing_more(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
         mode: OutputMode = "append"
         told: list[HeadraceError] = []
         self.feed(tmp_path, 0, shared=False)
-        older, life = self.make(home, mode), self.life(tmp_path, mode, failed=told.append)
-        query = self.start(spark, older, tmp_path, life, ends=False)
+        older, context = self.make(home, mode), self.context(tmp_path, mode, failed=told.append)
+        query = self.start(spark, older, tmp_path, context, ends=False)
         newer = self.make(home, mode)
         try:
             query.processAllAvailable()
             if not older.facts.transactional:
                 # Nothing tells two drivers of such a sink apart: the older one goes on.
-                with suppress(SinkFault):
-                    newer.prepare(self.frame(spark, tmp_path, mode, stream=True), life)
+                with suppress(SinkError):
+                    newer.prepare(self.frame(spark, tmp_path, mode, stream=True), context)
                 self.feed(tmp_path, 1, shared=False)
                 query.processAllAvailable()
                 assert (query.isActive, told) == (True, [])
                 return
-            before = self.written(spark, older, life)
-            newer.prepare(self.frame(spark, tmp_path, mode, stream=True), life)
+            before = self.written(spark, older, context)
+            newer.prepare(self.frame(spark, tmp_path, mode, stream=True), context)
             self.feed(tmp_path, 1, shared=False)
             with pytest.raises(Exception, match="newer driver"):
                 query.processAllAvailable()
         finally:
             query.stop()
         assert [type(fault) for fault in told] == [Fenced]
-        assert self.written(spark, older, life) == before
+        assert self.written(spark, older, context) == before

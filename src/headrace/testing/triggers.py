@@ -16,7 +16,7 @@ import pytest
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import numbered
-from headrace.contract import ContinuousSource, OutputMode, ShapingSink, Sink, SinkRun, Source
+from headrace.contract import ContinuousSource, OutputMode, ShapingSink, Sink, SinkContext, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,8 +89,8 @@ class SourceTriggers(ABC):
         source, table = self.make(home), f"came_{uuid4().hex}"
         claimed = source.facts.continuous if word == "continuous" else source.facts.real_time
         if isinstance(source, ContinuousSource):
-            assert source.tasks(spark) <= spark.sparkContext.defaultParallelism
-            source = source.unlimited()
+            assert source.parallelism(spark) <= spark.sparkContext.defaultParallelism
+            source = source.without_rate_limit()
         else:
             assert not claimed, "a source without batches must be a ContinuousSource"
         writer = source.stream(spark, NAME).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -151,10 +151,10 @@ class SinkTriggers(ABC):
         if frame is None:
             assert not claimed, f"give `unending` a source that the trigger {word} takes"
             return
-        writer, life = self.prepared(sink, frame, tmp_path, mode)
+        writer, context = self.prepared(sink, frame, tmp_path, mode)
 
         def came(query: StreamingQuery) -> bool:
-            return Checkpoint(life.checkpoint).last_committed is not None
+            return Checkpoint(context.checkpoint).last_committed is not None
 
         assert runs(writer, word, feed=lambda: None, came=came) is claimed
 
@@ -165,7 +165,7 @@ class SinkTriggers(ABC):
         # Unlike the rate source, which waits for the next second, it has rows for every batch.
         reader = spark.readStream.name(NAME).format("rate-micro-batch").option("rowsPerBatch", 10)
         frame = reader.load().selectExpr("CAST(value AS STRING) AS name", "value AS total")
-        writer, life = self.prepared(sink, frame, tmp_path, "append")
+        writer, context = self.prepared(sink, frame, tmp_path, "append")
         query = writer.trigger(processingTime="100 milliseconds").start()
         try:
             ends = time.monotonic() + PATIENCE
@@ -175,15 +175,15 @@ class SinkTriggers(ABC):
                 time.sleep(0.05)
         finally:
             query.stop()
-        assert (len(numbered(life.checkpoint / "offsets")) < made) is sink.facts.async_progress
+        assert (len(numbered(context.checkpoint / "offsets")) < made) is sink.facts.async_progress
 
     def prepared(
         self, sink: Sink, frame: DataFrame, tmp_path: Path, mode: OutputMode
-    ) -> tuple[DataStreamWriter, SinkRun]:
+    ) -> tuple[DataStreamWriter, SinkContext]:
         """A writer of `frame` into the sink, of a query that has not run before."""
-        life = SinkRun(query=f"q_{uuid4().hex}", generation=1, mode=mode, checkpoint=tmp_path / "checkpoint")
-        sink.prepare(frame, life)
+        context = SinkContext(query=f"q_{uuid4().hex}", generation=1, mode=mode, checkpoint=tmp_path / "checkpoint")
+        sink.prepare(frame, context)
         if isinstance(sink, ShapingSink):
             frame = sink.shape(frame)
-        writer: Any = frame.writeStream.outputMode(mode).option("checkpointLocation", str(life.checkpoint))
-        return sink.write(writer, life), life
+        writer: Any = frame.writeStream.outputMode(mode).option("checkpointLocation", str(context.checkpoint))
+        return sink.write(writer, context), context

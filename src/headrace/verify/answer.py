@@ -63,7 +63,7 @@ class Answer:
     frame: DataFrame
     late: tuple[LateInput, ...]
     doubts: tuple[Finding, ...]
-    untold: tuple[Finding, ...] = ()
+    incomplete: tuple[Finding, ...] = ()
     operators: tuple[Operator, ...] = ()
     by_time: tuple[str, ...] = ()
 
@@ -121,19 +121,19 @@ def answer(
     work.doubts.extend((*unsure, *doubts.of_plan(query, stream, analysed, known)))
     if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in known]:
         shape = doubts.other_shape(query)
-        return Answer(frame=batch, late=(), doubts=(*work.doubts, shape), untold=(shape,), operators=known)
+        return Answer(frame=batch, late=(), doubts=(*work.doubts, shape), incomplete=(shape,), operators=known)
     work.operators = known
     if prefix.evict_ms > 0 and any(operator.kind == "Join" for operator in known):
         found = evictions(spark._jvm, optimised, prefix.evict_ms)
         work.evictions = found if len(found) == len(known) else ()
     if newest:
-        return Answer(frame=work.latest(tree, key), late=(), doubts=(*work.doubts, *work.untold))
+        return Answer(frame=work.latest(tree, key), late=(), doubts=(*work.doubts, *work.incomplete))
     frame = plans.only(spark, plans.frame_of(spark, work.rewritten(tree)), sequence(tree.plan.output()))
     return Answer(
         frame=frame,
         late=tuple(work.late),
-        doubts=(*work.doubts, *work.untold),
-        untold=tuple(work.untold),
+        doubts=(*work.doubts, *work.incomplete),
+        incomplete=tuple(work.incomplete),
         operators=known,
         by_time=columns_by_time(analysed),
     )
@@ -181,11 +181,11 @@ class _Rewriting:
     closing: int = 0
     late: list[LateInput] = field(default_factory=list)
     doubts: list[Finding] = field(default_factory=list)
-    untold: list[Finding] = field(default_factory=list)
+    incomplete: list[Finding] = field(default_factory=list)
 
     def rewritten(self, tree: Tree) -> Any:
         """The plan with a filter below each operator that drops rows, and one above each that has not closed all."""
-        if not tree.fed or not tree.below:
+        if not tree.from_source or not tree.below:
             return tree.plan
         operator, evict_ms = None, self.evict_ms
         if keeps_state(tree):
@@ -212,9 +212,9 @@ class _Rewriting:
         attribute = child.plan.output().apply(column)
         moment = plans.end_micros(self.spark, attribute if time is None else child.plan.output().apply(time))
         try:
-            carried = plans.frame_of(self.spark, plans.carrying(self.spark, child))
+            carried = plans.frame_of(self.spark, plans.with_provenance(self.spark, child))
         except plans.UntraceableError as node:
-            self.untold.append(doubts.untraceable(self.query, str(node)))
+            self.incomplete.append(doubts.untraceable(self.query, str(node)))
             return child.plan
         end = plans.end_micros(self.spark, attribute)
         behind = F.coalesce(end <= F.col(LATE), F.lit(False))
@@ -267,9 +267,9 @@ class _Rewriting:
 
         attributes = list(sequence(tree.plan.output()))
         try:
-            carried = plans.frame_of(self.spark, plans.carrying(self.spark, tree))
+            carried = plans.frame_of(self.spark, plans.with_provenance(self.spark, tree))
         except plans.UntraceableError as node:
-            self.untold.append(doubts.untraceable(self.query, str(node)))
+            self.incomplete.append(doubts.untraceable(self.query, str(node)))
             return plans.frame_of(self.spark, tree.plan)
         by = [plans.column_of(self.spark, each) for each in attributes if each.name() in key]
         newest = carried.withColumn(_IS_CLOSED, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))

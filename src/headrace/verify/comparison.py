@@ -37,7 +37,7 @@ class Comparison:
 
     rows_expected: int
     rows_actual: int
-    set_aside: int = 0
+    rejected: int = 0
     missing: int = 0
     unexpected: int = 0
     different: int = 0
@@ -64,7 +64,7 @@ def schema_differences(expected: StructType, actual: StructType) -> tuple[str, .
 
 
 def compare(
-    expected: DataFrame, actual: DataFrame, key: tuple[str, ...] = (), set_aside: DataFrame | None = None
+    expected: DataFrame, actual: DataFrame, key: tuple[str, ...] = (), rejected: DataFrame | None = None
 ) -> Comparison:
     """Compare two DataFrames whose columns have the same names and types; so has that of the rows set aside."""
     from pyspark.sql import functions as F
@@ -87,18 +87,16 @@ def compare(
     if not missing and not unexpected:
         return Comparison(rows_expected=rows_expected, rows_actual=rows_actual, executed=totals)
     excused = 0
-    if set_aside is not None:
+    if rejected is not None:
         by = [column for column, name in zip(columns, schema.names, strict=True) if name in key]
-        groups = _excused(
-            groups, _plain(set_aside.select(*[f"`{name}`" for name in schema.names]), schema), columns, by
-        )
+        groups = _excused(groups, _plain(rejected.select(*[f"`{name}`" for name in schema.names]), schema), columns, by)
         groups = groups.persist()
         excused = int(groups.agg(F.sum("excused")).collect()[0][0] or 0)
     found, first = _differences(groups, schema, columns, key)
     return Comparison(
         rows_expected=rows_expected,
         rows_actual=rows_actual,
-        set_aside=excused,
+        rejected=excused,
         missing=found["missing"],
         unexpected=found["unexpected"],
         different=found["different"],

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.build.catalog import all_known
-from headrace.contract import ReplayingSink, SinkRun
+from headrace.build.catalog import registered_tables
+from headrace.contract import ReplayingSink, SinkContext
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
@@ -19,8 +19,8 @@ from headrace.verify.answer import Answer, answer
 from headrace.verify.late_rows import counts, listed
 from headrace.verify.lateness import Lateness
 from headrace.verify.prefix import prefix_of, since_batch
-from headrace.verify.proof import committed_batch, declared_query, layout_of, obstacles, uncommitted
-from headrace.verify.replay import bring_back
+from headrace.verify.proof import blockers, committed_batch, declared_query, layout_of, uncommitted
+from headrace.verify.replay import apply_late_rows
 from headrace.verify.verdict import LateRow
 from headrace.verify.version_ranges import stretches
 
@@ -42,20 +42,20 @@ def late(
 
     `to`: a directory into which they are written, once each, as their sources gave them. `replay`: all that were not
     brought back yet are brought back into the result, for which the query must not be running. Without both nothing is
-    written, and the query may be running. Raises CheckpointFault or SourceFault when the prefix can no longer be read,
-    and CheckFailed or SinkFault when rows cannot be brought back or written.
+    written, and the query may be running. Raises CheckpointError or SourceError when the prefix can no longer be read,
+    and CheckFailed or SinkError when rows cannot be brought back or written.
     """
     declared = declared_query(project, query)
     layout = layout_of(project, declared)
     committed = committed_batch(layout)
-    unreadable = tuple(obstacles(project, declared, layout))
+    unreadable = tuple(blockers(project, declared, layout))
     if not unreadable and committed is None:
         unreadable = (uncommitted(declared),)
     if unreadable or committed is None or since > committed:
         return Lateness(query=query, batch=committed, since=since, findings=unreadable)
     directory = None if to is None else export.directory(project, declared, to)
-    with borrowed(project, spark) as spark, all_known(project, declared, spark):
-        done = bring_back(project, declared, layout, spark) if replay else None
+    with borrowed(project, spark) as spark, registered_tables(project, declared, spark):
+        done = apply_late_rows(project, declared, layout, spark) if replay else None
         prefix = since_batch(prefix_of(project, declared, layout, committed), since)
         over = stretches(project, declared, layout, committed, spark)
         asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
@@ -83,9 +83,9 @@ def _first(asked: Answer, limit: int) -> Iterator[LateRow]:
 
 
 def _findings(query: Query, asked: Answer) -> Iterator[Finding]:
-    for finding in asked.untold:
+    for finding in asked.incomplete:
         yield replace(finding, severity="error")
-    if not asked.untold and not asked.late:
+    if not asked.incomplete and not asked.late:
         yield Finding(
             code="HR690",
             what=f"query '{query.name}' can drop no row as late: {_why(query, asked)}",
@@ -106,7 +106,7 @@ def _replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int 
     """The last batch whose late rows were brought back; a sink that does not answer hides no late row."""
     if not isinstance(query.sink, ReplayingSink):
         return None, ()
-    run = SinkRun(
+    run = SinkContext(
         query=query.name,
         generation=layout.generation,
         mode=query.mode,

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import CheckFailed, EnvironmentFault, Finding
+from headrace.errors import CheckFailed, Finding, PlatformError
 from headrace.model import Project, Query
 from headrace.verify.answer import LateInput
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def directory(project: Project, query: Query, to: str | os.PathLike[str]) -> Path:
     """The directory that rows of `query` may be written to; made if it is not there.
 
-    Raises CheckFailed where a source of the query would take them for new rows, EnvironmentFault if it cannot be made.
+    Raises CheckFailed where a source of the query would take them for new rows, PlatformError if it cannot be made.
     """
     found = Path(to).resolve()
     for source in project.sources_of(query):
@@ -88,6 +88,6 @@ def _places(connector: object) -> Iterator[Path]:
             yield Path(*parts[:plain]).resolve()
 
 
-def _unwritable(home: Path, fault: OSError) -> EnvironmentFault:
+def _unwritable(home: Path, fault: OSError) -> PlatformError:
     what = f"late rows cannot be written to '{home}': {fault.strerror or fault}"
-    return EnvironmentFault(Finding(code="HR694", what=what, fix="name a directory that can be written"))
+    return PlatformError(Finding(code="HR694", what=what, fix="name a directory that can be written"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headrace.errors import Finding, HeadraceError, SinkFault
+from headrace.errors import Finding, HeadraceError, SinkError
 from headrace.model import Query
 from headrace.run.faults import python_error
 from headrace.spark.messages import sentence_of
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def blamed_on_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterator[None]:
-    """Raise SinkFault for a failure inside when the rows of `snapshot` cannot be read; without one, for any failure."""
+    """Raise SinkError for a failure inside when the rows of `snapshot` cannot be read; without one, for any failure."""
     try:
         yield
     except HeadraceError:
@@ -28,7 +28,7 @@ def blamed_on_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterat
             cause = _reading(snapshot)
         if cause is None:
             raise
-        raise SinkFault(_unreadable(query, cause)) from fault
+        raise SinkError(_unreadable(query, cause)) from fault
 
 
 def findings_of(query: Query, fault: Exception) -> tuple[Finding, ...]:
@@ -49,7 +49,7 @@ def findings_of(query: Query, fault: Exception) -> tuple[Finding, ...]:
 
 def _reading(snapshot: Snapshot) -> Exception | None:
     """What comes of reading all rows of the sink, and nothing else."""
-    for frame in (snapshot.rows, snapshot.set_aside):
+    for frame in (snapshot.rows, snapshot.rejected):
         if frame is None:
             continue
         try:

@@ -41,7 +41,7 @@ def verdict_of(evidence: Evidence) -> Verdict:
     if expected.by_function:
         return _by_rerun(evidence, Verdict(query=query.name, batch=evidence.batch, state="undecided"))
     with faults.blamed_on_the_sink(query, snapshot):
-        found = compare(expected.frame, snapshot.rows, snapshot.key, snapshot.set_aside)
+        found = compare(expected.frame, snapshot.rows, snapshot.key, snapshot.rejected)
     verdict = _counted(evidence, found)
     if found.equal:
         return replace(verdict, state=_fine(verdict))
@@ -73,7 +73,7 @@ def _with(verdict: Verdict, found: Comparison) -> Verdict:
         verdict,
         rows_expected=found.rows_expected,
         rows_actual=found.rows_actual,
-        rows_set_aside=found.set_aside,
+        rows_set_aside=found.rejected,
         missing=found.missing,
         unexpected=found.unexpected,
         different=found.different,
@@ -118,7 +118,7 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
         return replace(undecided, findings=(*findings, obstacle))
     try:
         with again.rows(evidence.spark, key) as rows, faults.blamed_on_the_sink(query, snapshot):
-            found = compare(rows, snapshot.rows, key, snapshot.set_aside)
+            found = compare(rows, snapshot.rows, key, snapshot.rejected)
             verdict = _with(replace(undecided, rerun=True, findings=()), found)
             if expected.by_function:
                 verdict = _with_counts_below(evidence, verdict)

@@ -39,7 +39,7 @@ def _followed(tree: Tree) -> tuple[dict[int, Traces], Traces]:
         inner, decided = _followed(child)
         known.update(inner)
         used |= decided
-    if not tree.fed:
+    if not tree.from_source:
         return known, used
     made: dict[int, Traces] = {}
     for expression in sequence(tree.plan.expressions()):

@@ -89,7 +89,7 @@ def since_batch(prefix: Prefix, batch: int) -> Prefix:
 def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int) -> Prefix:
     """The committed prefix of `query` up to and with batch `through`.
 
-    Raises CheckpointFault when the checkpoint and its archive do not reach that far.
+    Raises CheckpointError when the checkpoint and its archive do not reach that far.
     """
     checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
     names = [source.name for source in project.sources_of(query)]

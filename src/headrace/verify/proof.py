@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.build.catalog import all_known
+from headrace.build.catalog import registered_tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
-from headrace.contract import SinkRun
+from headrace.contract import SinkContext
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
@@ -36,7 +36,7 @@ def verify(project: Project, query: str, *, spark: SparkSession | None = None) -
 
     Nothing is written, and the session stays as it was. The query may be running meanwhile. What keeps the verdict
     open, such as a missing file or a damaged checkpoint, is told by the verdict's findings. Raises ProjectError when
-    no query has that name and EnvironmentFault when no session can be started.
+    no query has that name and PlatformError when no session can be started.
     """
     return next(verify_each(project, [query], spark=spark))
 
@@ -71,7 +71,7 @@ def _prospects(project: Project, query: Query) -> tuple[int | None, tuple[Findin
         layout = layout_of(project, query)
         # Before the snapshot: the sink is never behind what was committed earlier.
         committed = committed_batch(layout)
-        return committed, (*unreadable, *obstacles(project, query, layout))
+        return committed, (*unreadable, *blockers(project, query, layout))
     except HeadraceError as fault:
         return None, (*unreadable, *fault.findings)
 
@@ -87,7 +87,7 @@ def _left_out(project: Project, query: Query) -> tuple[Finding, ...]:
 def _guarded(project: Project, query: Query, committed: int | None, spark: SparkSession) -> Verdict:
     """The verdict on one query; what it cannot be proved for is no trouble of the others."""
     try:
-        with all_known(project, query, spark):
+        with registered_tables(project, query, spark):
             return _proved(project, query, layout_of(project, query), committed, spark)
     except Exception as fault:
         findings = faults.findings_of(query, fault)
@@ -111,8 +111,8 @@ def layout_of(project: Project, query: Query) -> QueryLayout:
 def committed_batch(layout: QueryLayout) -> int | None:
     """The newest committed batch that a sink was given."""
     checkpoint = Checkpoint(layout.checkpoint)
-    committed, unseen = checkpoint.last_committed, Repartitions(layout.repartitions).batches(checkpoint)
-    while committed is not None and committed in unseen:
+    committed, empty_batches = checkpoint.last_committed, Repartitions(layout.repartitions).batches(checkpoint)
+    while committed is not None and committed in empty_batches:
         committed = committed - 1 if committed else None
     return committed
 
@@ -127,7 +127,7 @@ def _unreadable_sink(query: Query) -> Iterator[Finding]:
         )
 
 
-def obstacles(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
+def blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What keeps the committed prefix from being read, as far as it is seen from the start."""
     for source in project.sources_of(query):
         if not source.connector.facts.readable_as_batch:
@@ -157,7 +157,7 @@ def uncommitted(query: Query) -> Finding:
 
 
 def _proved(project: Project, query: Query, layout: QueryLayout, committed: int | None, spark: SparkSession) -> Verdict:
-    run = SinkRun(
+    run = SinkContext(
         query=query.name,
         generation=layout.generation,
         mode=query.mode,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.contract import Correction, ReplayingSink, SinkRun, Snapshot
+from headrace.contract import Correction, ReplayingSink, SinkContext, Snapshot
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-def bring_back(
+def apply_late_rows(
     project: Project, query: Query, layout: QueryLayout, spark: SparkSession, *, reached: Reached | None = None
 ) -> Replayed:
     """Bring every late row of the batches in the sink back into its result, in one transaction of the sink.
 
     Only a result that is proved right is changed. Called again, or after a crash, it brings back what is still missing.
-    Raises CheckFailed or SinkFault; then nothing was changed.
+    Raises CheckFailed or SinkError; then nothing was changed.
     """
     require_stopped(
         project, query, code="HR558", fix="stop it first, bring late rows back, and start it again; nothing is lost"
@@ -44,7 +44,7 @@ def bring_back(
     sink = query.sink
     if not isinstance(sink, ReplayingSink):
         raise _impossible(query, f"the sink '{query.sink_kind}' cannot replace single rows")
-    run = SinkRun(
+    run = SinkContext(
         query=query.name,
         generation=layout.generation,
         mode=query.mode,
@@ -99,7 +99,7 @@ def _reasons(query: Query, asked: Answer, key: tuple[str, ...]) -> Iterator[str]
 def _proved(query: Query, before: Answer, held: Snapshot) -> int:
     """How many late rows the sink lacks; raises CheckFailed if it does not hold everything else."""
     differing = schema_differences(before.frame.schema, held.rows.schema)
-    found = None if differing else compare(before.frame, held.rows, held.key, held.set_aside)
+    found = None if differing else compare(before.frame, held.rows, held.key, held.rejected)
     if found is None or not found.equal:
         raise _unproved(query)
     names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
@@ -109,7 +109,7 @@ def _proved(query: Query, before: Answer, held: Snapshot) -> int:
 def _changes(after: DataFrame, held: Snapshot) -> tuple[DataFrame, DataFrame]:
     """The rows of the answer that the sink does not hold, and the keys that it holds and the answer does not."""
     names, key = after.columns, list(held.key)
-    sinks = held.rows if held.set_aside is None else held.rows.unionByName(held.set_aside)
+    sinks = held.rows if held.rejected is None else held.rows.unionByName(held.rejected)
     known = sinks.select(_text(names).alias("known"))
     changed = after.withColumn("__headrace_text", _text(names))
     changed = changed.join(known, changed["__headrace_text"] == known["known"], "left_anti").drop("__headrace_text")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.table_versions import TableRecord, Use, in_force
+from headrace.build.table_versions import TableVersions, Use, in_force
 from headrace.build.tables import Tables
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
@@ -70,7 +70,7 @@ def stretches(project: Project, query: Query, layout: QueryLayout, through: int,
     )
 
 
-def _parts(record: TableRecord, through: int, names: frozenset[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
+def _parts(record: TableVersions, through: int, names: frozenset[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
     """The first and the last batch of each stretch and its versions; none where not all of them are known."""
     uses = record.uses()
     first, before = 0, _known(uses, 0, names)
@@ -94,9 +94,9 @@ def united(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
     by stretch. What is joined above is there in its last version. Raises OtherShapeError.
     """
     base = trees[-1]
-    if len({(tree.name, len(tree.below), tree.fed) for tree in trees}) > 1:
+    if len({(tree.name, len(tree.below), tree.from_source) for tree in trees}) > 1:
         raise OtherShapeError(base.name)
-    if not base.fed:
+    if not base.from_source:
         return base.plan, not all(bool(base.plan.sameResult(tree.plan)) for tree in trees)
     if not any(stateful(base)):
         return _union(spark, trees), False

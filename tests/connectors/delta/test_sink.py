@@ -17,8 +17,8 @@ from headrace.connectors.delta import batches as delta_batches
 from headrace.connectors.delta.sink import DeltaSink
 from headrace.connectors.delta.source import Delta
 from headrace.connectors.exactly_once.retry import attempts
-from headrace.contract import OutputMode, Sink, SinkRun
-from headrace.errors import Fenced, Finding, SinkFault, SourceFault
+from headrace.contract import OutputMode, Sink, SinkContext
+from headrace.errors import Fenced, Finding, SinkError, SourceError
 from headrace.run.result import RunResult
 from headrace.testing.conformance import SinkConformance, forget_commit
 from tests.run.projects import land, write_project
@@ -198,23 +198,23 @@ def test_a_new_generation_takes_the_table_once_its_rows_are_deleted(spark: Spark
     def frame() -> DataFrame:
         return spark.readStream.name("r").schema("name STRING").json(str(tmp_path))
 
-    def life(generation: int) -> SinkRun:
+    def context(generation: int) -> SinkContext:
         checkpoint = tmp_path / f"g{generation}" / "checkpoint"
-        return SinkRun(query="q", generation=generation, mode="append", checkpoint=checkpoint)
+        return SinkContext(query="q", generation=generation, mode="append", checkpoint=checkpoint)
 
-    sink, old = DeltaSink(path=str(tmp_path / "out")), life(1)
+    sink, old = DeltaSink(path=str(tmp_path / "out")), context(1)
     rows = spark.createDataFrame([("a",)], "name STRING")
     sink.prepare(frame(), old)
     older = sink._ready["q", 1]
     older(rows, 0)
-    with pytest.raises(SinkFault, match="still holds the result of generation 1 of 'q'"):
-        sink.prepare(frame(), life(2))
+    with pytest.raises(SinkError, match="still holds the result of generation 1 of 'q'"):
+        sink.prepare(frame(), context(2))
     spark.sql(f"DELETE FROM delta.`{tmp_path / 'out'}`")
-    sink.prepare(frame(), life(2))
+    sink.prepare(frame(), context(2))
     with pytest.raises(Fenced, match="a newer generation"):
         older(rows, 1)
     sink._ready["q", 2](rows, 0)
-    snapshot = sink.snapshot(spark, life(2))
+    snapshot = sink.snapshot(spark, context(2))
     assert (snapshot.rows.collect(), snapshot.batch) == ([("a",)], 0)
 
 
@@ -225,7 +225,7 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
 ) -> None:
     frame = spark.readStream.name("r").schema("name STRING").json(str(tmp_path))
     noted: list[Finding] = []
-    life = SinkRun(query="q", generation=1, mode="update", checkpoint=tmp_path / "c", noted=noted.append)
+    context = SinkContext(query="q", generation=1, mode="update", checkpoint=tmp_path / "c", noted=noted.append)
     name = f"result_{uuid4().hex}"
     spark.sql(f"CREATE TABLE {name}_p USING parquet AS SELECT 1 AS a")
     spark.sql(f"CREATE VIEW {name}_v AS SELECT 1 AS a")
@@ -240,19 +240,19 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
         ({"table": name, "partition_by": ["name"]}, "HR404: partition_by names every column"),
     ]
     for options, said in refused:
-        with pytest.raises(SinkFault, match=said):
-            DeltaSink(**options).prepare(frame, life)
+        with pytest.raises(SinkError, match=said):
+            DeltaSink(**options).prepare(frame, context)
     for each in ("p", "v"):
-        with pytest.raises(SourceFault, match=r"HR342: .* and no Delta table"):
+        with pytest.raises(SourceError, match=r"HR342: .* and no Delta table"):
             Delta(table=f"{name}_{each}").stream(spark, "events")
     sink = DeltaSink(table=name, key=["name"])
-    sink.prepare(frame, life)
-    with pytest.raises(SinkFault, match=r"HR419: .* is no table of files"):
-        TableSink(table=name).prepare(frame, life)
-    with pytest.raises(SourceFault, match=r"HR321: .* which this source does not read"):
+    sink.prepare(frame, context)
+    with pytest.raises(SinkError, match=r"HR419: .* is no table of files"):
+        TableSink(table=name).prepare(frame, context)
+    with pytest.raises(SourceError, match=r"HR321: .* which this source does not read"):
         Table(table=name).stream(spark, "events")
     batches, rows = sink._ready["q", 1], spark.createDataFrame([("a",), (None,)], "name STRING")
-    with pytest.raises(SinkFault, match=r"HR408: .*: 2 rows share the key name = None"):
+    with pytest.raises(SinkError, match=r"HR408: .*: 2 rows share the key name = None"):
         batches(rows.union(rows.where("name IS NULL")), 0)
 
     write, conflicts = batches._write, [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 2
@@ -267,10 +267,10 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
     batches(rows, 0)
     batches(rows, 1)
     assert [each.code for each in noted] == ["HR411", "HR411"]
-    snapshot = sink.snapshot(spark, life)
+    snapshot = sink.snapshot(spark, context)
     assert (sorted(snapshot.rows.collect(), key=repr), snapshot.batch) == ([("a",), (None,)], 1)
     conflicts += [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 8
-    with pytest.raises(SinkFault, match="HR441: batch 2 of query 'q' was not written: Transaction conflict detected"):
+    with pytest.raises(SinkError, match="HR441: batch 2 of query 'q' was not written: Transaction conflict detected"):
         batches(rows, 2)
     for kind, each in (("TABLE", name), ("TABLE", f"{name}_p"), ("VIEW", f"{name}_v")):
         spark.sql(f"DROP {kind} {each}")

@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.connectors.delta.source import Delta
 from headrace.connectors.delta.table import at_path
 from headrace.contract import SourceBatch, SourcePrefix
-from headrace.errors import SourceFault
+from headrace.errors import SourceError
 from headrace.run.faults import failure_of
 from headrace.run.result import RunResult
 from headrace.spark import jars as connectors
@@ -159,18 +159,18 @@ def test_what_is_left_and_what_is_gone_is_told_without_a_jvm(tmp_path: Path) -> 
     assert left(reached(4)) == 0
 
     def require(start: str | None, end: str) -> None:
-        Delta(path=str(table)).require(SourcePrefix(batches=(SourceBatch(batch=3, start=start, end=end),)))
+        Delta(path=str(table)).ensure_available(SourcePrefix(batches=(SourceBatch(batch=3, start=start, end=end),)))
 
     require(None, reached(0, 1, initial=True))
     require(reached(1, 0), reached(4))
-    with pytest.raises(SourceFault, match=r"1 of 2 files of the Delta table .* no longer there: '.*/c'"):
+    with pytest.raises(SourceError, match=r"1 of 2 files of the Delta table .* no longer there: '.*/c'"):
         require(reached(1), reached(2))
     (table / "a x").unlink()
     require(reached(0, 0, initial=True), reached(1))
-    with pytest.raises(SourceFault, match=r"no longer there: '.*/a x'"):
+    with pytest.raises(SourceError, match=r"no longer there: '.*/a x'"):
         require(None, reached(1))
     first.unlink()
-    with pytest.raises(SourceFault, match=r"HR343: the log of .* no longer has version 1"):
+    with pytest.raises(SourceError, match=r"HR343: the log of .* no longer has version 1"):
         require(reached(1, 0), reached(4))
 
 
@@ -303,7 +303,7 @@ def test_a_start_that_the_table_does_not_have_is_told(spark: SparkSession, tmp_p
     assert (code, "Versions (0, 1, 3) are not contiguous" in said) == ("HR349", True)
     # Versions that were to be read are cut off, as the table's retention does after a checkpoint of its log.
     missing.write_text(text)
-    found = at_path(spark, landed, SourceFault)
+    found = at_path(spark, landed, SourceError)
     assert found is not None
     found.log.checkpoint()
     for version in range(3):

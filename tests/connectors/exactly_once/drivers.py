@@ -18,7 +18,7 @@ from headrace.connectors.sql.batches import BatchWriter
 from headrace.connectors.sql.lock_wait import patiently
 from headrace.connectors.sql.retry import Retry
 from headrace.connectors.sql.staging import Content, Stage
-from headrace.contract import Boundary, SinkRun
+from headrace.contract import Boundary, SinkContext
 
 from ..sql.databases import Database
 
@@ -59,8 +59,8 @@ class Driver:
     writer: BatchWriter | None = field(default=None, init=False)
 
     @property
-    def run(self) -> SinkRun:
-        return SinkRun(
+    def run(self) -> SinkContext:
+        return SinkContext(
             query=self.query,
             generation=1,
             mode="append",

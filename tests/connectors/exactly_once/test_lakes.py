@@ -21,8 +21,8 @@ from headrace.connectors.exactly_once.retry import attempts
 from headrace.connectors.iceberg import sink as iceberg
 from headrace.connectors.iceberg.ledger import PROPERTY
 from headrace.connectors.iceberg.sink import IcebergSink
-from headrace.contract import Boundary, RestoringSink, SinkRun
-from headrace.errors import CheckpointBehind, CheckpointFault, Fenced, SinkFault
+from headrace.contract import Boundary, RestoringSink, SinkContext
+from headrace.errors import CheckpointBehind, CheckpointError, Fenced, SinkError
 from tests.connectors.iceberg import tables as iceberg_tables
 
 from .drivers import SCHEMA, Driver, no_halt
@@ -59,8 +59,8 @@ class LakeDriver:
         return IcebergSink(table="db.result", catalog=iceberg_tables.properties(self.home))
 
     @property
-    def run(self) -> SinkRun:
-        return SinkRun(
+    def run(self) -> SinkContext:
+        return SinkContext(
             query="q",
             generation=1,
             mode="append",
@@ -113,12 +113,12 @@ def test_a_batch_of_a_copy_is_neither_taken_for_ones_own_nor_skipped(first: Lake
     copy.write(1, ["f1", "f2", "f3"])
     with pytest.raises(Fenced):
         first.give(1, ["f1"])
-    with pytest.raises(CheckpointFault, match=r"HR456.*batch 1 of query 'q' is in table .* with other rows") as told:
+    with pytest.raises(CheckpointError, match=r"HR456.*batch 1 of query 'q' is in table .* with other rows") as told:
         first.start()
     assert "3 files (f1, f2, f3) against 1 files (f1)" in told.value.findings[0].what
     copy.write(2, ["f4"])
     copy.plan(2, ["f5"])
-    with pytest.raises(CheckpointFault, match="HR456"):
+    with pytest.raises(CheckpointError, match="HR456"):
         copy.give(2, ["f5"])
     assert copy.rows() == ["f0", "f1", "f2", "f3", "f4"]
 
@@ -131,14 +131,14 @@ def test_a_start_sees_what_is_committed_between_its_look_and_its_epoch(
     copy.plan(1, ["f1", "f2"])
     looks: list[int] = []
 
-    def look(run: SinkRun, table: str, lines: Sequence[KeptLine]) -> None:
+    def look(run: SinkContext, table: str, lines: Sequence[KeptLine]) -> None:
         kept.require_lines_fit(run, table, lines)
         looks.append(len(looks))
         if len(looks) == 1:
             first.write(1, ["f1"])
 
     monkeypatch.setattr({"delta": delta, "iceberg": iceberg}[lake], "require_lines_fit", look)
-    with pytest.raises(CheckpointFault, match="HR456"):
+    with pytest.raises(CheckpointError, match="HR456"):
         copy.start()
     first.write(2, ["f2"])
     assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced nobody off"
@@ -202,7 +202,7 @@ def test_a_ledger_of_the_first_version_is_taken_over(
     driver.write(1, ["f1"])
     driver.start()
     driver.plan(1, ["f2"])
-    with pytest.raises(CheckpointFault, match="HR456"):
+    with pytest.raises(CheckpointError, match="HR456"):
         driver.start()
     assert driver.rows() == ["f0", "f1"]
 
@@ -210,7 +210,7 @@ def test_a_ledger_of_the_first_version_is_taken_over(
 @each_lake
 def test_a_query_of_another_project_does_not_get_the_table_for_its_name(first: LakeDriver) -> None:
     other = LakeDriver(first.lake, first.home, first.storage, first.spark, application="o")
-    with pytest.raises(SinkFault, match=r"HR407.*of another project"):
+    with pytest.raises(SinkError, match=r"HR407.*of another project"):
         other.start()
 
 

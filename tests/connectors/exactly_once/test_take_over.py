@@ -12,7 +12,7 @@ from headrace.connectors.sql.dialect import Connection, Dialect, run
 from headrace.connectors.sql.ledger_tables import FORMS, REPLAYS_FORM
 from headrace.connectors.sql.prepare import require_claimed
 from headrace.connectors.sql.system_tables import OwnTable
-from headrace.errors import CheckpointFault, SinkFault
+from headrace.errors import CheckpointError, SinkError
 
 from ..sql.databases import Database, database
 from .drivers import EVERY, Driver
@@ -89,7 +89,7 @@ def test_the_first_start_takes_the_lines_over(driver: Driver) -> None:
     database = driver.database
     with (
         closing(database.sink().dialect().connect()) as connection,
-        pytest.raises(SinkFault, match=r"0\.1\.0"),
+        pytest.raises(SinkError, match=r"0\.1\.0"),
     ):
         require_claimed(connection, database.sink().dialect(), "result", driver.run)
     driver.start().give(1, ["f1"])
@@ -106,7 +106,7 @@ def test_the_first_start_takes_the_lines_over(driver: Driver) -> None:
 
 def test_lines_of_another_checkpoint_are_not_taken(driver: Driver) -> None:
     made_by_0_1_0(driver, checkpoint="another")
-    with pytest.raises(CheckpointFault, match="is another one"):
+    with pytest.raises(CheckpointError, match="is another one"):
         driver.start()
     assert claimed(driver.database, "_headrace_ledger") == [("", "q", 2), ("", "other", 1)]
 
@@ -181,4 +181,4 @@ def test_own_tables_need_no_rights_when_they_are_whole(driver: Driver) -> None:
     dialect = driver.database.sink().dialect()
     with closing(dialect.connect()) as connection:
         run(connection, dialect.begin_read)
-        assert [form.lacks(connection, dialect) for form in FORMS] == [(), (), (), ()]
+        assert [form.missing_columns(connection, dialect) for form in FORMS] == [(), (), (), ()]

@@ -15,7 +15,7 @@ import pytest
 
 from headrace.connectors.sql.dialect import run
 from headrace.contract import Boundary
-from headrace.errors import CheckpointFault, Fenced, HeadraceError, SinkFault
+from headrace.errors import CheckpointError, Fenced, HeadraceError, SinkError
 
 from ..sql.databases import Database, database
 from .drivers import EVERY, Driver
@@ -40,7 +40,7 @@ def test_a_batch_of_a_copy_is_not_taken_for_ones_own(first: Driver, tmp_path: Pa
     copy.write(1, ["f1", "f2", "f3"])
     with pytest.raises(Fenced):
         first.give(1, ["f1"])
-    with pytest.raises(CheckpointFault, match=r"batch 1 of query 'q' is in table 'result' with other rows") as told:
+    with pytest.raises(CheckpointError, match=r"batch 1 of query 'q' is in table 'result' with other rows") as told:
         first.start()
     assert told.value.findings[0].code == "HR456"
     assert "3 files (f1, f2, f3) against 1 files (f1)" in told.value.findings[0].what
@@ -69,7 +69,7 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
     first.reached = meanwhile
     first.write(1, ["f1"])
     other.join()
-    assert isinstance(found[0], CheckpointFault)
+    assert isinstance(found[0], CheckpointError)
     assert found[0].findings[0].code == "HR456"
     first.reached = lambda boundary, batch: None
     first.write(2, ["f2"])
@@ -78,7 +78,7 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
 
 def test_a_batch_that_differs_is_never_skipped(first: Driver) -> None:
     first.start().plan(0, ["other"])
-    with pytest.raises(CheckpointFault, match="HR456"):
+    with pytest.raises(CheckpointError, match="HR456"):
         first.give(0, ["other"])
     assert first.rows() == ["f0"]
 
@@ -132,7 +132,7 @@ def test_of_two_projects_that_want_one_table_one_gets_it(database: Database, tmp
         found = together(one.start, two.start)
         faults = [each for each in found if isinstance(each, HeadraceError)]
         assert len(faults) == 1
-        assert isinstance(faults[0], SinkFault)
+        assert isinstance(faults[0], SinkError)
         assert faults[0].findings[0].code == "HR407"
         assert f"belongs to query '{one.query}' of project '" in faults[0].findings[0].what
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.connectors.files.sink import FileSink
-from headrace.contract import SinkRun
-from headrace.errors import CheckpointFault, Finding, SinkFault
+from headrace.contract import SinkContext
+from headrace.errors import CheckpointError, Finding, SinkError
 from headrace.testing.conformance import NAME, forget_commit
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ ROWS = [
 SCHEMA = "id INT, name STRING, at TIMESTAMP, day DATE"
 
 
-def write(spark: SparkSession, tmp_path: Path, sink: FileSink, columns: list[str]) -> tuple[SinkRun, DataFrame]:
+def write(spark: SparkSession, tmp_path: Path, sink: FileSink, columns: list[str]) -> tuple[SinkContext, DataFrame]:
     """Run a stream of ROWS into the sink; a second start after a crash before the commit is part of it."""
-    run = SinkRun(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
+    run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
     spark.createDataFrame(ROWS, SCHEMA).coalesce(1).write.mode("append").parquet(str(tmp_path / "input"))
     frame = spark.readStream.name(NAME).schema(SCHEMA).parquet(str(tmp_path / "input")).select(*columns)
     for start in range(2):
@@ -140,7 +140,7 @@ def test_every_value_comes_back_as_it_was(spark: SparkSession, tmp_path: Path, f
     values.coalesce(1).write.parquet(str(tmp_path / "input"))
     frame = spark.readStream.name(NAME).schema(values.schema).parquet(str(tmp_path / "input"))
     sink = FileSink(path=str(tmp_path / "output"), format=format_)
-    run = SinkRun(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
+    run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         sink.prepare(frame, run)
@@ -173,8 +173,8 @@ REFUSED = {
 def test_a_type_that_would_not_come_back_is_refused_by_its_column(
     spark: SparkSession, tmp_path: Path, format_: Any, select: str, code: str, words: str
 ) -> None:
-    run = SinkRun(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
-    with pytest.raises(SinkFault) as refused:
+    run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(SinkError) as refused:
         FileSink(path=str(tmp_path / "output"), format=format_).prepare(spark.sql(select), run)
     assert refused.value.findings[0].code == code
     assert words in refused.value.findings[0].what
@@ -192,7 +192,7 @@ def test_a_value_that_would_not_come_back_ends_the_batch_by_its_column(
     spark: SparkSession, tmp_path: Path, format_: Any, value: str
 ) -> None:
     sink = FileSink(path=str(tmp_path / "output"), format=format_)
-    with pytest.raises(Exception, match=r"headrace\.errors\.SinkFault: headrace HR443: a value of column 'v' "):
+    with pytest.raises(Exception, match=r"headrace\.errors\.SinkError: headrace HR443: a value of column 'v' "):
         sink.shape(spark.sql(f"SELECT {value} AS v FROM range(1)")).collect()
 
 
@@ -216,7 +216,7 @@ def test_a_directory_of_the_first_version_keeps_its_form(spark: SparkSession, tm
 def test_spark_forgets_files_older_than_the_retention(spark: SparkSession, tmp_path: Path) -> None:
     spark.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "2")
     sink = FileSink(path=str(tmp_path / "output"), format="json", retention="1ms")
-    run = SinkRun(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
+    run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
     (tmp_path / "input").mkdir()
     frame = spark.readStream.name(NAME).schema("a INT").json(str(tmp_path / "input"))
     try:
@@ -234,15 +234,15 @@ def test_a_new_checkpoint_over_old_files_is_refused(spark: SparkSession, tmp_pat
     sink = FileSink(path=str(tmp_path / "output"))
     run, written = write(spark, tmp_path, sink, ["id"])
     shutil.rmtree(run.checkpoint)
-    with pytest.raises(CheckpointFault, match="go up to batch 0, the checkpoint of query 'q' only to none"):
+    with pytest.raises(CheckpointError, match="go up to batch 0, the checkpoint of query 'q' only to none"):
         sink.prepare(written, run)
 
 
 def test_what_cannot_be_is_told_before_start(spark: SparkSession, tmp_path: Path) -> None:
     assert [told.code for told in FileSink(path="/x", format="yaml").problems("update")] == ["HR401", "HR403"]  # type: ignore[arg-type]
-    run = SinkRun(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
+    run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
     sink = FileSink(path=str(tmp_path / "output"), partition_by=["dya"])
-    with pytest.raises(SinkFault, match=r"partition_by names dya.*(?s:.*)did you mean 'day'"):
+    with pytest.raises(SinkError, match=r"partition_by names dya.*(?s:.*)did you mean 'day'"):
         sink.prepare(spark.createDataFrame(ROWS, SCHEMA), run)
-    with pytest.raises(SinkFault, match="nothing has been written"):
+    with pytest.raises(SinkError, match="nothing has been written"):
         sink.snapshot(spark, run)

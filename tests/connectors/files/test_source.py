@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.connectors.files.source import DEFAULT_MAX_BYTES, Files
 from headrace.contract import bad_rows_metric
-from headrace.errors import Finding, SourceFault
+from headrace.errors import Finding, SourceError
 from headrace.testing.conformance import NAME, drain, prefix_of
 from headrace.verify import verify
 from tests.run.test_run import Told
@@ -206,7 +206,7 @@ def test_files_of_committed_batches_are_kept_deleted_or_archived(
     assert (here == {"a", "b", "c"}) is (clean == "off")
     assert moved == ({"a", "b", "c"} - here if clean == "archive" else set())
     if clean == "delete":
-        with pytest.raises(SourceFault, match=r"of 3 files that were read are no longer there: '.*a'"):
+        with pytest.raises(SourceError, match=r"of 3 files that were read are no longer there: '.*a'"):
             source.read(spark, prefix_of(tmp_path / "checkpoint"))
     else:
         read = source.read(spark, prefix_of(tmp_path / "checkpoint"), batch_column="batch")
@@ -247,7 +247,7 @@ def test_a_schema_is_inferred_on_request_only(spark: SparkSession, tmp_path: Pat
     assert read.schema == frame.schema
     assert read.collect() == [(1, "x")]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SourceFault, match="no schema can be inferred"):
+    with pytest.raises(SourceError, match="no schema can be inferred"):
         Files(path=str(tmp_path / "empty"), format="json", infer_schema=True).stream(spark, NAME)
 
 
@@ -349,13 +349,13 @@ def test_files_that_are_gone_are_named(spark: SparkSession, tmp_path: Path) -> N
     drain(source.stream(spark, NAME), tmp_path / "checkpoint")
     for file in files[:4]:
         file.unlink()
-    with pytest.raises(SourceFault, match=r"4 of 6 files that were read are no longer there: .*, \.\.\.\n") as gone:
+    with pytest.raises(SourceError, match=r"4 of 6 files that were read are no longer there: .*, \.\.\.\n") as gone:
         source.read(spark, prefix_of(tmp_path / "checkpoint"))
     assert gone.value.findings[0].code == "HR303"
 
 
 def test_a_directory_that_does_not_exist_is_named_at_start(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(SourceFault, match=r"missing', where files should land, does not exist"):
+    with pytest.raises(SourceError, match=r"missing', where files should land, does not exist"):
         Files(path=str(tmp_path / "missing"), format="text").stream(spark, NAME)
 
 

@@ -13,12 +13,12 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.connectors.iceberg.batches import Writing
-from headrace.connectors.iceberg.columns import Part, arrow_schema, unsupported
+from headrace.connectors.iceberg.columns import PartitionField, arrow_schema, unsupported
 from headrace.connectors.iceberg.files import Reading
 from headrace.connectors.iceberg.ledger import Ledger, require_ours
 from headrace.connectors.iceberg.nulls import with_nulls
-from headrace.contract import SinkRun
-from headrace.errors import SinkFault
+from headrace.contract import SinkContext
+from headrace.errors import SinkError
 from tests.connectors.iceberg import tables as iceberg_tables
 
 pytestmark = pytest.mark.plain
@@ -117,7 +117,7 @@ def test_a_type_that_iceberg_does_not_have_is_named(kind: types.DataType, says: 
     ],
 )
 def test_what_a_table_can_be_partitioned_by(text: str, shown: str | None) -> None:
-    part = Part.of(text)
+    part = PartitionField.of(text)
     assert (part and str(part)) == shown
 
 
@@ -137,9 +137,9 @@ def test_a_table_takes_the_rows_of_one_generation_of_one_query(
     ledger = Ledger(query=query, generation=generation, epoch="e", batch=batch, checkpoint="", spark_schema="")
     with table.transaction() as transaction:
         transaction.set_properties(ledger.properties)
-    life = SinkRun(query="q", generation=2, mode="append", checkpoint=tmp_path)
+    context = SinkContext(query="q", generation=2, mode="append", checkpoint=tmp_path)
     if says is None:
-        require_ours(table, "it", life)
+        require_ours(table, "it", context)
     else:
-        with pytest.raises(SinkFault, match=says):
-            require_ours(table, "it", life)
+        with pytest.raises(SinkError, match=says):
+            require_ours(table, "it", context)

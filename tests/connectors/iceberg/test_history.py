@@ -13,7 +13,7 @@ import pytest
 from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.connectors.iceberg.source import Iceberg
 from headrace.contract import SourceBatch, SourcePrefix
-from headrace.errors import HeadraceError, SourceFault
+from headrace.errors import HeadraceError, SourceError
 from tests.connectors.iceberg import tables as iceberg_tables
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_deletes_that_pyiceberg_does_not_know_are_told_and_not_passed_over(
         raise ValueError("PyIceberg does not yet support equality deletes")
 
     monkeypatch.setattr("pyiceberg.table.DataScan.plan_files", unknown)
-    with pytest.raises(SourceFault, match="does not yet support equality deletes") as caught:
+    with pytest.raises(SourceError, match="does not yet support equality deletes") as caught:
         stream.take()
     assert [finding.code for finding in caught.value.findings] == ["HR355"]
     assert Stream(source(tmp_path, starting="latest")).take() == []
@@ -170,7 +170,7 @@ def test_a_snapshot_that_takes_rows_away_ends_the_stream_unless_it_is_to_be_skip
     change(table.refresh())
     add(tmp_path, 9)
     if kind is not None:
-        with pytest.raises(SourceFault) as caught:
+        with pytest.raises(SourceError) as caught:
             stream.take()
         (finding,) = caught.value.findings
         assert finding.code == "HR354"
@@ -212,11 +212,11 @@ def test_what_is_no_longer_there_is_told_and_not_left_out(
         table = add(tmp_path, number)
     stream.take()
     numbers = [snapshot.snapshot_id for snapshot in table.metadata.snapshots]
-    source(tmp_path).require(stream.prefix())
+    source(tmp_path).ensure_available(stream.prefix())
     change(tmp_path, table, numbers[:2])
     # A stream that has gone past an expired snapshot needs it only to make a batch again.
-    with pytest.raises(SourceFault, match=says) as caught:
-        source(tmp_path).require(stream.prefix()) if change is expire else stream.take()
+    with pytest.raises(SourceError, match=says) as caught:
+        source(tmp_path).ensure_available(stream.prefix()) if change is expire else stream.take()
     assert [finding.code for finding in caught.value.findings] == ["HR353"]
 
 
@@ -240,7 +240,7 @@ def test_a_column_that_spark_does_not_have_is_named(tmp_path: Path) -> None:
     catalog = iceberg_tables.catalog(tmp_path)
     catalog.create_namespace("db")
     catalog.create_table(NAME, Schema(NestedField(1, "id", UUIDType(), required=False)))
-    with pytest.raises(SourceFault, match="column 'id' is of type uuid") as caught:
+    with pytest.raises(SourceError, match="column 'id' is of type uuid") as caught:
         source(tmp_path).settings()
     assert [finding.code for finding in caught.value.findings] == ["HR355"]
 

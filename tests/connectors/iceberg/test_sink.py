@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.api import check, load, run, verify
-from headrace.contract import SinkRun
+from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError
 from headrace.model.layout import QueryLayout
 from headrace.run.application import known_facts
@@ -163,8 +163,8 @@ def test_a_snapshot_between_is_kept_and_an_older_driver_is_not_let_through(tmp_p
         if boundary == "inside-transaction":
             query = load(root).queries["keep"]
             facts = known_facts(load(root))
-            life = SinkRun(query="keep", generation=1, mode="append", checkpoint=checkpoint, **facts)
-            query.sink.prepare(keep_frame(), life)
+            context = SinkContext(query="keep", generation=1, mode="append", checkpoint=checkpoint, **facts)
+            query.sink.prepare(keep_frame(), context)
 
     def keep_frame() -> Any:
         table = iceberg_tables.catalog(tmp_path).load_table("db.kept")

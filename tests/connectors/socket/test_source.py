@@ -13,7 +13,7 @@ import pytest
 
 from headrace.api import check, load, run
 from headrace.connectors.socket.source import Socket
-from headrace.errors import Finding, SourceFault
+from headrace.errors import Finding, SourceError
 from headrace.model import AvailableNow, Default
 from headrace.progress import BatchRecord
 from headrace.run.result import Silent
@@ -149,7 +149,7 @@ def test_a_start_without_a_server_is_refused_before_it(tmp_path: Path, server: L
     assert (end.state, end.finding.code, end.batches) == ("failed", "HR318", 0)
     assert end.finding.what == f"no server can be reached at 127.0.0.1:{server.port}: Connection refused"
     assert "HR318" in [finding.code for finding in check(loaded, spark=spark).findings]
-    with pytest.raises(SourceFault, match=r"nowhere\.invalid"):
+    with pytest.raises(SourceError, match=r"nowhere\.invalid"):
         Socket(host="nowhere.invalid", port=1).stream(spark, NAME)
 
 

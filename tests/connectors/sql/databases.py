@@ -18,7 +18,7 @@ from headrace.connectors.sql.batches import BatchWriter
 from headrace.connectors.sql.postgres import Postgres
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite import Sqlite
-from headrace.contract import OutputMode, SinkRun
+from headrace.contract import OutputMode, SinkContext
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ class Life:
         return self.database.sink(key=self.key, **self.options)
 
     @property
-    def run(self) -> SinkRun:
-        return SinkRun(
+    def run(self) -> SinkContext:
+        return SinkContext(
             query=self.query,
             generation=1,
             mode=self.mode,

@@ -8,12 +8,12 @@ import pytest
 
 from headrace.connectors.sql import mysql_faults, postgres_faults
 from headrace.connectors.sql.mysql import MySql
-from headrace.connectors.sql.mysql_address import Address, AddressFault
+from headrace.connectors.sql.mysql_address import Address, AddressError
 from headrace.connectors.sql.mysql_columns import existing_column
 from headrace.connectors.sql.postgres import Postgres
 from headrace.connectors.sql.retry import Retry
 from headrace.connectors.sql.sink import long_names
-from headrace.contract import Problem
+from headrace.contract import OptionError
 
 pytestmark = pytest.mark.plain
 
@@ -37,7 +37,7 @@ ADDRESSES = {
 
 @pytest.mark.parametrize(("url", "said"), ADDRESSES.values(), ids=ADDRESSES)
 def test_a_wrong_address_is_told_without_a_server(url: str, said: str) -> None:
-    with pytest.raises(AddressFault, match=said):
+    with pytest.raises(AddressError, match=said):
         Address.parse(url)
     [problem] = MySql(url=url, table="t").problems("append")
     assert (problem.code, said in problem.what) == ("HR413", True)
@@ -72,13 +72,13 @@ POSTGRES_TEXTS = {
 def test_an_error_of_a_postgres_connection_is_known(text: str, code: str, passes: bool) -> None:
     fault = psycopg.OperationalError(text)
     found = postgres_faults.explained(fault, "postgresql://me:sesame@db:5433/x")
-    assert (found.code, postgres_faults.may_pass(fault)) == (code, passes)
+    assert (found.code, postgres_faults.is_transient(fault)) == (code, passes)
     assert found.what.startswith("PostgreSQL at db:5433 ")
     assert found.fix
 
 
 def test_a_full_disk_does_not_pass() -> None:
-    assert not postgres_faults.may_pass(psycopg.errors.DiskFull("could not extend file"))
+    assert not postgres_faults.is_transient(psycopg.errors.DiskFull("could not extend file"))
     found = postgres_faults.explained(psycopg.errors.DiskFull("could not extend file"), "postgresql://db/x")
     assert "no space left" in found.what
 
@@ -101,14 +101,14 @@ MYSQL_ERRORS = {
 @pytest.mark.parametrize(("number", "code", "passes"), MYSQL_ERRORS.values(), ids=MYSQL_ERRORS)
 def test_an_error_of_mysql_is_known(number: int, code: str, passes: bool) -> None:
     fault = pymysql.err.OperationalError(number, "it said sesame/1")
-    found: Problem = mysql_faults.explained(fault, "mysql://me:sesame%2F1@db/x")
-    assert (found.code, mysql_faults.may_pass(fault)) == (code, passes)
+    found: OptionError = mysql_faults.explained(fault, "mysql://me:sesame%2F1@db/x")
+    assert (found.code, mysql_faults.is_transient(fault)) == (code, passes)
     assert found.what.startswith("MySQL at db:3306 ")
     assert "sesame" not in found.what
 
 
 def test_a_closed_connection_of_pymysql_passes() -> None:
-    assert mysql_faults.may_pass(pymysql.err.InterfaceError(0, ""))
+    assert mysql_faults.is_transient(pymysql.err.InterfaceError(0, ""))
 
 
 def test_no_password_of_postgres_is_repeated() -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from headrace.connectors.sql.dialect import run
-from headrace.errors import SinkFault
+from headrace.errors import SinkError
 from services import MariaDbServer, PostgresServer
 
 from .databases import Database, Life, database
@@ -30,7 +30,7 @@ PATHS = pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"
 
 
 @pytest.fixture
-def life(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
+def context(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
     return Life(spark, tmp_path, database, options={"retry_seconds": 20})
 
 
@@ -40,7 +40,7 @@ def server(database: Database, request: pytest.FixtureRequest) -> Server:
     return found
 
 
-def at(life: Life, wanted: str, what: Any) -> Any:
+def at(context: Life, wanted: str, what: Any) -> Any:
     """A hook that does `what` once at a boundary."""
     done: list[bool] = []
 
@@ -51,14 +51,14 @@ def at(life: Life, wanted: str, what: Any) -> Any:
 
     from dataclasses import replace
 
-    return replace(life.run, reached=reached)
+    return replace(context.run, reached=reached)
 
 
 @PATHS
 @pytest.mark.parametrize("boundary", ["before-transaction", "inside-transaction"])
 @pytest.mark.parametrize("how", ["restart", "kill"])
 def test_a_server_that_goes_away_in_mid_batch_is_waited_for(
-    life: Life, server: Server, boundary: str, how: str, staged: bool
+    context: Life, server: Server, boundary: str, how: str, staged: bool
 ) -> None:
     def away() -> None:
         if how == "restart":
@@ -67,21 +67,21 @@ def test_a_server_that_goes_away_in_mid_batch_is_waited_for(
             server.kill()
             server.start()
 
-    writer = life.begin(staged=staged)
-    writer(life.frame([("a", 1), ("b", 1)]), 0)
-    writer.run = at(life, boundary, away)
-    writer(life.frame([("b", 2), ("c", 2)], partitions=2), 1)
-    assert life.rows() == [("a", 1), ("b", 2), ("c", 2)]
-    assert [batch for batch, _, _ in life.database.batches()] == [0, 1]
-    assert "HR411" in {finding.code for finding in life.noted}
-    assert life.database.left_over() == []
+    writer = context.begin(staged=staged)
+    writer(context.frame([("a", 1), ("b", 1)]), 0)
+    writer.run = at(context, boundary, away)
+    writer(context.frame([("b", 2), ("c", 2)], partitions=2), 1)
+    assert context.rows() == [("a", 1), ("b", 2), ("c", 2)]
+    assert [batch for batch, _, _ in context.database.batches()] == [0, 1]
+    assert "HR411" in {finding.code for finding in context.noted}
+    assert context.database.left_over() == []
 
 
 @PATHS
-def test_a_commit_whose_answer_was_lost_is_not_done_twice(life: Life, server: Server, staged: bool) -> None:
+def test_a_commit_whose_answer_was_lost_is_not_done_twice(context: Life, server: Server, staged: bool) -> None:
     """The connection breaks after the commit has come through: the next attempt finds the batch in the ledger."""
-    life.key, life.mode = (), "append"
-    writer = life.begin(staged=staged)
+    context.key, context.mode = (), "append"
+    writer = context.begin(staged=staged)
     take = writer._transact
 
     def lost(connection: Any, *rest: Any) -> None:
@@ -90,44 +90,44 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice(life: Life, server: Se
         run(connection, "SELECT 1")
 
     writer._transact = lost  # type: ignore[method-assign]
-    writer(life.frame([("a", 1), ("b", 2)]), 0)
-    assert life.rows() == [("a", 1), ("b", 2)]
-    assert [finding.code for finding in life.noted] == ["HR411"]
+    writer(context.frame([("a", 1), ("b", 2)]), 0)
+    assert context.rows() == [("a", 1), ("b", 2)]
+    assert [finding.code for finding in context.noted] == ["HR411"]
 
 
-def test_a_server_that_does_not_come_back_ends_the_batch_in_one_sentence(life: Life, server: Server) -> None:
-    life.options = {"retry_seconds": 1.0}
-    writer = life.begin()
+def test_a_server_that_does_not_come_back_ends_the_batch_in_one_sentence(context: Life, server: Server) -> None:
+    context.options = {"retry_seconds": 1.0}
+    writer = context.begin()
     server.stop()
     try:
-        with pytest.raises(SinkFault, match=r"batch 0 of query 'q' was not written: .* does not answer") as told:
-            writer(life.frame([("a", 1)]), 0)
+        with pytest.raises(SinkError, match=r"batch 0 of query 'q' was not written: .* does not answer") as told:
+            writer(context.frame([("a", 1)]), 0)
     finally:
         server.start()
     assert told.value.findings[0].code == "HR405"
     assert "start the server" in told.value.findings[0].fix
-    life.begin()(life.frame([("a", 1)]), 0)
-    assert life.rows() == [("a", 1)]
+    context.begin()(context.frame([("a", 1)]), 0)
+    assert context.rows() == [("a", 1)]
 
 
-def test_a_lock_of_another_transaction_is_waited_for(life: Life) -> None:
-    writer = life.begin()
-    writer(life.frame([("a", 1)]), 0)
-    with closing(life.database.connect()) as other:
+def test_a_lock_of_another_transaction_is_waited_for(context: Life) -> None:
+    writer = context.begin()
+    writer(context.frame([("a", 1)]), 0)
+    with closing(context.database.connect()) as other:
         cursor = other.cursor()
         cursor.execute("BEGIN")
         cursor.execute("UPDATE result SET total = 9 WHERE name = 'a'")
         ended = threading.Timer(1.0, lambda: cursor.execute("ROLLBACK"))
         ended.start()
-        writer(life.frame([("a", 2)]), 1)
+        writer(context.frame([("a", 2)]), 1)
         ended.join()
-    assert life.rows() == [("a", 2)]
+    assert context.rows() == [("a", 2)]
 
 
-def test_a_deadlock_is_tried_again(life: Life) -> None:
-    writer = life.begin()
-    writer(life.frame([("a", 1), ("b", 1)]), 0)
-    with closing(life.database.connect()) as other:
+def test_a_deadlock_is_tried_again(context: Life) -> None:
+    writer = context.begin()
+    writer(context.frame([("a", 1), ("b", 1)]), 0)
+    with closing(context.database.connect()) as other:
         cursor = other.cursor()
         cursor.execute("BEGIN")
         cursor.execute("UPDATE result SET total = 9 WHERE name = 'a'")
@@ -158,30 +158,30 @@ def test_a_deadlock_is_tried_again(life: Life) -> None:
 
         writer.dialect.__class__.write = write  # type: ignore[method-assign]
         try:
-            writer(life.frame([("a", 2), ("b", 2)]), 1)
+            writer(context.frame([("a", 2), ("b", 2)]), 1)
         finally:
             writer.dialect.__class__.write = dialect_write  # type: ignore[method-assign]
         wants[0].join()
-    assert life.rows() == [("a", 2), ("b", 2)]
-    assert [batch for batch, _, _ in life.database.batches()] == [0, 1]
+    assert context.rows() == [("a", 2), ("b", 2)]
+    assert [batch for batch, _, _ in context.database.batches()] == [0, 1]
 
 
 @PATHS
-def test_a_table_that_is_dropped_while_the_query_runs_is_told_and_made_again(life: Life, staged: bool) -> None:
-    writer = life.begin(staged=staged)
-    life.database.query("DROP TABLE result")
-    with pytest.raises(SinkFault, match="has lost a table that was there at the start") as told:
-        writer(life.frame([("a", 1)]), 0)
+def test_a_table_that_is_dropped_while_the_query_runs_is_told_and_made_again(context: Life, staged: bool) -> None:
+    writer = context.begin(staged=staged)
+    context.database.query("DROP TABLE result")
+    with pytest.raises(SinkError, match="has lost a table that was there at the start") as told:
+        writer(context.frame([("a", 1)]), 0)
     assert told.value.findings[0].code == "HR405"
-    life.begin(staged=staged)(life.frame([("a", 1)]), 0)
-    assert life.rows() == [("a", 1)]
+    context.begin(staged=staged)(context.frame([("a", 1)]), 0)
+    assert context.rows() == [("a", 1)]
 
 
 @pytest.fixture
-def lesser(life: Life, server: Server) -> Any:
+def lesser(context: Life, server: Server) -> Any:
     """A user with the rights that the documentation of the sink lists, and no other."""
-    name = life.database.place.rpartition("/")[2]
-    if life.database.kind == "postgres":
+    name = context.database.place.rpartition("/")[2]
+    if context.database.kind == "postgres":
         statements = [
             "CREATE USER writer PASSWORD 'sesame/1'",
             f'REVOKE ALL ON DATABASE "{name}" FROM PUBLIC',
@@ -189,7 +189,7 @@ def lesser(life: Life, server: Server) -> Any:
             "CREATE SCHEMA results",
             "GRANT USAGE, CREATE ON SCHEMA results TO writer",
         ]
-        life.options["schema"] = "results"
+        context.options["schema"] = "results"
     else:
         statements = [
             "CREATE USER writer@'127.0.0.1' IDENTIFIED BY 'sesame/1'",
@@ -198,10 +198,10 @@ def lesser(life: Life, server: Server) -> Any:
     for statement in statements:
         server.execute(statement, database=name)
     place = urlsplit(server.url(user="writer", password="sesame%2F1", database=name)).geturl()
-    life.database = Database(life.database.kind, place)
-    yield life
+    context.database = Database(context.database.kind, place)
+    yield context
     server.drop_database(name)
-    server.execute("DROP USER writer" + ("@'127.0.0.1'" if life.database.kind == "mariadb" else ""))
+    server.execute("DROP USER writer" + ("@'127.0.0.1'" if context.database.kind == "mariadb" else ""))
 
 
 @PATHS
@@ -217,7 +217,7 @@ def test_a_changed_password_is_one_sentence_and_never_shown(lesser: Life, server
     user = "writer" if lesser.database.kind == "postgres" else "writer@'127.0.0.1'"
     verb = "PASSWORD" if lesser.database.kind == "postgres" else "IDENTIFIED BY"
     server.execute(f"ALTER USER {user} {verb} 'second'")
-    with pytest.raises(SinkFault, match=r"batch 0.*refuses the (user or the )?password") as told:
+    with pytest.raises(SinkError, match=r"batch 0.*refuses the (user or the )?password") as told:
         writer(lesser.frame([("a", 1)]), 0)
     assert told.value.findings[0].code == "HR414"
     for text in (str(told.value), repr(writer), repr(writer.dialect), repr(lesser.sink)):
@@ -234,15 +234,15 @@ def test_a_user_without_the_right_to_create_is_told_what_to_grant(lesser: Life, 
         server.execute("REVOKE CREATE ON SCHEMA results FROM writer", database=name)
     else:
         server.execute(f"REVOKE CREATE ON `{name}`.* FROM writer@'127.0.0.1'")
-    with pytest.raises(SinkFault) as told:
+    with pytest.raises(SinkError) as told:
         lesser.begin()
     assert told.value.findings[0].code == "HR414"
     assert "documentation" in told.value.findings[0].fix
 
 
-def test_a_password_is_in_no_plan_and_in_no_event_log(life: Life, tmp_path: Path) -> None:
-    password = urlsplit(life.database.place).password or ""
-    writer = life.begin(staged=True)
+def test_a_password_is_in_no_plan_and_in_no_event_log(context: Life, tmp_path: Path) -> None:
+    password = urlsplit(context.database.place).password or ""
+    writer = context.begin(staged=True)
     plans: list[str] = []
     large = writer.stage.__class__.large
 
@@ -253,7 +253,7 @@ def test_a_password_is_in_no_plan_and_in_no_event_log(life: Life, tmp_path: Path
 
     writer.stage.__class__.large = seen  # type: ignore[method-assign]
     try:
-        writer(life.frame([("a", 1)]), 0)
+        writer(context.frame([("a", 1)]), 0)
     finally:
         writer.stage.__class__.large = large  # type: ignore[method-assign]
     assert "MapInArrow" in plans[0]
@@ -261,9 +261,9 @@ def test_a_password_is_in_no_plan_and_in_no_event_log(life: Life, tmp_path: Path
     assert password not in plans[0]
 
 
-def test_tls_is_used_and_checked_as_asked(life: Life, server: Server, tmp_path: Path) -> None:
-    place = life.database.place
-    if life.database.kind == "postgres":
+def test_tls_is_used_and_checked_as_asked(context: Life, server: Server, tmp_path: Path) -> None:
+    place = context.database.place
+    if context.database.kind == "postgres":
         good = f"{place}?sslmode=verify-ca&sslrootcert={server.root_certificate}"
         bad = f"{place}?sslmode=verify-ca&sslrootcert={tmp_path / 'none.crt'}"
         encrypted = "SELECT ssl::text FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
@@ -271,13 +271,13 @@ def test_tls_is_used_and_checked_as_asked(life: Life, server: Server, tmp_path: 
         good = f"{place}?ssl_mode=verify_ca&ssl_ca={server.root_certificate}"
         bad = f"{place}?ssl_mode=verify_ca&ssl_ca={tmp_path / 'none.crt'}"
         encrypted = "SHOW STATUS LIKE 'Ssl_cipher'"
-    life.database = Database(life.database.kind, good)
-    with closing(life.sink.dialect().connect()) as connection:
+    context.database = Database(context.database.kind, good)
+    with closing(context.sink.dialect().connect()) as connection:
         cursor = connection.cursor()
         cursor.execute(encrypted)
         assert str(cursor.fetchone()[-1]) not in ("false", "", "None")
-    life.begin()(life.frame([("a", 1)]), 0)
-    life.database = Database(life.database.kind, bad)
-    with pytest.raises(SinkFault, match="TLS") as told:
-        life.begin()
+    context.begin()(context.frame([("a", 1)]), 0)
+    context.database = Database(context.database.kind, bad)
+    with pytest.raises(SinkError, match="TLS") as told:
+        context.begin()
     assert told.value.findings[0].code == "HR414"

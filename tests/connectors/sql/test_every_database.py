@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.contract import OutputMode
-from headrace.errors import CheckpointFault, Fenced, SinkFault
+from headrace.errors import CheckpointError, Fenced, SinkError
 
 from .databases import EVERY, Database, Life, database
 
@@ -25,7 +25,7 @@ PATHS = pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"
 
 
 @pytest.fixture
-def life(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
+def context(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
     return Life(spark, tmp_path, database)
 
 
@@ -64,38 +64,38 @@ def comparable(value: Any) -> Any:
 
 
 @PATHS
-def test_a_value_of_every_type_comes_back_as_it_was(life: Life, staged: bool) -> None:
+def test_a_value_of_every_type_comes_back_as_it_was(context: Life, staged: bool) -> None:
     longest = max(map(len, TYPES.values()))
     columns = {f"c{at}": [*values, *[None] * (longest + 1 - len(values))] for at, values in enumerate(TYPES.values())}
-    life.schema = "id INT, " + ", ".join(f"c{at} {declared}" for at, declared in enumerate(TYPES))
-    life.key, life.mode = (), "append"
-    frame = life.frame(list(zip(range(longest + 1), *columns.values(), strict=True)))
-    life.begin(staged=staged)(frame, 0)
-    back = life.sink.snapshot(life.spark, life.run).rows
+    context.schema = "id INT, " + ", ".join(f"c{at} {declared}" for at, declared in enumerate(TYPES))
+    context.key, context.mode = (), "append"
+    frame = context.frame(list(zip(range(longest + 1), *columns.values(), strict=True)))
+    context.begin(staged=staged)(frame, 0)
+    back = context.sink.snapshot(context.spark, context.run).rows
     assert back.dtypes == frame.dtypes
     found = [comparable(row) for row in back.orderBy("id").collect()]
     assert found == [comparable(row) for row in frame.orderBy("id").collect()]
     assert len(found) == longest + 1
-    assert life.database.left_over() == []
+    assert context.database.left_over() == []
 
 
 @PATHS
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
-def test_a_number_that_is_none_comes_back_or_is_refused_by_name(life: Life, staged: bool, value: float) -> None:
-    life.schema, life.key, life.mode = "id INT, v DOUBLE", (), "append"
-    writer, frame = life.begin(staged=staged), life.frame([(1, value), (2, 0.5)])
-    if life.database.kind == "mariadb":
-        with pytest.raises(SinkFault, match=r"batch 0.*column 'v' takes neither NaN nor infinity.*id=1"):
+def test_a_number_that_is_none_comes_back_or_is_refused_by_name(context: Life, staged: bool, value: float) -> None:
+    context.schema, context.key, context.mode = "id INT, v DOUBLE", (), "append"
+    writer, frame = context.begin(staged=staged), context.frame([(1, value), (2, 0.5)])
+    if context.database.kind == "mariadb":
+        with pytest.raises(SinkError, match=r"batch 0.*column 'v' takes neither NaN nor infinity.*id=1"):
             writer(frame, 0)
-        assert life.rows() == []
+        assert context.rows() == []
     else:
         writer(frame, 0)
-        assert repr(life.rows()) == repr([(1, value), (2, 0.5)])
+        assert repr(context.rows()) == repr([(1, value), (2, 0.5)])
 
 
 @PATHS
 @pytest.mark.capability("SINK-SQL-01")
-def test_update_replaces_by_key_append_adds_and_complete_replaces_all(life: Life, staged: bool) -> None:
+def test_update_replaces_by_key_append_adds_and_complete_replaces_all(context: Life, staged: bool) -> None:
     batches = [[("a", 1), ("b", 1)], [("b", 2), ("c", 3)], [("d", None)]]
     ends: dict[OutputMode, list[tuple[Any, ...]]] = {
         "update": [("a", 1), ("b", 2), ("c", 3), ("d", None)],
@@ -103,54 +103,56 @@ def test_update_replaces_by_key_append_adds_and_complete_replaces_all(life: Life
         "complete": [("d", None)],
     }
     for mode, expected in ends.items():
-        life.mode, life.query, life.options = mode, f"q_{mode}", {"table": f"result_{mode}"}
-        life.key = ("name",) if mode == "update" else ()
-        writer = life.begin(staged=staged)
+        context.mode, context.query, context.options = mode, f"q_{mode}", {"table": f"result_{mode}"}
+        context.key = ("name",) if mode == "update" else ()
+        writer = context.begin(staged=staged)
         for batch, rows in enumerate(batches):
-            writer(life.frame(rows, partitions=2), batch)
-        assert life.rows() == sorted(expected, key=repr)
-        assert life.sink.snapshot(life.spark, life.run).batch == 2
-    assert life.database.left_over() == []
+            writer(context.frame(rows, partitions=2), batch)
+        assert context.rows() == sorted(expected, key=repr)
+        assert context.sink.snapshot(context.spark, context.run).batch == 2
+    assert context.database.left_over() == []
 
 
 @PATHS
-def test_many_rows_of_many_partitions_are_all_there_and_replaced(life: Life, staged: bool) -> None:
-    life.schema = "name STRING, at TIMESTAMP, total BIGINT"
-    life.key = ("name", "at")
-    writer = life.begin(staged=staged)
+def test_many_rows_of_many_partitions_are_all_there_and_replaced(context: Life, staged: bool) -> None:
+    context.schema = "name STRING, at TIMESTAMP, total BIGINT"
+    context.key = ("name", "at")
+    writer = context.begin(staged=staged)
     for batch, (first, last) in enumerate([(0, 30_000), (20_000, 50_000)]):
-        frame = life.spark.range(first, last, 1, 7).selectExpr(
+        frame = context.spark.range(first, last, 1, 7).selectExpr(
             "concat('n', id % 1000) name", "timestamp_millis(id * 1000) at", f"id + {batch} total"
         )
         writer(frame, batch)
-    [(count, total)] = life.database.query("SELECT count(*), sum(total) FROM result")
+    [(count, total)] = context.database.query("SELECT count(*), sum(total) FROM result")
     assert (count, int(total)) == (50_000, sum(range(50_000)) + 30_000)
-    assert life.database.batches() == [(0, 30_000, 0), (1, 30_000, 0)]
-    assert life.database.left_over() == []
+    assert context.database.batches() == [(0, 30_000, 0), (1, 30_000, 0)]
+    assert context.database.left_over() == []
 
 
 def test_a_large_batch_goes_by_the_executors_and_a_small_one_by_the_driver(
-    life: Life, monkeypatch: pytest.MonkeyPatch
+    context: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ways = ways_taken(monkeypatch)
-    writer = life.begin()
+    writer = context.begin()
     for batch, rows in enumerate([100, 100, 60_000, 60_000, 100, 100]):
-        writer(life.spark.range(0, rows, 1, 2).selectExpr("concat('n', id) name", f"id + {batch} total"), batch)
+        writer(context.spark.range(0, rows, 1, 2).selectExpr("concat('n', id) name", f"id + {batch} total"), batch)
     assert ways == ["large 0", "small 0", "small None", "large 2", "large 2", "large 0", "small 0"]
-    assert [rows for _, rows, _ in life.database.batches()] == [100, 100, 60_000, 60_000, 100, 100]
-    assert life.database.query("SELECT count(*), sum(total) FROM result") == [
+    assert [rows for _, rows, _ in context.database.batches()] == [100, 100, 60_000, 60_000, 100, 100]
+    assert context.database.query("SELECT count(*), sum(total) FROM result") == [
         (60_000, sum(range(60_000)) + 60_000 * 3 + 200)
     ]
 
 
-def test_a_few_wide_rows_go_by_the_executors_too(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_wide_rows_go_by_the_executors_too(context: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     ways = ways_taken(monkeypatch)
-    life.schema = "name STRING, body STRING"
-    writer = life.begin()
+    context.schema = "name STRING, body STRING"
+    writer = context.begin()
     for batch, width in enumerate([10, 100_000, 100_000, 10, 10]):
-        writer(life.spark.range(0, 200, 1, 2).selectExpr("concat('n', id) name", f"repeat('x', {width}) body"), batch)
+        writer(
+            context.spark.range(0, 200, 1, 2).selectExpr("concat('n', id) name", f"repeat('x', {width}) body"), batch
+        )
     assert ways == ["large 0", "small 0", "large 2", "large 0", "small 0"]
-    assert life.database.query("SELECT count(*), sum(length(body)) FROM result") == [(200, 200 * 10)]
+    assert context.database.query("SELECT count(*), sum(length(body)) FROM result") == [(200, 200 * 10)]
 
 
 def ways_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -174,13 +176,13 @@ def ways_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @PATHS
-def test_a_result_of_keys_alone_is_written_again_without_a_fault(life: Life, staged: bool) -> None:
-    life.schema = "name STRING"
-    writer = life.begin(staged=staged)
+def test_a_result_of_keys_alone_is_written_again_without_a_fault(context: Life, staged: bool) -> None:
+    context.schema = "name STRING"
+    writer = context.begin(staged=staged)
     for batch, (first, last) in enumerate([(0, 30_000), (20_000, 50_000)]):
-        writer(life.spark.range(first, last, 1, 1).selectExpr("concat('n', id) name"), batch)
-    assert life.database.query("SELECT count(*) FROM result") == [(50_000,)]
-    assert life.database.batches() == [(0, 30_000, 0), (1, 30_000, 0)]
+        writer(context.spark.range(first, last, 1, 1).selectExpr("concat('n', id) name"), batch)
+    assert context.database.query("SELECT count(*) FROM result") == [(50_000,)]
+    assert context.database.batches() == [(0, 30_000, 0), (1, 30_000, 0)]
 
 
 SWALLOWS = {
@@ -195,18 +197,18 @@ SWALLOWS = {
 
 @PATHS
 @pytest.mark.parametrize("mode", ["append", "update"])
-def test_rows_that_are_left_out_by_a_trigger_end_the_batch(life: Life, mode: OutputMode, staged: bool) -> None:
-    if life.database.kind not in SWALLOWS:
+def test_rows_that_are_left_out_by_a_trigger_end_the_batch(context: Life, mode: OutputMode, staged: bool) -> None:
+    if context.database.kind not in SWALLOWS:
         pytest.skip("its triggers can leave out no row without an error")
-    life.mode, life.key = mode, () if mode == "append" else ("name",)
-    writer = life.begin(staged=staged)
-    for statement in SWALLOWS[life.database.kind]:
-        life.database.query(statement)
-    with pytest.raises(SinkFault, match=r"batch 0.*\d rows were given to table 'result', and only \d came in") as told:
-        writer(life.frame([("a", 1), ("b", 2), ("c", 3)]), 0)
+    context.mode, context.key = mode, () if mode == "append" else ("name",)
+    writer = context.begin(staged=staged)
+    for statement in SWALLOWS[context.database.kind]:
+        context.database.query(statement)
+    with pytest.raises(SinkError, match=r"batch 0.*\d rows were given to table 'result', and only \d came in") as told:
+        writer(context.frame([("a", 1), ("b", 2), ("c", 3)]), 0)
     assert [finding.code for finding in told.value.findings] == ["HR467"]
-    assert life.database.query("SELECT count(*) FROM result") == [(0,)]
-    assert (life.database.batches(), life.noted, life.database.left_over()) == ([], [], [])
+    assert context.database.query("SELECT count(*) FROM result") == [(0,)]
+    assert (context.database.batches(), context.noted, context.database.left_over()) == ([], [], [])
 
 
 ROW_FAULTS = {
@@ -219,47 +221,47 @@ ROW_FAULTS = {
 @pytest.mark.parametrize("mode", ["append", "update", "complete"])
 @pytest.mark.parametrize(("rows", "message"), ROW_FAULTS.values(), ids=ROW_FAULTS)
 def test_a_row_without_a_key_of_its_own_is_named(
-    life: Life, rows: list[tuple[Any, ...]], message: str, mode: OutputMode, staged: bool
+    context: Life, rows: list[tuple[Any, ...]], message: str, mode: OutputMode, staged: bool
 ) -> None:
-    life.mode = mode
-    writer = life.begin(staged=staged)
-    with pytest.raises(SinkFault, match=message):
-        writer(life.frame(rows, partitions=3), 0)
-    assert life.rows() == []
-    assert life.database.left_over() == []
-    assert life.told[0].findings[0].code == "HR408"
+    context.mode = mode
+    writer = context.begin(staged=staged)
+    with pytest.raises(SinkError, match=message):
+        writer(context.frame(rows, partitions=3), 0)
+    assert context.rows() == []
+    assert context.database.left_over() == []
+    assert context.told[0].findings[0].code == "HR408"
 
 
 @PATHS
-def test_appending_a_key_that_is_there_is_named(life: Life, staged: bool) -> None:
-    life.mode = "append"
-    writer = life.begin(staged=staged)
-    writer(life.frame([("a", 1)]), 0)
-    with pytest.raises(SinkFault, match=r"batch 1.*\(name='a', total=5\).*already holds"):
-        writer(life.frame([("b", 1), ("a", 5)]), 1)
-    assert life.rows() == [("a", 1)]
-    assert life.database.left_over() == []
+def test_appending_a_key_that_is_there_is_named(context: Life, staged: bool) -> None:
+    context.mode = "append"
+    writer = context.begin(staged=staged)
+    writer(context.frame([("a", 1)]), 0)
+    with pytest.raises(SinkError, match=r"batch 1.*\(name='a', total=5\).*already holds"):
+        writer(context.frame([("b", 1), ("a", 5)]), 1)
+    assert context.rows() == [("a", 1)]
+    assert context.database.left_over() == []
 
 
 @PATHS
-def test_rows_that_do_not_fit_are_set_aside_in_the_same_transaction_and_counted(life: Life, staged: bool) -> None:
-    life.mode, life.options = "append", {"on_bad_row": "quarantine"}
-    writer = life.begin(staged=staged)
-    writer(life.frame([("a", 1), (None, 2), ("b", 3), ("b", 4)], partitions=2), 0)
-    writer(life.frame([("a", 5), ("c", 6)]), 1)
-    assert life.rows() == [("a", 1), ("c", 6)]
-    assert life.database.batches() == [(0, 1, 3), (1, 1, 1)]
-    aside = life.database.query("SELECT batch, reason FROM _headrace_quarantine ORDER BY batch, reason")
+def test_rows_that_do_not_fit_are_set_aside_in_the_same_transaction_and_counted(context: Life, staged: bool) -> None:
+    context.mode, context.options = "append", {"on_bad_row": "quarantine"}
+    writer = context.begin(staged=staged)
+    writer(context.frame([("a", 1), (None, 2), ("b", 3), ("b", 4)], partitions=2), 0)
+    writer(context.frame([("a", 5), ("c", 6)]), 1)
+    assert context.rows() == [("a", 1), ("c", 6)]
+    assert context.database.batches() == [(0, 1, 3), (1, 1, 1)]
+    aside = context.database.query("SELECT batch, reason FROM _headrace_quarantine ORDER BY batch, reason")
     assert [(batch, "NULL" in reason, "share" in reason, "already" in reason) for batch, reason in aside] == [
         (0, False, True, False),
         (0, False, True, False),
         (0, True, False, False),
         (1, False, False, True),
     ]
-    found = life.sink.snapshot(life.spark, life.run).set_aside
+    found = context.sink.snapshot(context.spark, context.run).rejected
     assert found is not None
     assert sorted(map(tuple, found.collect()), key=repr) == [("a", 5), ("b", 3), ("b", 4), (None, 2)]
-    assert [finding.code for finding in life.noted] == ["HR412", "HR412"]
+    assert [finding.code for finding in context.noted] == ["HR412", "HR412"]
 
 
 NARROW = {
@@ -271,130 +273,130 @@ NARROW = {
 @PATHS
 @pytest.mark.parametrize(("declared", "row", "reason"), NARROW.values(), ids=NARROW)
 def test_a_value_that_is_too_long_or_out_of_range_is_named_or_set_aside(
-    life: Life, declared: str, row: tuple[Any, ...], reason: str, staged: bool
+    context: Life, declared: str, row: tuple[Any, ...], reason: str, staged: bool
 ) -> None:
-    if life.database.kind == "sqlite":
+    if context.database.kind == "sqlite":
         declared = declared.replace("SMALLINT", "BIGINT")
         reason = ""
-    elif life.database.kind == "mariadb":
+    elif context.database.kind == "mariadb":
         declared = declared.replace(") PRIMARY", ") COLLATE utf8mb4_nopad_bin PRIMARY")
-    life.database.query(f"CREATE TABLE result ({declared})")
-    writer = life.begin(staged=staged)
+    context.database.query(f"CREATE TABLE result ({declared})")
+    writer = context.begin(staged=staged)
     if not reason:
         # SQLite's columns have neither a length nor a range.
-        writer(life.frame([row]), 0)
-        assert life.rows() == [row]
+        writer(context.frame([row]), 0)
+        assert context.rows() == [row]
         return
-    with pytest.raises(SinkFault, match=f"batch 0.*{reason}.*name='{row[0]}'"):
-        writer(life.frame([row, ("x", 1)]), 0)
-    life.options = {"on_bad_row": "quarantine"}
-    life.begin(staged=staged)(life.frame([row, ("x", 1)]), 0)
-    assert life.rows() == [("x", 1)]
-    assert life.database.batches() == [(0, 1, 1)]
+    with pytest.raises(SinkError, match=f"batch 0.*{reason}.*name='{row[0]}'"):
+        writer(context.frame([row, ("x", 1)]), 0)
+    context.options = {"on_bad_row": "quarantine"}
+    context.begin(staged=staged)(context.frame([row, ("x", 1)]), 0)
+    assert context.rows() == [("x", 1)]
+    assert context.database.batches() == [(0, 1, 1)]
 
 
-def test_a_batch_in_the_ledger_is_skipped_without_being_computed(life: Life) -> None:
+def test_a_batch_in_the_ledger_is_skipped_without_being_computed(context: Life) -> None:
     from pyspark.sql import functions as F
 
-    writer = life.begin()
-    writer(life.frame([("a", 1)]), 0)
-    writer(life.frame([("b", 9)]).select("name", F.raise_error("computed").cast("bigint").alias("total")), 0)
-    assert life.rows() == [("a", 1)]
-    assert life.boundaries == [("before-transaction", 0), ("inside-transaction", 0), ("after-transaction", 0)]
+    writer = context.begin()
+    writer(context.frame([("a", 1)]), 0)
+    writer(context.frame([("b", 9)]).select("name", F.raise_error("computed").cast("bigint").alias("total")), 0)
+    assert context.rows() == [("a", 1)]
+    assert context.boundaries == [("before-transaction", 0), ("inside-transaction", 0), ("after-transaction", 0)]
 
 
 @PATHS
-def test_a_fault_at_any_boundary_leaves_the_whole_batch_or_nothing(life: Life, staged: bool) -> None:
+def test_a_fault_at_any_boundary_leaves_the_whole_batch_or_nothing(context: Life, staged: bool) -> None:
     from dataclasses import replace
 
-    life.checkpoint("first", offsets=0, commits=-1)
+    context.checkpoint("first", offsets=0, commits=-1)
     for boundary, expected in (
         ("before-transaction", []),
         ("inside-transaction", []),
         ("after-transaction", [("a", 1)]),
     ):
-        writer = life.begin(staged=staged)
+        writer = context.begin(staged=staged)
 
         def reached(here: str, batch: int, boundary: str = boundary) -> None:
             if here == boundary:
                 raise RuntimeError(boundary)
 
-        writer.run = replace(life.run, reached=reached)
+        writer.run = replace(context.run, reached=reached)
         with pytest.raises(RuntimeError, match=boundary):
-            writer(life.frame([("a", 1)]), 0)
-        assert life.rows() == expected
-    life.begin(staged=staged)(life.frame([("a", 7)]), 0)
-    assert life.rows() == [("a", 1)]
-    assert life.database.left_over() == []
+            writer(context.frame([("a", 1)]), 0)
+        assert context.rows() == expected
+    context.begin(staged=staged)(context.frame([("a", 7)]), 0)
+    assert context.rows() == [("a", 1)]
+    assert context.database.left_over() == []
 
 
-def test_an_older_driver_is_fenced_off(life: Life) -> None:
-    older, newer = life.begin(), life.begin()
-    newer(life.frame([("a", 1)]), 0)
+def test_an_older_driver_is_fenced_off(context: Life) -> None:
+    older, newer = context.begin(), context.begin()
+    newer(context.frame([("a", 1)]), 0)
     with pytest.raises(Fenced, match="a newer driver runs query 'q'"):
-        older(life.frame([("b", 1)]), 1)
-    assert [type(fault) for fault in life.told] == [Fenced]
-    assert life.rows() == [("a", 1)]
+        older(context.frame([("b", 1)]), 1)
+    assert [type(fault) for fault in context.told] == [Fenced]
+    assert context.rows() == [("a", 1)]
 
 
-def test_a_column_that_the_table_lacks_is_refused_or_added_as_a_nullable_one(life: Life) -> None:
-    life.begin()(life.frame([("a", 1)]), 0)
-    life.schema = "name STRING, total BIGINT, mean DOUBLE"
-    life.checkpoint("", offsets=0, commits=0)
-    with pytest.raises(SinkFault, match=r"no column 'mean'[\s\S]*set on_schema_change to add"):
-        life.begin()
-    life.options = {"on_schema_change": "add"}
-    life.begin()(life.frame([("b", 2, 0.5)]), 1)
-    assert life.rows() == [("a", 1, None), ("b", 2, 0.5)]
+def test_a_column_that_the_table_lacks_is_refused_or_added_as_a_nullable_one(context: Life) -> None:
+    context.begin()(context.frame([("a", 1)]), 0)
+    context.schema = "name STRING, total BIGINT, mean DOUBLE"
+    context.checkpoint("", offsets=0, commits=0)
+    with pytest.raises(SinkError, match=r"no column 'mean'[\s\S]*set on_schema_change to add"):
+        context.begin()
+    context.options = {"on_schema_change": "add"}
+    context.begin()(context.frame([("b", 2, 0.5)]), 1)
+    assert context.rows() == [("a", 1, None), ("b", 2, 0.5)]
 
 
 @PATHS
 def test_columns_are_added_with_the_first_batch_and_not_by_a_start_that_writes_nothing(
-    life: Life, staged: bool
+    context: Life, staged: bool
 ) -> None:
-    life.begin()(life.frame([("a", 1)]), 0)
-    life.schema = "name STRING, total BIGINT, mean DOUBLE, note STRING"
-    life.checkpoint("", offsets=0, commits=0)
-    life.options = {"on_schema_change": "add"}
-    writer = life.begin(staged=staged)
-    assert life.rows() == [("a", 1)]
+    context.begin()(context.frame([("a", 1)]), 0)
+    context.schema = "name STRING, total BIGINT, mean DOUBLE, note STRING"
+    context.checkpoint("", offsets=0, commits=0)
+    context.options = {"on_schema_change": "add"}
+    writer = context.begin(staged=staged)
+    assert context.rows() == [("a", 1)]
     with pytest.raises(Exception, match="mean"):
-        life.database.query("SELECT mean FROM result")
-    life.begin(staged=staged)
+        context.database.query("SELECT mean FROM result")
+    context.begin(staged=staged)
     with pytest.raises(Fenced):
-        writer(life.frame([("b", 2, 0.5, "x")]), 1)
-    assert life.rows() == [("a", 1)]
-    writer = life.begin(staged=staged)
-    writer(life.frame([("b", 2, 0.5, "x")]), 1)
-    writer(life.frame([("c", 3, 0.5, "x")]), 2)
-    assert life.rows() == [("a", 1, None, None), ("b", 2, 0.5, "x"), ("c", 3, 0.5, "x")]
+        writer(context.frame([("b", 2, 0.5, "x")]), 1)
+    assert context.rows() == [("a", 1)]
+    writer = context.begin(staged=staged)
+    writer(context.frame([("b", 2, 0.5, "x")]), 1)
+    writer(context.frame([("c", 3, 0.5, "x")]), 2)
+    assert context.rows() == [("a", 1, None, None), ("b", 2, 0.5, "x"), ("c", 3, 0.5, "x")]
 
 
-def test_a_checkpoint_of_another_life_is_refused(life: Life) -> None:
-    life.checkpoint("first", offsets=0, commits=-1)
-    life.begin()(life.frame([("a", 1)]), 0)
-    life.checkpoint("second", offsets=0, commits=-1)
-    with pytest.raises(CheckpointFault, match="is another one"):
-        life.begin()
+def test_a_checkpoint_of_another_life_is_refused(context: Life) -> None:
+    context.checkpoint("first", offsets=0, commits=-1)
+    context.begin()(context.frame([("a", 1)]), 0)
+    context.checkpoint("second", offsets=0, commits=-1)
+    with pytest.raises(CheckpointError, match="is another one"):
+        context.begin()
 
 
-def test_the_ledger_tells_the_watermark_and_the_time(life: Life) -> None:
-    life.checkpoint("first", offsets=0, commits=-1)
-    (life.run.checkpoint / "offsets" / "0").write_text('v2\n{"batchWatermarkMs":0,"batchTimestampMs":1}\ne:0')
+def test_the_ledger_tells_the_watermark_and_the_time(context: Life) -> None:
+    context.checkpoint("first", offsets=0, commits=-1)
+    (context.run.checkpoint / "offsets" / "0").write_text('v2\n{"batchWatermarkMs":0,"batchTimestampMs":1}\ne:0')
     later = 'v2\n{"batchWatermarkMs":1767225600000,"batchTimestampMs":2}\ne:1'
-    writer = life.begin()
-    writer(life.frame([("a", 1)]), 0)
-    (life.run.checkpoint / "offsets" / "1").write_text(later)
-    writer(life.frame([("a", 2)]), 1)
-    found = life.database.query("SELECT batch, watermark, committed_at FROM _headrace_ledger ORDER BY batch")
+    writer = context.begin()
+    writer(context.frame([("a", 1)]), 0)
+    (context.run.checkpoint / "offsets" / "1").write_text(later)
+    writer(context.frame([("a", 2)]), 1)
+    found = context.database.query("SELECT batch, watermark, committed_at FROM _headrace_ledger ORDER BY batch")
     assert [(batch, watermark) for batch, watermark, _ in found] == [(0, None), (1, "2026-01-01T00:00:00.000Z")]
     assert all(datetime.fromisoformat(at).tzinfo is not None for _, _, at in found)
 
 
-def test_names_are_quoted_always(life: Life) -> None:
-    life.schema, life.key = '`group by` INT, `a"b.c` INT, `x%s y` STRING', ("group by",)
-    life.options = {"table": 'select "x"; --'}
+def test_names_are_quoted_always(context: Life) -> None:
+    context.schema, context.key = '`group by` INT, `a"b.c` INT, `x%s y` STRING', ("group by",)
+    context.options = {"table": 'select "x"; --'}
     for batch, staged in enumerate((False, True)):
-        life.begin(staged=staged)(life.frame([(batch, 2, "%s")]), batch)
-        life.checkpoint("", offsets=batch, commits=batch)
-    assert life.rows() == [(0, 2, "%s"), (1, 2, "%s")]
+        context.begin(staged=staged)(context.frame([(batch, 2, "%s")]), batch)
+        context.checkpoint("", offsets=batch, commits=batch)
+    assert context.rows() == [(0, 2, "%s"), (1, 2, "%s")]

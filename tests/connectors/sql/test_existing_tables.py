@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import types as T
 
 from headrace.connectors.sql import prepare as exactly_once
-from headrace.connectors.sql.dialect import StageFault, Target
-from headrace.connectors.sql.limits import sift
-from headrace.contract import OutputMode, SinkRun
+from headrace.connectors.sql.dialect import StageError, Target
+from headrace.connectors.sql.limits import split_invalid
+from headrace.contract import OutputMode, SinkContext
 from headrace.errors import HeadraceError
 from services import MariaDbServer
 from services.process import new_home
@@ -366,8 +366,8 @@ MARIADB: dict[str, tuple[Any, ...]] = {
 EVERY = [*claims("sqlite", SQLITE), *claims("postgres", POSTGRES), *claims("mariadb", MARIADB)]
 
 
-def life(home: Path, claim_mode: OutputMode, query: str = "q") -> SinkRun:
-    return SinkRun(query=query, generation=1, mode=claim_mode, checkpoint=home / query)
+def context(home: Path, claim_mode: OutputMode, query: str = "q") -> SinkContext:
+    return SinkContext(query=query, generation=1, mode=claim_mode, checkpoint=home / query)
 
 
 def make(database: Database, statements: tuple[str, ...]) -> None:
@@ -378,7 +378,7 @@ def make(database: Database, statements: tuple[str, ...]) -> None:
 
 
 def prepared(database: Database, home: Path, claim: Claim, table: str = "result", query: str = "q") -> Any:
-    run, schema = life(home, claim.mode, query), T.StructType([T.StructField(*column) for column in claim.columns])
+    run, schema = context(home, claim.mode, query), T.StructType([T.StructField(*column) for column in claim.columns])
     shape = exactly_once.result_table(table, claim.key, schema, run)
     return exactly_once.prepare(database.sink().dialect(), shape, schema.json(), run)
 
@@ -401,7 +401,7 @@ def test_an_existing_table_is_taken_as_it_is_or_refused_by_name(
             for at, (name, type_) in enumerate(claim.columns)
         }
     )
-    good, bad = sift(given, ready.table.columns, ready.limits)
+    good, bad = split_invalid(given, ready.table.columns, ready.limits)
     dialect = database.sink().dialect()
     target = Target(table="result", columns=ready.table.columns, key=ready.table.key, replaces=claim.mode == "update")
     said = [row.reason for row in bad]
@@ -519,7 +519,7 @@ def test_rows_that_a_later_trigger_leaves_out_are_missed(database: Database, tmp
     make(database, ("CREATE TRIGGER s BEFORE INSERT ON result WHEN new.total = 2 BEGIN SELECT RAISE(IGNORE); END",))
     dialect = database.sink().dialect()
     target = Target(table="result", columns=ready.table.columns, key=("name",), replaces=True)
-    with closing(dialect.connect()) as connection, pytest.raises(StageFault, match=r"3 rows .* only 2 came in") as told:
+    with closing(dialect.connect()) as connection, pytest.raises(StageError, match=r"3 rows .* only 2 came in") as told:
         dialect.write(connection, target, pa.table({"name": ["a", "b", "c"], "total": [1, 2, 3]}))
     assert told.value.problem.code == "HR467"
     assert not told.value.passes

@@ -36,7 +36,7 @@ def proxy(database: Database, request: pytest.FixtureRequest) -> Iterator[Proxy]
 
 
 @pytest.fixture
-def life(spark: SparkSession, tmp_path: Path, database: Database, proxy: Proxy) -> Life:
+def context(spark: SparkSession, tmp_path: Path, database: Database, proxy: Proxy) -> Life:
     """A query whose connections go through the proxy, with short time-outs."""
     through = Database(database.kind, f"{proxy.url(database.place)}&connect_timeout=2")
     return Life(spark, tmp_path, through, options={"retry_seconds": 20, "silence_seconds": 1.0})
@@ -53,92 +53,92 @@ def once(what: Any) -> Any:
     return act
 
 
-def at(life: Life, wanted: str, what: Any) -> Any:
+def at(context: Life, wanted: str, what: Any) -> Any:
     act = once(what)
-    return replace(life.run, reached=lambda boundary, batch: act() if boundary == wanted else None)
+    return replace(context.run, reached=lambda boundary, batch: act() if boundary == wanted else None)
 
 
 @pytest.mark.parametrize("boundary", ["before-transaction", "inside-transaction"])
 def test_a_half_open_connection_is_cut_and_the_batch_comes_in_by_a_new_one(
-    life: Life, proxy: Proxy, boundary: str
+    context: Life, proxy: Proxy, boundary: str
 ) -> None:
-    writer = life.begin()
-    writer(life.frame([("a", 1), ("b", 1)]), 0)
-    writer.run = at(life, boundary, proxy.stall_open)
-    writer(life.frame([("b", 2), ("c", 2)]), 1)
-    assert life.rows() == [("a", 1), ("b", 2), ("c", 2)]
-    assert [batch for batch, _, _ in life.database.batches()] == [0, 1]
-    [told] = life.noted
+    writer = context.begin()
+    writer(context.frame([("a", 1), ("b", 1)]), 0)
+    writer.run = at(context, boundary, proxy.stall_open)
+    writer(context.frame([("b", 2), ("c", 2)]), 1)
+    assert context.rows() == [("a", 1), ("b", 2), ("c", 2)]
+    assert [batch for batch, _, _ in context.database.batches()] == [0, 1]
+    [told] = context.noted
     assert (told.code, "has said nothing for 1 s" in told.what) == ("HR411", True)
 
 
-def test_a_server_that_falls_silent_for_everybody_is_waited_for(life: Life, proxy: Proxy) -> None:
-    writer = life.begin(staged=True)
-    writer(life.frame([("a", 1)]), 0)
+def test_a_server_that_falls_silent_for_everybody_is_waited_for(context: Life, proxy: Proxy) -> None:
+    writer = context.begin(staged=True)
+    writer(context.frame([("a", 1)]), 0)
 
     def silent() -> None:
         proxy.stall()
         threading.Timer(4.0, proxy.serve).start()
 
-    writer.run = at(life, "inside-transaction", silent)
-    writer(life.frame([("a", 2)]), 1)
-    assert life.rows() == [("a", 2)]
-    assert {told.code for told in life.noted} == {"HR411"}
+    writer.run = at(context, "inside-transaction", silent)
+    writer(context.frame([("a", 2)]), 1)
+    assert context.rows() == [("a", 2)]
+    assert {told.code for told in context.noted} == {"HR411"}
 
 
-def test_a_commit_whose_answer_never_comes_is_not_done_twice(life: Life, proxy: Proxy) -> None:
-    life.key, life.mode = (), "append"
-    writer = life.begin()
-    writer.run = at(life, "inside-transaction", lambda: proxy.swallow_commit_answer(then="stall"))
-    writer(life.frame([("a", 1), ("b", 2)]), 0)
-    assert life.rows() == [("a", 1), ("b", 2)]
+def test_a_commit_whose_answer_never_comes_is_not_done_twice(context: Life, proxy: Proxy) -> None:
+    context.key, context.mode = (), "append"
+    writer = context.begin()
+    writer.run = at(context, "inside-transaction", lambda: proxy.swallow_commit_answer(then="stall"))
+    writer(context.frame([("a", 1), ("b", 2)]), 0)
+    assert context.rows() == [("a", 1), ("b", 2)]
 
 
-def test_a_long_statement_that_the_server_works_on_is_not_cut(life: Life) -> None:
-    sleep = "SELECT pg_sleep(3)" if life.database.kind == "postgres" else "SELECT SLEEP(3)"
-    with closing(life.sink.dialect().connect()) as connection:
+def test_a_long_statement_that_the_server_works_on_is_not_cut(context: Life) -> None:
+    sleep = "SELECT pg_sleep(3)" if context.database.kind == "postgres" else "SELECT SLEEP(3)"
+    with closing(context.sink.dialect().connect()) as connection:
         run(connection, sleep)
         run(connection, "SELECT 1")
 
 
-def with_timeouts(life: Life) -> Life:
+def with_timeouts(context: Life) -> Life:
     """The same with a server that ends a sleeping transaction after 3 s, and gives up waiting for a lock after 1 s."""
     options = (
         "options=-c%20idle_in_transaction_session_timeout%3D3s%20-c%20lock_timeout%3D1s"
-        if life.database.kind == "postgres"
+        if context.database.kind == "postgres"
         else "idle_timeout=3&lock_timeout=1"
     )
-    life.database = Database(life.database.kind, f"{life.database.place}&{options}")
-    return life
+    context.database = Database(context.database.kind, f"{context.database.place}&{options}")
+    return context
 
 
-def test_a_driver_that_sleeps_in_its_transaction_keeps_no_newer_one_out_for_long(life: Life) -> None:
-    old = with_timeouts(life).begin()
+def test_a_driver_that_sleeps_in_its_transaction_keeps_no_newer_one_out_for_long(context: Life) -> None:
+    old = with_timeouts(context).begin()
     newer: list[Any] = []
 
     def sleeps() -> None:
         began = time.monotonic()
-        newer.append(life.begin())
+        newer.append(context.begin())
         assert time.monotonic() - began > 1
 
-    old.run = at(life, "inside-transaction", sleeps)
+    old.run = at(context, "inside-transaction", sleeps)
     with pytest.raises(Fenced) as told:
-        old(life.frame([("a", 1)]), 0)
+        old(context.frame([("a", 1)]), 0)
     assert told.value.findings[0].code == "HR409"
-    newer[0](life.frame([("a", 2)]), 0)
-    assert life.rows() == [("a", 2)]
-    [waited] = [each for each in life.noted if each.code == "HR480"]
+    newer[0](context.frame([("a", 2)]), 0)
+    assert context.rows() == [("a", 2)]
+    [waited] = [each for each in context.noted if each.code == "HR480"]
     assert "holds the lock since" in waited.what
     assert "session" in waited.what
 
 
-def test_a_session_has_time_outs_where_the_url_gives_none(life: Life, database: Database) -> None:
+def test_a_session_has_time_outs_where_the_url_gives_none(context: Life, database: Database) -> None:
     names = {
         "postgres": "SELECT current_setting('idle_in_transaction_session_timeout'), current_setting('lock_timeout')",
         "mariadb": "SELECT @@idle_transaction_timeout, @@lock_wait_timeout",
     }[database.kind]
     found = []
-    for place in (database, with_timeouts(life).database):
+    for place in (database, with_timeouts(context).database):
         with closing(place.sink().dialect().connect()) as connection:
             cursor = connection.cursor()
             cursor.execute(names)

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from headrace.connectors.sql import mysql, mysql_faults
 from headrace.connectors.sql.mysql import MySqlDialect
 from headrace.connectors.sql.mysql_address import Address
-from headrace.connectors.sql.mysql_columns import existing_column, misfit
+from headrace.connectors.sql.mysql_columns import existing_column, incompatible
 from headrace.connectors.sql.mysql_staging import LoadStager
 from headrace.connectors.sql.types import ResultColumn
 from headrace.connectors.sql.values import lines, rows
@@ -55,7 +55,7 @@ LOSSY = {
 @pytest.mark.parametrize(("declared", "collation", "said"), LOSSY.values(), ids=LOSSY)
 def test_a_column_that_would_change_json_is_told(declared: str, collation: str | None, said: str) -> None:
     column = ResultColumn("v", "json", T.ArrayType(AMOUNT))
-    assert said in (misfit(existing_column("v", declared, collation), column, "LONGTEXT") or "")
+    assert said in (incompatible(existing_column("v", declared, collation), column, "LONGTEXT") or "")
 
 
 def test_an_unsigned_decimal_takes_nothing_below_zero() -> None:
@@ -73,8 +73,8 @@ def test_a_certificate_that_is_refused_is_no_server_that_does_not_answer() -> No
     with pytest.raises(pymysql.MySQLError) as told:
         refused()
     assert mysql_faults.explained(told.value, "mysql://db/x").code == "HR414"
-    assert not mysql_faults.may_pass(told.value)
-    assert mysql_faults.may_pass(pymysql.err.OperationalError(2003, "refused"))
+    assert not mysql_faults.is_transient(told.value)
+    assert mysql_faults.is_transient(pymysql.err.OperationalError(2003, "refused"))
 
 
 @pytest.fixture

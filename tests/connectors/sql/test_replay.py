@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.contract import Correction
-from headrace.errors import SinkFault
+from headrace.errors import SinkError
 
 from .databases import EVERY, Database, Life, database
 
@@ -25,7 +25,7 @@ AT, THEN = datetime(2024, 1, 1, 12), datetime(2024, 1, 1, 12, 0, 0, 1)
 
 
 @pytest.fixture
-def life(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
+def context(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
     found = Life(
         spark, tmp_path, database, schema="name STRING, at TIMESTAMP, total BIGINT", key=("name", "at"), mode="append"
     )
@@ -33,68 +33,71 @@ def life(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
     return found
 
 
-def known_as(life: Life, checkpoint: str) -> None:
+def known_as(context: Life, checkpoint: str) -> None:
     """Let the checkpoint have this id."""
-    life.run.checkpoint.mkdir(exist_ok=True)
-    (life.run.checkpoint / "metadata").write_text(f'{{"id":"{checkpoint}"}}')
+    context.run.checkpoint.mkdir(exist_ok=True)
+    (context.run.checkpoint / "metadata").write_text(f'{{"id":"{checkpoint}"}}')
 
 
-def correction(life: Life, rows: Sequence[tuple[Any, ...]], gone: Sequence[tuple[Any, ...]] = ()) -> Correction:
-    keys = life.spark.createDataFrame(list(gone), "name STRING, at TIMESTAMP")
-    held = life.sink.snapshot(life.spark, life.run)
-    return Correction(snapshot=held, rows=life.frame(rows), gone=keys, late=3)
+def correction(context: Life, rows: Sequence[tuple[Any, ...]], gone: Sequence[tuple[Any, ...]] = ()) -> Correction:
+    keys = context.spark.createDataFrame(list(gone), "name STRING, at TIMESTAMP")
+    held = context.sink.snapshot(context.spark, context.run)
+    return Correction(snapshot=held, rows=context.frame(rows), gone=keys, late=3)
 
 
 def replays(database: Database) -> list[tuple[Any, ...]]:
     return database.query("SELECT batch, late_rows, rows_written, rows_deleted, quarantined FROM _headrace_replays")
 
 
-def test_rows_are_replaced_added_and_deleted_and_the_query_goes_on(life: Life, database: Database) -> None:
-    writer = life.begin()
-    writer(life.frame([("a", AT, 1), ("b", AT, 2), ("b", THEN, 2), ("é'\\", AT, 4)]), 0)
-    assert (life.sink.replayed(life.run), life.sink.snapshot(life.spark, life.run).replayed) == (None, None)
+def test_rows_are_replaced_added_and_deleted_and_the_query_goes_on(context: Life, database: Database) -> None:
+    writer = context.begin()
+    writer(context.frame([("a", AT, 1), ("b", AT, 2), ("b", THEN, 2), ("é'\\", AT, 4)]), 0)
+    assert (context.sink.replayed(context.run), context.sink.snapshot(context.spark, context.run).replayed) == (
+        None,
+        None,
+    )
 
-    change = correction(life, [("a", AT, 5), ("c", AT, 1)], [("b", THEN), ("é'\\", AT)])
-    life.sink.replay(change, life.run)
-    assert life.rows() == [("a", AT, 5), ("b", AT, 2), ("c", AT, 1)]
+    change = correction(context, [("a", AT, 5), ("c", AT, 1)], [("b", THEN), ("é'\\", AT)])
+    context.sink.replay(change, context.run)
+    assert context.rows() == [("a", AT, 5), ("b", AT, 2), ("c", AT, 1)]
     assert replays(database) == [(0, 3, 2, 2, 0)]
-    assert (life.sink.replayed(life.run), life.sink.snapshot(life.spark, life.run).replayed) == (0, 0)
+    assert (context.sink.replayed(context.run), context.sink.snapshot(context.spark, context.run).replayed) == (0, 0)
 
-    with pytest.raises(SinkFault, match="another replay was done") as again:
-        life.sink.replay(change, life.run)
+    with pytest.raises(SinkError, match="another replay was done") as again:
+        context.sink.replay(change, context.run)
     assert [finding.code for finding in again.value.findings] == ["HR693"]
 
-    writer(life.frame([("d", AT, 1)]), 1)
-    with pytest.raises(SinkFault, match="a batch was written meanwhile"):
-        life.sink.replay(replace(change, snapshot=replace(change.snapshot, replayed=0)), life.run)
-    assert life.rows() == [("a", AT, 5), ("b", AT, 2), ("c", AT, 1), ("d", AT, 1)]
+    writer(context.frame([("d", AT, 1)]), 1)
+    with pytest.raises(SinkError, match="a batch was written meanwhile"):
+        context.sink.replay(replace(change, snapshot=replace(change.snapshot, replayed=0)), context.run)
+    assert context.rows() == [("a", AT, 5), ("b", AT, 2), ("c", AT, 1), ("d", AT, 1)]
     assert len(replays(database)) == 1
 
     # A query that is begun anew has another checkpoint, and has brought back nothing.
-    known_as(life, "two")
-    assert life.sink.replayed(life.run) is None
+    known_as(context, "two")
+    assert context.sink.replayed(context.run) is None
 
 
-def test_many_rows_go_by_way_of_staging_tables_that_do_not_stay(life: Life, database: Database) -> None:
-    life.begin()(life.frame([("a", AT, 1)]), 0)
+def test_many_rows_go_by_way_of_staging_tables_that_do_not_stay(context: Life, database: Database) -> None:
+    context.begin()(context.frame([("a", AT, 1)]), 0)
     rows = [(f"{number}", AT, number) for number in range(11_000)]
-    life.sink.replay(correction(life, rows), life.run)
+    context.sink.replay(correction(context, rows), context.run)
     assert database.query('SELECT count(*), sum("total") FROM result') == [(11_001, 1 + sum(range(11_000)))]
     assert replays(database) == [(0, 3, 11_000, 0, 0)]
     assert database.left_over() == []
 
 
-def test_a_row_that_the_table_does_not_take_leaves_nothing_or_is_set_aside(life: Life, database: Database) -> None:
-    life.begin()(life.frame([("a", AT, 1), ("b", AT, 2)]), 0)
-    change = correction(life, [("a", AT, 5), (None, AT, 1)], [("b", AT)])
-    with pytest.raises(SinkFault) as refused:
-        life.sink.replay(change, life.run)
+def test_a_row_that_the_table_does_not_take_leaves_nothing_or_is_set_aside(context: Life, database: Database) -> None:
+    context.begin()(context.frame([("a", AT, 1), ("b", AT, 2)]), 0)
+    change = correction(context, [("a", AT, 5), (None, AT, 1)], [("b", AT)])
+    with pytest.raises(SinkError) as refused:
+        context.sink.replay(change, context.run)
     assert [finding.code for finding in refused.value.findings] == ["HR408"]
-    assert (life.rows(), replays(database)) == ([("a", AT, 1), ("b", AT, 2)], [])
+    assert (context.rows(), replays(database)) == ([("a", AT, 1), ("b", AT, 2)], [])
 
-    life.options["on_bad_row"] = "quarantine"
-    life.sink.replay(change, life.run)
-    assert (life.rows(), replays(database)) == ([("a", AT, 5)], [(0, 3, 1, 1, 1)])
-    held = life.sink.snapshot(life.spark, life.run)
-    assert held.set_aside is not None
-    assert [tuple(row) for row in held.set_aside.collect()] == [(None, AT, 1)]
+    context.options["on_bad_row"] = "quarantine"
+    context.sink.replay(change, context.run)
+    assert (context.rows(), replays(database)) == ([("a", AT, 5)], [(0, 3, 1, 1, 1)])
+    held = context.sink.snapshot(context.spark, context.run)
+    assert held.rejected is not None
+    assert [tuple(row) for row in held.rejected.collect()] == [(None, AT, 1)]

@@ -16,8 +16,8 @@ import pytest
 
 from headrace.connectors.sql.batches import BatchWriter
 from headrace.connectors.sql.sqlite import Sqlite, SqliteDialect
-from headrace.contract import OutputMode, SinkRun
-from headrace.errors import CheckpointFault, HeadraceError, SinkFault
+from headrace.contract import OutputMode, SinkContext
+from headrace.errors import CheckpointError, HeadraceError, SinkError
 from headrace.testing.conformance import NAME, forget_commit
 
 from .databases import checkpoint_of
@@ -36,7 +36,7 @@ class Life:
         self.sink = Sqlite(path=str(home / "result.db"), table="result", key=key, retry_seconds=0.2)
         self.told: list[HeadraceError] = []
         self.boundaries: list[tuple[str, int]] = []
-        self.run = SinkRun(
+        self.run = SinkContext(
             query="q",
             generation=1,
             mode=mode,
@@ -61,7 +61,7 @@ class Life:
 
 
 @pytest.fixture
-def life(spark: SparkSession, tmp_path: Path) -> Life:
+def context(spark: SparkSession, tmp_path: Path) -> Life:
     return Life(spark, tmp_path, "name STRING, total BIGINT", ("name",), "update")
 
 
@@ -70,17 +70,17 @@ def appending(spark: SparkSession, tmp_path: Path) -> Life:
     return Life(spark, tmp_path, "name STRING, total BIGINT", ("name",), "append")
 
 
-def test_pages_that_every_batch_changes_wait_in_the_log(life: Life) -> None:
+def test_pages_that_every_batch_changes_wait_in_the_log(context: Life) -> None:
     """Each batch brings more than the 4 MB after which SQLite itself would bring the log into the file."""
-    writer, file = life.begin(), Path(life.sink.path)
+    writer, file = context.begin(), Path(context.sink.path)
     log = file.with_name(f"{file.name}-wal")
     for batch in range(3):
-        writer(life.spark.range(30_000).selectExpr("repeat(id, 40) name", f"id + {batch} total"), batch)
+        writer(context.spark.range(30_000).selectExpr("repeat(id, 40) name", f"id + {batch} total"), batch)
     assert log.stat().st_size > 3 * (4 << 20)
     assert file.stat().st_size < 4 << 20
     writer._disconnect()
     assert not log.exists()
-    assert (len(life.rows()), file.stat().st_size > 4 << 20) == (30_000, True)
+    assert (len(context.rows()), file.stat().st_size > 4 << 20) == (30_000, True)
 
 
 EVERY_TYPE: dict[str, list[Any]] = {
@@ -120,10 +120,10 @@ def comparable(value: Any) -> Any:
 @pytest.mark.parametrize("declared", EVERY_TYPE, ids=str)
 def test_a_value_of_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path, declared: str) -> None:
     values = EVERY_TYPE[declared]
-    life = Life(spark, tmp_path, f"id INT, v {declared}", (), "append")
-    frame = life.frame([*enumerate(values), (len(values), None)])
-    life.begin()(frame, 0)
-    back = life.sink.snapshot(spark, life.run).rows
+    context = Life(spark, tmp_path, f"id INT, v {declared}", (), "append")
+    frame = context.frame([*enumerate(values), (len(values), None)])
+    context.begin()(frame, 0)
+    back = context.sink.snapshot(spark, context.run).rows
     assert [kind for _, kind in back.dtypes] == [kind for _, kind in frame.dtypes]
     found = [comparable(row.v) for row in back.orderBy("id").collect()]
     assert found == [comparable(row.v) for row in frame.orderBy("id").collect()]
@@ -137,28 +137,28 @@ def test_a_value_of_every_type_comes_back_as_it_was(spark: SparkSession, tmp_pat
 def test_a_type_that_would_lose_something_is_refused_by_name(
     spark: SparkSession, tmp_path: Path, declared: str
 ) -> None:
-    life = Life(spark, tmp_path, f"id INT, v {declared}", (), "append")
-    with pytest.raises(SinkFault, match=r"column 'v' is ") as refused:
-        life.begin()
+    context = Life(spark, tmp_path, f"id INT, v {declared}", (), "append")
+    with pytest.raises(SinkError, match=r"column 'v' is ") as refused:
+        context.begin()
     assert refused.value.findings[0].code == "HR404"
 
 
 @pytest.mark.parametrize("declared", ["DECIMAL(12,2)", "DOUBLE", "INT"])
 def test_sql_compares_and_adds_numbers(spark: SparkSession, tmp_path: Path, declared: str) -> None:
-    life = Life(spark, tmp_path, f"v {declared}", (), "append")
-    life.begin()(spark.range(9, 11).selectExpr(f"cast(id AS {declared}) v"), 0)
-    with sqlite3.connect(life.sink.path) as connection:
+    context = Life(spark, tmp_path, f"v {declared}", (), "append")
+    context.begin()(spark.range(9, 11).selectExpr(f"cast(id AS {declared}) v"), 0)
+    with sqlite3.connect(context.sink.path) as connection:
         assert connection.execute("SELECT max(v), sum(v) FROM result").fetchone() == (10, 19)
 
 
-def test_a_skipped_batch_of_a_stateful_query_is_computed_for_its_state(life: Life) -> None:
+def test_a_skipped_batch_of_a_stateful_query_is_computed_for_its_state(context: Life) -> None:
     from pyspark.sql import functions as F
 
-    writer = life.begin()
-    writer(life.frame([("a", 1)]), 0)
-    (life.run.checkpoint / "state").mkdir(parents=True)
+    writer = context.begin()
+    writer(context.frame([("a", 1)]), 0)
+    (context.run.checkpoint / "state").mkdir(parents=True)
     with pytest.raises(Exception, match="computed"):
-        writer(life.frame([("b", 9)]).select("name", F.raise_error("computed").cast("bigint").alias("total")), 0)
+        writer(context.frame([("b", 9)]).select("name", F.raise_error("computed").cast("bigint").alias("total")), 0)
 
 
 TABLES = {
@@ -177,22 +177,22 @@ TABLES = {
 
 @pytest.mark.parametrize(("statement", "said"), TABLES.values(), ids=TABLES)
 def test_a_table_that_does_not_fit_is_refused_with_every_difference(
-    life: Life, statement: str, said: list[str]
+    context: Life, statement: str, said: list[str]
 ) -> None:
-    with sqlite3.connect(life.sink.path) as connection:
+    with sqlite3.connect(context.sink.path) as connection:
         connection.executescript(statement)
-    with pytest.raises(SinkFault) as refused:
-        life.begin()
+    with pytest.raises(SinkError) as refused:
+        context.begin()
     assert len(refused.value.findings) == len(said)
     for sentence in said:
         assert sentence in str(refused.value)
 
 
-def test_a_table_made_by_the_user_is_taken_if_it_fits(life: Life) -> None:
-    with sqlite3.connect(life.sink.path) as connection:
+def test_a_table_made_by_the_user_is_taken_if_it_fits(context: Life) -> None:
+    with sqlite3.connect(context.sink.path) as connection:
         connection.execute("CREATE TABLE result (TOTAL INTEGER, name VARCHAR(9), note TEXT DEFAULT 'x', UNIQUE (name))")
-    life.begin()(life.frame([("a", 1)]), 0)
-    assert life.rows() == [("a", 1)]
+    context.begin()(context.frame([("a", 1)]), 0)
+    assert context.rows() == [("a", 1)]
 
 
 CHECKPOINTS = {
@@ -205,55 +205,55 @@ CHECKPOINTS = {
 
 @pytest.mark.parametrize(("checkpoint", "said"), CHECKPOINTS.values(), ids=CHECKPOINTS)
 def test_a_checkpoint_that_would_lose_batches_is_refused_before_any_driver_is_fenced(
-    life: Life, checkpoint: tuple[str, int, int] | None, said: str
+    context: Life, checkpoint: tuple[str, int, int] | None, said: str
 ) -> None:
     import shutil
 
-    running = life.begin()
-    life.checkpoint("first", offsets=2, commits=1)
+    running = context.begin()
+    context.checkpoint("first", offsets=2, commits=1)
     for batch in range(3):
-        running(life.frame([("a", batch)]), batch)
-    life.begin()
-    running = life.begin()
-    shutil.rmtree(life.run.checkpoint)
+        running(context.frame([("a", batch)]), batch)
+    context.begin()
+    running = context.begin()
+    shutil.rmtree(context.run.checkpoint)
     if checkpoint is not None:
-        life.checkpoint(checkpoint[0], offsets=checkpoint[1], commits=checkpoint[2])
-    with pytest.raises(CheckpointFault, match=said):
-        life.begin()
-    running(life.frame([("a", 7)]), 3)
-    assert life.rows() == [("a", 7)]
+        context.checkpoint(checkpoint[0], offsets=checkpoint[1], commits=checkpoint[2])
+    with pytest.raises(CheckpointError, match=said):
+        context.begin()
+    running(context.frame([("a", 7)]), 3)
+    assert context.rows() == [("a", 7)]
 
 
-def test_a_table_that_was_dropped_under_a_running_checkpoint_is_refused(life: Life) -> None:
-    life.checkpoint("first", offsets=2, commits=1)
-    with pytest.raises(CheckpointFault, match="has committed batch 1, but the ledger"):
-        life.begin()
+def test_a_table_that_was_dropped_under_a_running_checkpoint_is_refused(context: Life) -> None:
+    context.checkpoint("first", offsets=2, commits=1)
+    with pytest.raises(CheckpointError, match="has committed batch 1, but the ledger"):
+        context.begin()
 
 
-def test_a_database_locked_by_another_process_is_one_sentence(life: Life) -> None:
-    writer = life.begin()
+def test_a_database_locked_by_another_process_is_one_sentence(context: Life) -> None:
+    writer = context.begin()
     code = (
         "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE');"
         "print('locked', flush=True); sys.stdin.read()"
     )
     other = subprocess.Popen(
-        [sys.executable, "-c", code, life.sink.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, context.sink.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
-        with pytest.raises(SinkFault, match="is locked by another process"):
-            writer(life.frame([("a", 1)]), 0)
+        with pytest.raises(SinkError, match="is locked by another process"):
+            writer(context.frame([("a", 1)]), 0)
     finally:
         other.communicate()
-    writer(life.frame([("a", 1)]), 0)
-    assert life.rows() == [("a", 1)]
+    writer(context.frame([("a", 1)]), 0)
+    assert context.rows() == [("a", 1)]
 
 
-def test_a_full_disk_is_one_sentence_and_loses_nothing(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    life.checkpoint("first", offsets=0, commits=-1)
-    life.begin()(life.frame([("a", 1)]), 0)
-    life.checkpoint("first", offsets=1, commits=0)
+def test_a_full_disk_is_one_sentence_and_loses_nothing(context: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    context.checkpoint("first", offsets=0, commits=-1)
+    context.begin()(context.frame([("a", 1)]), 0)
+    context.checkpoint("first", offsets=1, commits=0)
     opened = SqliteDialect.connect
 
     def on_a_full_disk(dialect: SqliteDialect) -> Any:
@@ -262,13 +262,13 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(life: Life, monkeypatch: 
         return connection
 
     monkeypatch.setattr(SqliteDialect, "connect", on_a_full_disk)
-    small, large = life.begin(), life.frame([(f"n{number}" * 50, number) for number in range(2000)])
-    with pytest.raises(SinkFault, match="cannot grow: the disk is full"):
+    small, large = context.begin(), context.frame([(f"n{number}" * 50, number) for number in range(2000)])
+    with pytest.raises(SinkError, match="cannot grow: the disk is full"):
         small(large, 1)
     monkeypatch.undo()
-    assert life.rows() == [("a", 1)]
-    life.begin()(life.frame([("b", 1)]), 1)
-    assert life.rows() == [("a", 1), ("b", 1)]
+    assert context.rows() == [("a", 1)]
+    context.begin()(context.frame([("b", 1)]), 1)
+    assert context.rows() == [("a", 1), ("b", 1)]
 
 
 UNUSABLE = {
@@ -281,8 +281,8 @@ UNUSABLE = {
 def test_a_file_that_cannot_be_used_is_one_sentence(spark: SparkSession, tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "text.db").write_text("no database at all, but long enough to have a header " * 40)
     sink = Sqlite(path=str(tmp_path / name), table="result")
-    run = SinkRun(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
-    with pytest.raises(SinkFault, match=said):
+    run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(SinkError, match=said):
         sink.prepare(spark.createDataFrame([], "a INT"), run)
 
 
@@ -317,12 +317,12 @@ def watcher(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.wait()
 
 
-def test_a_reader_in_another_process_sees_whole_batches_only(life: Life, request: pytest.FixtureRequest) -> None:
-    writer = life.begin()
+def test_a_reader_in_another_process_sees_whole_batches_only(context: Life, request: pytest.FixtureRequest) -> None:
+    writer = context.begin()
     other = request.getfixturevalue("watcher")
     assert other.stdout.readline() == "watching\n"
     for batch in range(10):
-        writer(life.frame([(f"n{number}", batch) for number in range(500)]), batch)
+        writer(context.frame([(f"n{number}", batch) for number in range(500)]), batch)
     out, err = other.communicate(timeout=30)
     assert err == ""
     looks, batches = map(int, out.split())
@@ -334,7 +334,7 @@ def test_a_stateful_stream_goes_on_after_a_batch_that_was_written_but_not_commit
 ) -> None:
     place = tmp_path / "input"
     place.mkdir()
-    run = SinkRun(query="q", generation=1, mode="update", checkpoint=tmp_path / "checkpoint")
+    run = SinkContext(query="q", generation=1, mode="update", checkpoint=tmp_path / "checkpoint")
     sink = Sqlite(path=str(tmp_path / "result.db"), table="result", key=["name"])
 
     def drain() -> None:

@@ -13,7 +13,7 @@ from headrace.connectors.sql.mysql import MySql
 from headrace.connectors.sql.mysql_address import Address
 from headrace.connectors.sql.postgres import Postgres
 from headrace.connectors.sql.server_sink import is_loopback
-from headrace.contract import Problem
+from headrace.contract import OptionError
 
 from .databases import Database, database
 
@@ -21,7 +21,7 @@ __all__ = ["database"]
 KINDS = {"postgresql": Postgres, "mysql": MySql}
 
 
-def told(url: str, **options: str) -> list[Problem]:
+def told(url: str, **options: str) -> list[OptionError]:
     return list(KINDS[urlsplit(url).scheme](url=url, table="t", **options).problems("append"))  # type: ignore[arg-type]
 
 

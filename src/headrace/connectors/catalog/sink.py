@@ -16,8 +16,8 @@ from headrace.connectors.not_asked import findings_of
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles, nullable
 from headrace.connectors.spark_files.writable import unwritable
-from headrace.contract import OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
-from headrace.errors import Finding, SinkFault, nearest
+from headrace.contract import OptionError, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.errors import Finding, SinkError, nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,21 +46,21 @@ class TableSink:
     partition_by: Sequence[str] = ()
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if _NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
-            yield Problem(code="HR401", what=what, fix="write table or database.table, of letters, digits and _")
+            yield OptionError(code="HR401", what=what, fix="write table or database.table, of letters, digits and _")
         if self.format not in FORMATS:
             what = f"'{self.format}' is no format of the table sink"
-            yield Problem(code="HR401", what=what, fix=nearest(self.format, FORMATS))
+            yield OptionError(code="HR401", what=what, fix=nearest(self.format, FORMATS))
         if mode not in self.facts.modes:
-            yield Problem(
+            yield OptionError(
                 code="HR403",
                 what=f"the table sink does not take {mode} mode: a file that is written cannot be changed",
                 fix="use mode append, with a watermark if the query aggregates, or a database sink",
             )
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         """Make the table, or compare it with the result, and see that its rows are of this query."""
         spark = frame.sparkSession
         self._require_partitions(frame, run)
@@ -72,7 +72,7 @@ class TableSink:
         if files.is_local and not files.is_prepared and _holds_data(files.path):
             what = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
             fix = "write to another table: readers would no longer see those rows"
-            raise SinkFault(Finding(code="HR407", what=what, fix=fix))
+            raise SinkError(Finding(code="HR407", what=what, fix=fix))
         if found is None:
             directory = files.path if files.is_local and os.path.isdir(files.path) else None
             self._create(spark, frame.schema, directory, files.read_options)
@@ -84,38 +84,38 @@ class TableSink:
             name=self.catalog_table, systems=("",), shown=f"table '{self.catalog_table}' of the catalog"
         )
 
-    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
         spark = frame.sparkSession
         try:
             self._require_partitions(frame, run)
             yield from unwritable(frame, self.format, self.partition_by, run)
-            yield from file_form.misfits(self.format, frame.schema, self.partition_by, run.query)
+            yield from file_form.incompatibilities(self.format, frame.schema, self.partition_by, run.query)
             if connect:
                 self._require_database(spark)
                 found = self._described(spark)
                 if found is not None:
                     self._require_fit(spark, found, frame.schema, run)
-        except SinkFault as fault:
+        except SinkError as fault:
             yield from findings_of(fault)
 
     @property
     def catalog_table(self) -> str:
         return canonical(self.table)
 
-    def make_known(self, frame: DataFrame, *, stand_in: str | None = None) -> None:
+    def register_table(self, frame: DataFrame, *, placeholder: str | None = None) -> None:
         spark = frame.sparkSession
         self._require_database(spark)
         files = self._files(spark, None)
-        directory = files.path if files.is_local and files.is_prepared else stand_in
+        directory = files.path if files.is_local and files.is_prepared else placeholder
         if directory is not None:
             self._create(spark, frame.schema, directory, files.read_options)
 
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
         # What toTable does for such a table once it is there, but for the start, which is the caller's.
         spark = writer._spark
         return self._files(spark, self._described(spark)).write(writer, self.partition_by)
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         self._require_database(spark)
         return self._files(spark, self._described(spark)).snapshot(spark, run, self.partition_by)
 
@@ -138,7 +138,7 @@ class TableSink:
         return match.group(1) or spark.catalog.currentDatabase(), match.group(2)
 
     def _described(self, spark: SparkSession) -> Mapping[str, Any] | None:
-        """What the catalog says of the table; None if it has none. Raises SinkFault for a view."""
+        """What the catalog says of the table; None if it has none. Raises SinkError for a view."""
         from pyspark.errors import AnalysisException
 
         if not spark.catalog.tableExists(self.table):
@@ -146,34 +146,34 @@ class TableSink:
         kind = spark.catalog.getTable(self.table).tableType
         if kind not in ("MANAGED", "EXTERNAL"):
             what = f"'{self.table}' is a view, into which no stream can write"
-            raise SinkFault(Finding(code="HR419", what=what, fix="give the table another name"))
+            raise SinkError(Finding(code="HR419", what=what, fix="give the table another name"))
         try:
             found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
         except AnalysisException as fault:
             # Tables of another catalog's own kind, as of Delta Lake, are not described so.
             what = f"'{self.table}' is no table of files in Spark's own catalog"
             fix = "use the sink for its format, or give the table another name"
-            raise SinkFault(Finding(code="HR419", what=what, fix=fix)) from fault
+            raise SinkError(Finding(code="HR419", what=what, fix=fix)) from fault
         return found
 
     def _require_database(self, spark: SparkSession) -> None:
         database, _ = self._parts(spark)
         if not spark.catalog.databaseExists(database):
             what = f"the catalog has no database '{database}' for table '{self.table}'"
-            raise SinkFault(Finding(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {database}"))
+            raise SinkError(Finding(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {database}"))
 
-    def _require_partitions(self, frame: DataFrame, run: SinkRun) -> None:
+    def _require_partitions(self, frame: DataFrame, run: SinkContext) -> None:
         missing = [name for name in self.partition_by if name not in frame.columns]
         if missing:
             what = f"partition_by names {', '.join(missing)}, which the result of query '{run.query}' does not have"
-            raise SinkFault(Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns)))
+            raise SinkError(Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns)))
         if self.partition_by and set(frame.columns) == set(self.partition_by):
             what = f"partition_by names every column of the result of query '{run.query}'"
-            raise SinkFault(
+            raise SinkError(
                 Finding(code="HR404", what=what, fix="leave at least one column to be written into the files")
             )
 
-    def _require_fit(self, spark: SparkSession, found: Mapping[str, Any], schema: StructType, run: SinkRun) -> None:
+    def _require_fit(self, spark: SparkSession, found: Mapping[str, Any], schema: StructType, run: SinkContext) -> None:
         columns = spark.catalog.listColumns(self.table)
         there, wanted = [(column.name, column.dataType) for column in columns], self._columns(schema)
         partitions = [column.name for column in columns if column.isPartition]
@@ -190,7 +190,7 @@ class TableSink:
             )
         if faults:
             what = f"table '{self.table}' does not fit the result of query '{run.query}': {'; '.join(faults)}"
-            raise SinkFault(Finding(code="HR406", what=what, fix="change the query or the sink, or use another table"))
+            raise SinkError(Finding(code="HR406", what=what, fix="change the query or the sink, or use another table"))
 
     def _columns(self, schema: StructType) -> list[tuple[str, str]]:
         """Names and types as the catalog keeps them, the partition columns last."""
@@ -225,7 +225,7 @@ class TableSink:
             said = re.sub(r"^\[[A-Z0-9_.]+\]\s*| SQLSTATE.*$", "", str(fault).strip().splitlines()[0])
             what = f"no table '{self.table}' can be made for the result of its query: {said}"
             fix = "change the query's last select, or the sink's format"
-            raise SinkFault(Finding(code="HR404", what=what, fix=fix)) from fault
+            raise SinkError(Finding(code="HR404", what=what, fix=fix)) from fault
 
 
 def _escaped(path: str) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.catalog.names import canonical
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
-from headrace.errors import Finding, SourceFault
+from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,17 +43,17 @@ class Table:
     def catalog_table(self) -> str:
         return canonical(self.table)
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[OptionError]:
         if _NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
-            yield Problem(code="HR312", what=what, fix="write table or database.table, of letters, digits and _")
+            yield OptionError(code="HR312", what=what, fix="write table or database.table, of letters, digits and _")
         if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
             what = f"max_files_per_trigger is {self.max_files_per_trigger}"
-            yield Problem(code="HR312", what=what, fix="give max_files_per_trigger a number above 0")
+            yield OptionError(code="HR312", what=what, fix="give max_files_per_trigger a number above 0")
         for option in self.options:
             if option.lower() in _OURS:
                 fix = "use the source's own field, or source.files for the table's directory"
-                yield Problem(code="HR312", what=f"options may not set '{option}'", fix=fix)
+                yield OptionError(code="HR312", what=f"options may not set '{option}'", fix=fix)
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._described(spark)
@@ -74,7 +74,7 @@ class Table:
         places = file_prefix.places(taken, str(found["location"]), None)
         return file_prefix.frame(spark, reader, places, batch_column, None)
 
-    def require(self, prefix: SourcePrefix) -> None:
+    def ensure_available(self, prefix: SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), "", None)
 
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
@@ -84,7 +84,7 @@ class Table:
         return spark.readStream.name("shape").table(self.table).schema
 
     def _described(self, spark: SparkSession) -> Mapping[str, Any]:
-        """What the catalog says of the table. Raises SourceFault where it cannot be read as a stream."""
+        """What the catalog says of the table. Raises SourceError where it cannot be read as a stream."""
         from pyspark.errors import AnalysisException
 
         if not spark.catalog.tableExists(self.table):
@@ -93,12 +93,12 @@ class Table:
                 "make it, or run the query that writes it, in the same run or before; a catalog in memory forgets the "
                 "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not"
             )
-            raise SourceFault(Finding(code="HR321", what=what, fix=fix))
+            raise SourceError(Finding(code="HR321", what=what, fix=fix))
         kind = spark.catalog.getTable(self.table).tableType
         if kind not in ("MANAGED", "EXTERNAL"):
             what = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
             fix = "declare the tables below it as sources, and write its SELECT as a view of the project"
-            raise SourceFault(Finding(code="HR321", what=what, fix=fix))
+            raise SourceError(Finding(code="HR321", what=what, fix=fix))
         try:
             found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
         except AnalysisException:
@@ -107,5 +107,5 @@ class Table:
         if found.get("provider") not in FORMATS:
             what = f"table '{self.table}' is of format {found.get('provider')}, which this source does not read"
             fix = f"use the source for that format; this one reads {', '.join(FORMATS)}"
-            raise SourceFault(Finding(code="HR321", what=what, fix=fix))
+            raise SourceError(Finding(code="HR321", what=what, fix=fix))
         return found

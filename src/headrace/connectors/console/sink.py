@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
-from headrace.errors import Finding, SinkFault
+from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, SinkContext, SinkFacts, Snapshot
+from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,18 +33,18 @@ class Console:
     num_rows: int = 20
     truncate: bool = True
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if self.num_rows <= 0:
-            yield Problem(code="HR401", what=f"num_rows is {self.num_rows}", fix="give a number above 0")
+            yield OptionError(code="HR401", what=f"num_rows is {self.num_rows}", fix="give a number above 0")
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         """Nothing has to be ready."""
 
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
         return writer.format("console").option("numRows", self.num_rows).option("truncate", self.truncate)
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         what = "what the console sink printed cannot be read back"
-        raise SinkFault(
+        raise SinkError(
             Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
         )

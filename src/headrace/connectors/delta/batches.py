@@ -15,8 +15,8 @@ from headrace.connectors.delta.table_schema import merge
 from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id, is_stateful
 from headrace.connectors.exactly_once.kept import KeptLine, require_same
 from headrace.connectors.exactly_once.retry import attempts
-from headrace.contract import SinkRun
-from headrace.errors import Fenced, Finding, HeadraceError, SinkFault
+from headrace.contract import SinkContext
+from headrace.errors import Fenced, Finding, HeadraceError, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +39,7 @@ class DeltaBatches:
     location: str
     name: str
     key: Sequence[str]
-    run: SinkRun
+    run: SinkContext
     epoch: int
     last: KeptLine | None = None
     # The columns that the table still lacks, as SQL declares them.
@@ -91,7 +91,7 @@ class DeltaBatches:
             fix = "nothing, if the next batches come in"
             self.run.noted(Finding(code="HR411", what=what, fix=fix, severity="warning"))
         fix = "let nobody else change the table while the query runs, then start again: the batch is made again"
-        raise SinkFault(self._finding("HR441", batch, said, fix))
+        raise SinkError(self._finding("HR441", batch, said, fix))
 
     def _attempt(self, table: DeltaTable, frame: DataFrame, line: KeptLine, last: Standing) -> str:
         """Write the batch; returns what Delta says where another writer was quicker, else nothing."""
@@ -141,16 +141,16 @@ class DeltaBatches:
         writer.save(self.location)
 
     def _table(self, spark: SparkSession) -> DeltaTable:
-        found = at_path(spark, self.location, SinkFault)
+        found = at_path(spark, self.location, SinkError)
         if found is None:
             what, fix = f"{self.name} is no longer there", "put it back, or begin the query anew"
-            raise SinkFault(Finding(code="HR405", what=what, fix=fix))
+            raise SinkError(Finding(code="HR405", what=what, fix=fix))
         return found
 
     def _standing(self, table: DeltaTable, batch: int) -> Standing:
         """What the table has of the query. Raises Fenced where it has a newer driver."""
-        marks = table.now().marks
-        found = ledger.standings(marks).get((self.run.query, self.run.generation), Standing(0, None))
+        txn_ids = table.now().txn_ids
+        found = ledger.standings(txn_ids).get((self.run.query, self.run.generation), Standing(0, None))
         if found.epoch != self.epoch:
             newer = "a newer generation" if found.is_closed else f"epoch {found.epoch}, this one has {self.epoch}"
             what = f"a newer driver runs query '{self.run.query}' ({newer}); batch {batch} of this one was not written"
@@ -164,7 +164,7 @@ class DeltaBatches:
         identity = None if self._entered else checkpoint_id(self.run.checkpoint)
         if identity is not None:
             mark = ledger.checkpoint_mark(self.run, identity)
-            if mark not in table.now().marks:
+            if mark not in table.now().txn_ids:
                 table.mark({mark: 1}, seen={})
         self._entered = True
 
@@ -179,16 +179,16 @@ class DeltaBatches:
             shown = ", ".join(f"{name} = {twice[0][name]!r}" for name in self.key)
             what = f"{twice[0][rows]} rows share the key {shown}"
             fix = "make the key the columns that the query groups by"
-            raise SinkFault(self._finding("HR408", batch, what, fix))
+            raise SinkError(self._finding("HR408", batch, what, fix))
 
     def _tell(self, fault: Exception, batch: int) -> None:
-        """Raise SinkFault for a row that breaks a constraint of the table."""
+        """Raise SinkError for a row that breaks a constraint of the table."""
         if any(sign in str(fault) for sign in _CONSTRAINTS):
             text = str(fault)
             at = max(text.find(sign) for sign in _CONSTRAINTS)
             said = first_sentence(Exception(text[max(at - 1, 0) :].partition("\tat ")[0]))
             fix = "filter such rows out in the query, or change the table; then start again: the batch is made again"
-            raise SinkFault(self._finding("HR440", batch, said, fix)) from fault
+            raise SinkError(self._finding("HR440", batch, said, fix)) from fault
 
     def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
         return Finding(code=code, what=f"batch {batch} of query '{self.run.query}' was not written: {what}", fix=fix)

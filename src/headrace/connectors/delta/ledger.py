@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.connectors.delta.table import State
 from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
 from headrace.connectors.exactly_once.kept import KEPT, KeptLine
-from headrace.contract import SinkRun
+from headrace.contract import SinkContext
 
 PREFIX = "headrace/"
 _EPOCH = 1 << 32
@@ -53,14 +53,14 @@ def app(query: str, generation: int) -> str:
     return f"{PREFIX}{query}/{generation}"
 
 
-def checkpoint_mark(life: SinkRun, checkpoint: str) -> str:
+def checkpoint_mark(context: SinkContext, checkpoint: str) -> str:
     """The identifier that remembers the checkpoint of a generation."""
-    return f"{app(life.query, life.generation)}/checkpoint/{checkpoint}"
+    return f"{app(context.query, context.generation)}/checkpoint/{checkpoint}"
 
 
-def begin_mark(life: SinkRun) -> str:
+def begin_mark(context: SinkContext) -> str:
     """The identifier that remembers the version at which a generation came to a table."""
-    return f"{app(life.query, life.generation)}/begin"
+    return f"{app(context.query, context.generation)}/begin"
 
 
 def alone_mark(query: str, generation: int) -> str:
@@ -68,41 +68,41 @@ def alone_mark(query: str, generation: int) -> str:
     return f"{app(query, generation)}/alone"
 
 
-def standings(marks: Mapping[str, int]) -> dict[tuple[str, int], Standing]:
+def standings(txn_ids: Mapping[str, int]) -> dict[tuple[str, int], Standing]:
     """Every generation of every query that the table knows."""
     found = {}
-    for name, number in marks.items():
+    for name, number in txn_ids.items():
         parts = name.split("/")
         if len(parts) == 3 and name.startswith(PREFIX) and parts[2].isdigit():
             found[parts[1], int(parts[2])] = standing(number)
     return found
 
 
-def application_mark(life: SinkRun, application: str) -> str:
+def application_mark(context: SinkContext, application: str) -> str:
     """The identifier that remembers the application of a generation."""
-    return f"{app(life.query, life.generation)}/application/{application}"
+    return f"{app(context.query, context.generation)}/application/{application}"
 
 
-def other_applications(life: SinkRun, marks: Mapping[str, int]) -> set[str]:
+def other_applications(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
     """The applications whose query of this name and generation has entered itself, but for the life's own."""
-    prefix = application_mark(life, "")
-    return {name.removeprefix(prefix) for name in marks if name.startswith(prefix)} - {life.application}
+    prefix = application_mark(context, "")
+    return {name.removeprefix(prefix) for name in txn_ids if name.startswith(prefix)} - {context.application}
 
 
-def lines(state: State, life: SinkRun, most: int = KEPT) -> list[KeptLine]:
+def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine]:
     """What the table keeps of the life's newest batches, the oldest first: each in the note of its own version.
 
     Versions come and go; where the log no longer has that of the newest batch, its number and checkpoint are all.
     """
-    marks = state.marks
-    own = standings(marks).get((life.query, life.generation))
+    txn_ids = state.txn_ids
+    own = standings(txn_ids).get((context.query, context.generation))
     if own is None or own.batch is None:
         return []
-    name, found = app(life.query, life.generation), list[KeptLine]()
+    name, found = app(context.query, context.generation), list[KeptLine]()
     for looked, commit in enumerate(state.table.newest_first(state.version)):
         if looked >= _LOOKED_BACK or len(found) == most:
             break
-        note, mark = commit.note, commit.marks.get(name)
+        note, mark = commit.note, commit.txn_ids.get(name)
         # The mark of a start repeats the batch, and has no note.
         if mark is None or standing(mark).batch is None or note.get("batch") != standing(mark).batch:
             continue
@@ -111,7 +111,7 @@ def lines(state: State, life: SinkRun, most: int = KEPT) -> list[KeptLine]:
             break
         found.insert(0, line)
     if not found or found[-1].batch != own.batch:
-        mine = checkpoint_id(life.checkpoint) or ""
-        known = {each.rpartition("/")[2] for each in marks if each.startswith(checkpoint_mark(life, ""))} or {mine}
+        mine = checkpoint_id(context.checkpoint) or ""
+        known = {each.rpartition("/")[2] for each in txn_ids if each.startswith(checkpoint_mark(context, ""))} or {mine}
         return [KeptLine(batch=own.batch, checkpoint=mine if mine in known else min(known))]
     return found

@@ -7,19 +7,21 @@ from collections.abc import Iterable
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.log import Add, Commit
 from headrace.connectors.delta.table import LogCutError, State
-from headrace.contract import SinkRun
-from headrace.errors import Finding, SinkFault
+from headrace.contract import SinkContext
+from headrace.errors import Finding, SinkError
 
 
-def own_files(state: State, life: SinkRun, name: str) -> list[Add] | None:
+def own_files(state: State, context: SinkContext, name: str) -> list[Add] | None:
     """The files of `state` without those of other queries and of the time before; None where all are the query's.
 
-    What neither Headrace nor the table's past explains counts as the query's, so that verify finds it. Raises SinkFault
+    What neither Headrace nor the table's past explains counts as the query's, so that verify finds it. Raises SinkError
     where rows of others were rewritten together with the query's, or the table's log no longer tells.
     """
-    marks = state.marks
-    begun, had_rows = divmod(marks.get(ledger.begin_mark(life), 0), 2)
-    others = [key for key, each in ledger.standings(marks).items() if key[0] != life.query and each.batch is not None]
+    txn_ids = state.txn_ids
+    begun, had_rows = divmod(txn_ids.get(ledger.begin_mark(context), 0), 2)
+    others = [
+        key for key, each in ledger.standings(txn_ids).items() if key[0] != context.query and each.batch is not None
+    ]
     if not others and not had_rows:
         return None
     try:
@@ -28,16 +30,16 @@ def own_files(state: State, life: SinkRun, name: str) -> list[Add] | None:
     except LogCutError as cut:
         what = f"{name} has rows of others too, and its log no longer has {cut}, which told whose rows are whose"
         fix = "let the table keep its log for longer (delta.logRetentionDuration), and give each query one of its own"
-        raise SinkFault(Finding(code="HR402", what=what, fix=fix)) from None
-    strangers = _followed(strangers, commits.values(), life, name)
+        raise SinkError(Finding(code="HR402", what=what, fix=fix)) from None
+    strangers = _followed(strangers, commits.values(), context, name)
     return [add for add in state.files() if add["path"] not in strangers]
 
 
-def _followed(strangers: set[str], commits: Iterable[Commit], life: SinkRun, name: str) -> set[str]:
+def _followed(strangers: set[str], commits: Iterable[Commit], context: SinkContext, name: str) -> set[str]:
     """The files of others, through every version that added to them or rewrote them."""
-    own = ledger.app(life.query, life.generation)
+    own = ledger.app(context.query, context.generation)
     for commit in commits:
-        writers = {app for app in commit.marks if app.startswith(ledger.PREFIX)}
+        writers = {app for app in commit.txn_ids if app.startswith(ledger.PREFIX)}
         removed = {remove["path"] for remove in commit.removes}
         foreign = removed & strangers
         if own in writers:
@@ -45,7 +47,7 @@ def _followed(strangers: set[str], commits: Iterable[Commit], life: SinkRun, nam
         if foreign and foreign != removed:
             what = f"version {commit.version} of {name} put rows of several writers into the same files"
             fix = "give each query a table of its own; verify can then tell its rows"
-            raise SinkFault(Finding(code="HR402", what=what, fix=fix))
+            raise SinkError(Finding(code="HR402", what=what, fix=fix))
         if writers or foreign:
             strangers |= {add["path"] for add in commit.adds}
     return strangers

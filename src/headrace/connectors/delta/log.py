@@ -45,7 +45,7 @@ class Commit:
         return any(remove.get("dataChange", True) for remove in self.removes)
 
     @property
-    def marks(self) -> dict[str, int]:
+    def txn_ids(self) -> dict[str, int]:
         """The transaction identifiers that came with it."""
         found = [action["txn"] for action in self.actions if "txn" in action]
         return {txn["appId"]: int(txn["version"]) for txn in found}

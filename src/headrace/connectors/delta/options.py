@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.connectors.delta.table import NAME
-from headrace.contract import Problem
+from headrace.contract import OptionError
 
 if TYPE_CHECKING:
     from headrace.connectors.delta.source import Delta
@@ -19,7 +19,7 @@ _EITHER = (
 )
 
 
-def problems(source: Delta) -> Iterator[Problem]:
+def problems(source: Delta) -> Iterator[OptionError]:
     """Every fault of the options of `source`."""
     if (source.path is None) == (source.table is None):
         what = "path and table are both given" if source.path is not None else "neither path nor table is given"
@@ -47,7 +47,7 @@ def problems(source: Delta) -> Iterator[Problem]:
     if given is not None and re.match(r"\d{4}-\d{1,2}-\d{1,2}", str(given).strip()) is None:
         yield _wrong(f"starting_timestamp is '{given}'", "write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00")
     if not source.fail_on_data_loss:
-        yield Problem(
+        yield OptionError(
             code="HR348",
             what="fail_on_data_loss is false: versions that go before they are read are missed without a word",
             fix="leave it true, unless the result may miss rows",
@@ -55,8 +55,8 @@ def problems(source: Delta) -> Iterator[Problem]:
         )
 
 
-def _wrong(what: str, fix: str) -> Problem:
-    return Problem(code="HR341", what=what, fix=fix)
+def _wrong(what: str, fix: str) -> OptionError:
+    return OptionError(code="HR341", what=what, fix=fix)
 
 
 def stream_options(source: Delta) -> dict[str, str]:

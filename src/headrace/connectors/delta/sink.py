@@ -15,13 +15,13 @@ from headrace.connectors.delta.ledger import Standing
 from headrace.connectors.delta.lineage import own_files
 from headrace.connectors.delta.log import local
 from headrace.connectors.delta.table import NAME, DeltaTable, State, at_path, named, require_delta
-from headrace.connectors.delta.table_schema import Form
+from headrace.connectors.delta.table_schema import TableSchema
 from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
 from headrace.connectors.exactly_once.kept import KeptLine, plans, require_lines_fit
 from headrace.connectors.exactly_once.retry import attempts
 from headrace.connectors.not_asked import findings_of
-from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
-from headrace.errors import Finding, SinkFault
+from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.errors import Finding, SinkError
 from headrace.spark.foreach_batch import for_each_batch
 
 if TYPE_CHECKING:
@@ -59,28 +59,28 @@ class DeltaSink:
     # What `prepare` found out for `write`, by query and generation.
     _ready: dict[tuple[str, int], DeltaBatches] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if (self.path is None) == (self.table is None):
             what = "path and table are both given" if self.path is not None else "neither path nor table is given"
-            yield Problem(code="HR401", what=what, fix="give one of the two")
+            yield OptionError(code="HR401", what=what, fix="give one of the two")
         if self.table is not None and NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
             fix = "write table or database.table, of letters, digits and _; or give the table's path"
-            yield Problem(code="HR401", what=what, fix=fix)
+            yield OptionError(code="HR401", what=what, fix=fix)
         if mode == "update" and not self.key:
             what = "update mode into a Delta table needs a key, to find the row to replace"
-            yield Problem(code="HR403", what=what, fix="give key: the columns that the query groups by")
+            yield OptionError(code="HR403", what=what, fix="give key: the columns that the query groups by")
         for option, names in (("key", self.key), ("partition_by", self.partition_by)):
             if len(set(names)) != len(names):
-                yield Problem(code="HR401", what=f"{option} names a column twice", fix="name each column once")
+                yield OptionError(code="HR401", what=f"{option} names a column twice", fix="name each column once")
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
         spark = frame.sparkSession
-        require_delta(spark, SinkFault)
-        form = Form(schema=frame.schema, key=self.key, partition_by=self.partition_by)
-        if found := list(form.misfits(run)):
-            raise SinkFault(found)
+        require_delta(spark, SinkError)
+        form = TableSchema(schema=frame.schema, key=self.key, partition_by=self.partition_by)
+        if found := list(form.incompatibilities(run)):
+            raise SinkError(found)
         table = self._find(spark)
         if table is None:
             require_lines_fit(run, self._place, ())
@@ -105,39 +105,39 @@ class DeltaSink:
     def location(self) -> SinkLocation:
         return SinkLocation(name="", systems=(self._place,), shown=f"Delta table '{self._place}'", ledger=True)
 
-    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
-        form = Form(schema=frame.schema, key=self.key, partition_by=self.partition_by)
-        found = list(form.misfits(run))
+    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
+        form = TableSchema(schema=frame.schema, key=self.key, partition_by=self.partition_by)
+        found = list(form.incompatibilities(run))
         yield from found
         try:
             if connect and not found and (table := self._find(frame.sparkSession)) is not None:
                 form.additions(table.now(), self._name, run, adds=self.on_schema_change == "add")
                 self._require_ours(table.now(), run)
-        except SinkFault as fault:
+        except SinkError as fault:
             yield from findings_of(fault)
 
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
         return for_each_batch(writer, self._ready[run.query, run.generation])
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         """The rows and the last batch of one version, without the rows of other queries that append to the table."""
-        require_delta(spark, SinkFault)
+        require_delta(spark, SinkError)
         table = self._find(spark)
         state = None if table is None else table.now()
-        own = None if state is None else ledger.standings(state.marks).get((run.query, run.generation))
+        own = None if state is None else ledger.standings(state.txn_ids).get((run.query, run.generation))
         if state is None or own is None or own.batch is None:
             what = f"{self._name} holds no result of generation {run.generation} of query '{run.query}'"
-            raise SinkFault(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
+            raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
         files = own_files(state, run, self._name)
         rows = state.rows() if files is None else state.rows_of(files)
         return Snapshot(rows=rows, batch=own.batch, key=tuple(self.key))
 
-    def last_batch(self, run: SinkRun) -> int | None:
+    def last_batch(self, run: SinkContext) -> int | None:
         state = self._seen()
         own = None if state is None else ledger.lines(state, run, 1)
         return own[-1].batch if own and own[-1].checkpoint == checkpoint_id(run.checkpoint) else None
 
-    def planned(self, run: SinkRun, first: int) -> Mapping[int, str]:
+    def planned(self, run: SinkContext, first: int) -> Mapping[int, str]:
         state = self._seen()
         return {} if state is None else plans(run, ledger.lines(state, run), first)
 
@@ -149,8 +149,8 @@ class DeltaSink:
         if SparkContext._active_spark_context is None:
             return None
         spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-        with suppress(SinkFault):
-            require_delta(spark, SinkFault)
+        with suppress(SinkError):
+            require_delta(spark, SinkError)
             table = self._find(spark)
             return None if table is None else table.now()
         return None
@@ -173,35 +173,35 @@ class DeltaSink:
         return f"delta.`{str(self.path if place is None else place.absolute()).replace('`', '``')}`"
 
     def _find(self, spark: SparkSession) -> DeltaTable | None:
-        """The table, None if there is none. Raises SinkFault for something else of its name."""
+        """The table, None if there is none. Raises SinkError for something else of its name."""
         if self.path is not None:
-            return at_path(spark, self.path, SinkFault)
+            return at_path(spark, self.path, SinkError)
         parts = str(self.table).removeprefix("spark_catalog.").split(".")
         if len(parts) == 2 and not spark.catalog.databaseExists(parts[0]):
             what = f"the catalog has no database '{parts[0]}' for table '{self.table}'"
-            raise SinkFault(Finding(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {parts[0]}"))
-        found, kind = named(spark, str(self.table), SinkFault)
+            raise SinkError(Finding(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {parts[0]}"))
+        found, kind = named(spark, str(self.table), SinkError)
         if found is None and kind:
             what = f"'{self.table}' is {kind} and no Delta table"
-            raise SinkFault(Finding(code="HR419", what=what, fix="give the table another name"))
+            raise SinkError(Finding(code="HR419", what=what, fix="give the table another name"))
         return found
 
     def _require_empty(self) -> None:
         place = None if self.path is None else local(self.path)
         if place is not None and place.exists() and (not place.is_dir() or _holds_data(place)):
             what = f"'{place}' holds files that are no Delta table"
-            raise SinkFault(Finding(code="HR407", what=what, fix="write to an empty directory"))
+            raise SinkError(Finding(code="HR407", what=what, fix="write to an empty directory"))
 
-    def _require_ours(self, state: State, run: SinkRun) -> None:
+    def _require_ours(self, state: State, run: SinkContext) -> None:
         """Rows of somebody else would be replaced, or those of an older generation be there twice."""
-        known, marks = ledger.standings(state.marks), state.marks
+        known, txn_ids = ledger.standings(state.txn_ids), state.txn_ids
         own = known.get((run.query, run.generation))
         others = {name for (name, _), each in known.items() if name != run.query and each.batch is not None}
-        alone = {name for name, number in known if name in others and ledger.alone_mark(name, number) in marks}
+        alone = {name for name, number in known if name in others and ledger.alone_mark(name, number) in txn_ids}
         older = [number for (name, number), each in known.items() if name == run.query and each.batch is not None]
         begun = own is not None and own.batch is not None
         what = ""
-        if strangers := ledger.other_applications(run, marks):
+        if strangers := ledger.other_applications(run, txn_ids):
             what = f"{self._name} has batches of a query '{run.query}' of another project ({min(strangers)})"
         elif run.mode != "append" and others:
             what = f"{self._name} already holds the result of query '{min(others)}'"
@@ -213,9 +213,9 @@ class DeltaSink:
             what = f"{self._name} already holds rows that no query wrote"
         if what:
             fix = "write to another table, or delete the rows of this one first"
-            raise SinkFault(Finding(code="HR407", what=what, fix=fix))
+            raise SinkError(Finding(code="HR407", what=what, fix=fix))
 
-    def _take_epoch(self, table: DeltaTable, run: SinkRun) -> tuple[int, KeptLine | None]:
+    def _take_epoch(self, table: DeltaTable, run: SinkContext) -> tuple[int, KeptLine | None]:
         """Begin the next epoch of the query: from then on older drivers can write nothing. With the last batch's line.
 
         What is compared is the state that the epoch's version comes after: Delta takes it only if no batch of the query
@@ -223,17 +223,17 @@ class DeltaSink:
         """
         for _ in attempts():
             state = table.now()
-            marks = state.marks
+            txn_ids = state.txn_ids
             lines = ledger.lines(state, run)
             require_lines_fit(run, self._place, lines)
             self._require_ours(state, run)
-            known, app = ledger.standings(marks), ledger.app(run.query, run.generation)
+            known, app = ledger.standings(txn_ids), ledger.app(run.query, run.generation)
             last = known.get((run.query, run.generation), Standing(0, None))
             entered = {app: Standing(last.epoch + 1, last.batch).number}
             for (name, number), each in known.items():
                 if name == run.query and number != run.generation and not each.is_closed:
                     entered[ledger.app(name, number)] = each.closed().number
-            if ledger.begin_mark(run) not in marks:
+            if ledger.begin_mark(run) not in txn_ids:
                 entered[ledger.begin_mark(run)] = 2 * state.version + state.has_rows
             if run.mode != "append":
                 entered[ledger.alone_mark(run.query, run.generation)] = 1
@@ -241,10 +241,10 @@ class DeltaSink:
             if identity is not None:
                 entered[ledger.checkpoint_mark(run, identity)] = 1
             entered[ledger.application_mark(run, run.application)] = 1
-            if table.mark(entered, seen={name: marks[name] for name in entered if name in marks}):
+            if table.mark(entered, seen={name: txn_ids[name] for name in entered if name in txn_ids}):
                 return last.epoch + 1, lines[-1] if lines else None
         what = f"other writers changed {self._name} again and again, so that query '{run.query}' could not enter itself"
-        raise SinkFault(Finding(code="HR441", what=what, fix="start again when the table is at rest"))
+        raise SinkError(Finding(code="HR441", what=what, fix="start again when the table is at rest"))
 
 
 def _holds_data(place: Path) -> bool:

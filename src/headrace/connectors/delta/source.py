@@ -15,8 +15,8 @@ from headrace.connectors.delta import prefix as delta_prefix
 from headrace.connectors.delta.log import Add
 from headrace.connectors.delta.prefix import Offset, Rules
 from headrace.connectors.delta.table import DeltaTable, LogCutError, at_path, named, require_delta
-from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
-from headrace.errors import Finding, SourceFault
+from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,10 +60,10 @@ class Delta:
         known = self.starting_version != "latest"
         return SourceFacts(replayable=known, readable_as_batch=known, rate_limited=True)
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[OptionError]:
         return delta_options.problems(self)
 
-    def reach(self, spark: SparkSession) -> None:
+    def check_connection(self, spark: SparkSession) -> None:
         """See that the table is there."""
         self._found(spark)
 
@@ -77,7 +77,7 @@ class Delta:
         if not self.facts.readable_as_batch:
             what = "a stream that began with the latest version does not tell with which one that was"
             fix = "give starting_version a number, or leave it out"
-            raise SourceFault(Finding(code="HR343", what=what, fix=fix))
+            raise SourceError(Finding(code="HR343", what=what, fix=fix))
         begin = self.starting_version if isinstance(self.starting_version, int) else None
         if self.starting_timestamp is not None:
             begin = table.version_at(self.starting_timestamp)
@@ -88,12 +88,12 @@ class Delta:
             states = {span.start.version: table.at(span.start.version).files() for span in spans if span.start.initial}
         except LogCutError as cut:
             what = f"the log of {self._name} no longer has {cut}, which was read"
-            raise SourceFault(Finding(code="HR343", what=what, fix=_KEEP)) from None
+            raise SourceError(Finding(code="HR343", what=what, fix=_KEEP)) from None
         files = delta_prefix.added(spans, commits, states, self._rules)
         self._require_files(table.location, [add for add, _ in files])
         return delta_prefix.frame(table.now(), files, batch_column)
 
-    def require(self, prefix: SourcePrefix) -> None:
+    def ensure_available(self, prefix: SourcePrefix) -> None:
         """Files of a local table; what cannot be told without a JVM, Delta itself tells by ending the query."""
         place = self._place
         begin = self.starting_version if isinstance(self.starting_version, int) else None
@@ -107,7 +107,7 @@ class Delta:
                 commits |= {each.version: each for each in delta_log.local_commits(place, version, version)}
                 if version not in commits and self.fail_on_data_loss:
                     what = f"the log of {self._name} no longer has version {version}, which was to be read"
-                    raise SourceFault(Finding(code="HR343", what=what, fix=_KEEP))
+                    raise SourceError(Finding(code="HR343", what=what, fix=_KEEP))
         begins = {span.start.version for span in spans if span.start.initial}
         replayed = {version: delta_log.replayed(place, version) for version in begins}
         states = {version: there for version, there in replayed.items() if there is not None}
@@ -156,19 +156,19 @@ class Delta:
         return None if self.path is None else delta_log.local(self.path)
 
     def _found(self, spark: SparkSession) -> DeltaTable:
-        """The table. Raises SourceFault where there is none."""
-        require_delta(spark, SourceFault)
+        """The table. Raises SourceError where there is none."""
+        require_delta(spark, SourceError)
         if self.path is not None:
-            found, kind = at_path(spark, self.path, SourceFault), ""
+            found, kind = at_path(spark, self.path, SourceError), ""
         else:
-            found, kind = named(spark, str(self.table), SourceFault)
+            found, kind = named(spark, str(self.table), SourceError)
         if found is None:
             what = f"{self._name} does not exist" if not kind else f"'{self.table}' is {kind} and no Delta table"
             fix = "create it, or correct its name; a query that writes it must have started before"
-            raise SourceFault(Finding(code="HR342", what=what, fix=fix))
+            raise SourceError(Finding(code="HR342", what=what, fix=fix))
         if not found.now().schema.fields:
             what, fix = f"{self._name} has no columns yet", "write into it first, or create it with its columns"
-            raise SourceFault(Finding(code="HR342", what=what, fix=fix))
+            raise SourceError(Finding(code="HR342", what=what, fix=fix))
         return found
 
     def _require_files(self, location: str, files: list[Add]) -> None:
@@ -179,7 +179,7 @@ class Delta:
         if gone:
             named = ", ".join(f"'{file}'" for file in gone[:3]) + (", ..." if len(gone) > 3 else "")
             what = f"{len(gone)} of {len(files)} files of {self._name} that were read are no longer there: {named}"
-            raise SourceFault(Finding(code="HR343", what=what, fix=_KEEP))
+            raise SourceError(Finding(code="HR343", what=what, fix=_KEEP))
 
 
 _KEEP = (

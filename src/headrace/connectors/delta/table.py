@@ -45,7 +45,7 @@ class State:
         return int(known.get() if known.isDefined() else self.snapshot.numOfFiles()) > 0
 
     @property
-    def marks(self) -> dict[str, int]:
+    def txn_ids(self) -> dict[str, int]:
         """The transaction identifiers of all writers, each with its last version."""
         found = self.snapshot.setTransactions()
         each = [found.apply(at) for at in range(found.size())]
@@ -156,7 +156,7 @@ class DeltaTable:
         session, none = self.spark._jsparkSession, jvm.scala.Option.empty()
         return int(source.getStartingVersionFromTimestamp(session, self.log, none, moment, False))
 
-    def mark(self, marks: Mapping[str, int], *, seen: Mapping[str, int]) -> bool:
+    def mark(self, txn_ids: Mapping[str, int], *, seen: Mapping[str, int]) -> bool:
         """Enter transaction identifiers in a version of their own, if those of `seen` still have these values.
 
         False where another writer was quicker; then nothing was written.
@@ -166,11 +166,11 @@ class DeltaTable:
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.spark._jsparkSession)
         delta = jvm.org.apache.spark.sql.delta
         transaction = self.log.startTransaction()
-        if any(int(transaction.txnVersion(app)) != seen.get(app, -1) for app in {*marks, *seen}):
+        if any(int(transaction.txnVersion(app)) != seen.get(app, -1) for app in {*txn_ids, *seen}):
             return False
         now = jvm.scala.Option.apply(int(time.time() * 1000))
         actions = jvm.java.util.ArrayList()
-        for app, version in marks.items():
+        for app, version in txn_ids.items():
             actions.add(delta.actions.SetTransaction(app, version, now))
         operation = getattr(delta, "DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
         try:
@@ -197,13 +197,13 @@ class DeltaTable:
 
 def require_delta(spark: SparkSession, error: type[HeadraceError]) -> None:
     """Raise `error` where the session has no Delta Lake."""
-    lacks = []
+    missing = []
     if _EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")):
-        lacks.append(f"spark.sql.extensions does not name {_EXTENSION}")
+        missing.append(f"spark.sql.extensions does not name {_EXTENSION}")
     if spark.conf.get("spark.sql.catalog.spark_catalog", "") != _CATALOG:
-        lacks.append(f"spark.sql.catalog.spark_catalog is not {_CATALOG}")
-    if lacks:
-        what = f"the Spark session has no Delta Lake: {' and '.join(lacks)}"
+        missing.append(f"spark.sql.catalog.spark_catalog is not {_CATALOG}")
+    if missing:
+        what = f"the Spark session has no Delta Lake: {' and '.join(missing)}"
         fix = "let Headrace start the session, or start your own with Delta's jars and these two settings"
         raise error(Finding(code="HR340", what=what, fix=fix))
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.connectors.delta.table import State, first_sentence
-from headrace.contract import SinkRun
-from headrace.errors import Finding, SinkFault, nearest
+from headrace.contract import SinkContext
+from headrace.errors import Finding, SinkError, nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,34 +19,36 @@ _REFUSED = re.compile(r"[ ,;{}()\n\t=]")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class TableSchema:
     """The columns of a result, its key, and the columns that the table is partitioned by."""
 
     schema: StructType
     key: Sequence[str]
     partition_by: Sequence[str]
 
-    def misfits(self, life: SinkRun) -> Iterator[Finding]:
+    def incompatibilities(self, context: SinkContext) -> Iterator[Finding]:
         """What keeps the result from being a table at all."""
         folded: dict[str, str] = {}
         for name in self.schema.names:
             if _REFUSED.search(name):
-                what = f"the result of query '{life.query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
+                what = (
+                    f"the result of query '{context.query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
+                )
                 yield Finding(code="HR404", what=what, fix="rename it in the query's last select")
             if name.lower() in folded:
-                what = f"columns '{folded[name.lower()]}' and '{name}' of query '{life.query}' differ only by case"
+                what = f"columns '{folded[name.lower()]}' and '{name}' of query '{context.query}' differ only by case"
                 yield Finding(code="HR404", what=what, fix="rename one of the two")
             folded[name.lower()] = name
         for option, names in (("key", self.key), ("partition_by", self.partition_by)):
             for name in names:
                 if name not in self.schema.names:
-                    what = f"{option} names '{name}', which the result of query '{life.query}' does not have"
+                    what = f"{option} names '{name}', which the result of query '{context.query}' does not have"
                     yield Finding(code="HR404", what=what, fix=nearest(name, self.schema.names))
         if self.partition_by and set(self.partition_by) >= set(self.schema.names):
-            what = f"partition_by names every column of the result of query '{life.query}'"
+            what = f"partition_by names every column of the result of query '{context.query}'"
             yield Finding(code="HR404", what=what, fix="leave at least one column to be written into the files")
 
-    def create(self, spark: SparkSession, where: str, life: SinkRun) -> None:
+    def create(self, spark: SparkSession, where: str, context: SinkContext) -> None:
         """Make the table; `where` is its name in SQL."""
         from pyspark.errors import PySparkException
 
@@ -56,11 +58,11 @@ class Form:
         try:
             spark.sql(statement)
         except PySparkException as fault:
-            what = f"no table {where} can be made for the result of query '{life.query}': {first_sentence(fault)}"
-            raise SinkFault(Finding(code="HR404", what=what, fix="change the query's last select")) from fault
+            what = f"no table {where} can be made for the result of query '{context.query}': {first_sentence(fault)}"
+            raise SinkError(Finding(code="HR404", what=what, fix="change the query's last select")) from fault
 
-    def additions(self, state: State, table: str, life: SinkRun, *, adds: bool) -> list[str]:
-        """The columns that must be added, as SQL declares them; raises SinkFault with every difference that stays."""
+    def additions(self, state: State, table: str, context: SinkContext, *, adds: bool) -> list[str]:
+        """The columns that must be added, as SQL declares them; raises SinkError with every difference that stays."""
         there = {part.name.lower(): part for part in state.schema.fields}
         ours = {name.lower() for name in self.schema.names}
         differences, added = [], []
@@ -81,13 +83,15 @@ class Form:
             by = ", ".join(state.partitions) or "nothing"
             differences.append(f"it is partitioned by {by} and not by {', '.join(self.partition_by)}")
         if differences:
-            lacks = not adds and all("has no column" in difference for difference in differences)
+            only_new_columns = not adds and all("has no column" in difference for difference in differences)
             fix = "change the query's last select, or write to another table"
-            fix = "set on_schema_change to add, or write to another table" if lacks else fix
-            raise SinkFault(
+            fix = "set on_schema_change to add, or write to another table" if only_new_columns else fix
+            raise SinkError(
                 [
                     Finding(
-                        code="HR406", what=f"{table} does not fit the result of query '{life.query}': {each}", fix=fix
+                        code="HR406",
+                        what=f"{table} does not fit the result of query '{context.query}': {each}",
+                        fix=fix,
                     )
                     for each in differences
                 ]

@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
 
-from headrace.contract import SinkRun
-from headrace.errors import CheckpointFault, Finding
+from headrace.contract import SinkContext
+from headrace.errors import CheckpointError, Finding
 
 
 class LastBatch(Protocol):
@@ -30,7 +30,7 @@ def checkpoint_id(checkpoint: Path) -> str | None:
     except (ValueError, KeyError, TypeError) as fault:
         what = f"'{checkpoint / 'metadata'}' is not the file that Spark wrote there"
         fix = "restore the checkpoint directory from a copy, or begin the query anew"
-        raise CheckpointFault(Finding(code="HR410", what=what, fix=fix)) from fault
+        raise CheckpointError(Finding(code="HR410", what=what, fix=fix)) from fault
 
 
 def watermark_of(checkpoint: Path, batch: int) -> str | None:
@@ -55,51 +55,54 @@ def is_stateful(checkpoint: Path) -> bool:
     return (checkpoint / "state").is_dir()
 
 
-def require_match(life: SinkRun, last: LastBatch | None, table: str) -> None:
-    """Raise CheckpointFault if batches would be skipped that were never written, or are missing already.
+def require_match(context: SinkContext, last: LastBatch | None, table: str) -> None:
+    """Raise CheckpointError if batches would be skipped that were never written, or are missing already.
 
     The ledger may be one batch ahead of Spark's commits and never behind them, since a batch is in the ledger before
     Spark commits it.
     """
-    started, committed = _last(life.checkpoint / "offsets"), _last(life.checkpoint / "commits", life.unseen)
+    started, committed = (
+        _last(context.checkpoint / "offsets"),
+        _last(context.checkpoint / "commits", context.empty_batches),
+    )
     if last is None:
         if committed is not None:
             raise _fault(
-                f"query '{life.query}' has committed batch {committed}, but the ledger beside table '{table}' has no "
-                "batch of it: the rows written so far are gone, or the sink is a new one",
+                f"query '{context.query}' has committed batch {committed}, but the ledger beside table '{table}' has "
+                "no batch of it: the rows written so far are gone, or the sink is a new one",
                 "put the table and its ledger back, or begin the query anew",
             )
         return
-    found = checkpoint_id(life.checkpoint)
+    found = checkpoint_id(context.checkpoint)
     if found != last.checkpoint:
         which = "is a new one" if found is None else "is another one"
         raise _fault(
-            f"table '{table}' has batches 0 to {last.batch} of query '{life.query}', but the checkpoint "
-            f"'{life.checkpoint}' {which}: its first batches would be taken for those and skipped",
+            f"table '{table}' has batches 0 to {last.batch} of query '{context.query}', but the checkpoint "
+            f"'{context.checkpoint}' {which}: its first batches would be taken for those and skipped",
             "restore the checkpoint directory, or begin the query anew",
         )
     if started is None or last.batch > started:
         raise _fault(
-            f"table '{table}' has batches of query '{life.query}' up to {last.batch}, the checkpoint "
-            f"'{life.checkpoint}' only to {'none' if started is None else started}: it is an old copy, and its next "
+            f"table '{table}' has batches of query '{context.query}' up to {last.batch}, the checkpoint "
+            f"'{context.checkpoint}' only to {'none' if started is None else started}: it is an old copy, and its next "
             "batches would be skipped",
             "restore the newest checkpoint directory, or begin the query anew",
         )
     if committed is not None and committed > last.batch:
         raise _fault(
-            f"query '{life.query}' has committed batch {committed}, but table '{table}' has batches only up to "
+            f"query '{context.query}' has committed batch {committed}, but table '{table}' has batches only up to "
             f"{last.batch}: the table is an old copy",
             "restore the newest copy of the table and its ledger, or begin the query anew",
         )
 
 
-def _fault(what: str, fix: str) -> CheckpointFault:
-    return CheckpointFault(Finding(code="HR410", what=what, fix=fix))
+def _fault(what: str, fix: str) -> CheckpointError:
+    return CheckpointError(Finding(code="HR410", what=what, fix=fix))
 
 
-def _last(log: Path, unseen: frozenset[int] = frozenset()) -> int | None:
-    """The newest entry of one of Spark's logs, but for those of `unseen`."""
+def _last(log: Path, empty_batches: frozenset[int] = frozenset()) -> int | None:
+    """The newest entry of one of Spark's logs, but for those of `empty_batches`."""
     try:
-        return max({int(file.name) for file in log.iterdir() if file.name.isdigit()} - unseen, default=None)
+        return max({int(file.name) for file in log.iterdir() if file.name.isdigit()} - empty_batches, default=None)
     except (FileNotFoundError, NotADirectoryError):
         return None

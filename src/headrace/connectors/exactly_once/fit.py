@@ -21,15 +21,17 @@ from headrace.connectors.exactly_once.judgement import (
     judge,
     view,
 )
-from headrace.contract import SinkRun
-from headrace.errors import CheckpointBehind, CheckpointFault, Finding
+from headrace.contract import SinkContext
+from headrace.errors import CheckpointBehind, CheckpointError, Finding
 
 # What a ledger keeps to plan a batch again, by the batch's number; None: it keeps nothing.
 Kept = Callable[[int], str | None]
 
 
-def require_fit(life: SinkRun, table: str, lines: Sequence[Line], here: CheckpointView, kept: Kept) -> tuple[int, ...]:
-    """The batches by which the ledger is ahead; raises CheckpointFault where batches would be lost, or skipped unread.
+def require_fit(
+    context: SinkContext, table: str, lines: Sequence[Line], here: CheckpointView, kept: Kept
+) -> tuple[int, ...]:
+    """The batches by which the ledger is ahead; raises CheckpointError where batches would be lost, or skipped unread.
 
     `here` is the view of the life's checkpoint, taken after whatever lock keeps other drivers out.
     """
@@ -40,31 +42,31 @@ def require_fit(life: SinkRun, table: str, lines: Sequence[Line], here: Checkpoi
         case Ahead(batches):
             return batches
         case _:
-            raise CheckpointFault(_finding(judgement, life, table, lines, here, kept))
+            raise CheckpointError(_finding(judgement, context, table, lines, here, kept))
 
 
-def view_of(life: SinkRun) -> CheckpointView:
+def view_of(context: SinkContext) -> CheckpointView:
     """What the life's checkpoint says of its batches now."""
-    return view(Checkpoint(life.checkpoint), empty=life.unseen, roots=life.roots)
+    return view(Checkpoint(context.checkpoint), empty=context.empty_batches, roots=context.roots)
 
 
-def behind(life: SinkRun, table: str, batches: Sequence[int]) -> CheckpointBehind:
+def behind(context: SinkContext, table: str, batches: Sequence[int]) -> CheckpointBehind:
     """The fault of a checkpoint that has lost `batches`, or has never had them."""
     what = (
-        f"table '{table}' has batches of query '{life.query}' up to {batches[-1]}, the checkpoint '{life.checkpoint}' "
-        f"only to {batches[0] - 1}: it is an old copy"
+        f"table '{table}' has batches of query '{context.query}' up to {batches[-1]}, the checkpoint "
+        f"'{context.checkpoint}' only to {batches[0] - 1}: it is an old copy"
     )
     fix = "restore the newest checkpoint directory, or begin the query anew"
     return CheckpointBehind(Finding(code="HR410", what=what, fix=fix))
 
 
-def other_batch(life: SinkRun, table: str, batch: int, kept: str | None) -> CheckpointFault:
+def other_batch(context: SinkContext, table: str, batch: int, kept: str | None) -> CheckpointError:
     """The fault of a batch that is in with other rows than this checkpoint plans for it."""
-    return CheckpointFault(_other_batch(life, table, batch, kept, committed=False))
+    return CheckpointError(_other_batch(context, table, batch, kept, committed=False))
 
 
 def _finding(
-    judgement: Judgement, life: SinkRun, table: str, lines: Sequence[Line], here: CheckpointView, kept: Kept
+    judgement: Judgement, context: SinkContext, table: str, lines: Sequence[Line], here: CheckpointView, kept: Kept
 ) -> Finding:
     last = lines[-1].batch if lines else None
     anew = "or begin the query anew"
@@ -72,37 +74,37 @@ def _finding(
         case OtherCheckpoint(found):
             which = "is a new one" if found is None else "is another one"
             what = (
-                f"table '{table}' has batches 0 to {last} of query '{life.query}', but the checkpoint "
-                f"'{life.checkpoint}' {which}: its first batches would be taken for those and skipped"
+                f"table '{table}' has batches 0 to {last} of query '{context.query}', but the checkpoint "
+                f"'{context.checkpoint}' {which}: its first batches would be taken for those and skipped"
             )
             return Finding(code="HR410", what=what, fix=f"restore the checkpoint directory, {anew}")
         case OtherBatch(batch):
             committed = here.committed is not None and here.committed >= batch
-            return _other_batch(life, table, batch, kept(batch), committed=committed)
+            return _other_batch(context, table, batch, kept(batch), committed=committed)
         case BrokenChain(batch):
             what = (
-                f"the ledger's line of batch {batch} of query '{life.query}' beside table '{table}' does not follow "
+                f"the ledger's line of batch {batch} of query '{context.query}' beside table '{table}' does not follow "
                 "the line before it: lines were removed or changed by another hand"
             )
             return Finding(code="HR457", what=what, fix=f"restore the table and its ledger from a copy, {anew}")
         case Behind(batch, None):
             done = "planned" if here.committed is None else "committed"
             what = (
-                f"query '{life.query}' has {done} batch {_newest(here)}, but the ledger beside table '{table}' has "
+                f"query '{context.query}' has {done} batch {_newest(here)}, but the ledger beside table '{table}' has "
                 "no batch of it: the rows written so far are gone, or the sink is a new one"
             )
             return Finding(code="HR410", what=what, fix=f"put the table and its ledger back, {anew}")
         case Behind(batch, last):
             what = (
-                f"query '{life.query}' has gone on to batch {_newest(here)}, but table '{table}' has batches only up "
-                f"to {last}: the table is an old copy, and batch {batch} would be lost"
+                f"query '{context.query}' has gone on to batch {_newest(here)}, but table '{table}' has batches only "
+                f"up to {last}: the table is an old copy, and batch {batch} would be lost"
             )
             return Finding(code="HR410", what=what, fix=f"restore the newest copy of the table and its ledger, {anew}")
         case NotRestorable(batch, last):
             planned = "none" if here.planned is None else here.planned
             what = (
-                f"table '{table}' has batches of query '{life.query}' up to {last}, the checkpoint "
-                f"'{life.checkpoint}' only to {planned}: it is an old copy, and the ledger no longer keeps what was "
+                f"table '{table}' has batches of query '{context.query}' up to {last}, the checkpoint "
+                f"'{context.checkpoint}' only to {planned}: it is an old copy, and the ledger no longer keeps what was "
                 f"planned for batch {batch}"
             )
             return Finding(code="HR410", what=what, fix=f"restore the newest checkpoint directory, {anew}")
@@ -114,28 +116,29 @@ def _newest(here: CheckpointView) -> int | None:
     return here.planned if here.committed is None else here.committed
 
 
-def _other_batch(life: SinkRun, table: str, batch: int, kept: str | None, *, committed: bool) -> Finding:
+def _other_batch(context: SinkContext, table: str, batch: int, kept: str | None, *, committed: bool) -> Finding:
     what = (
-        f"batch {batch} of query '{life.query}' is in table '{table}' with other rows than the checkpoint "
-        f"'{life.checkpoint}' plans for it{_shown(life, batch, kept)}: two copies of one storage directory were run"
+        f"batch {batch} of query '{context.query}' is in table '{table}' with other rows than the checkpoint "
+        f"'{context.checkpoint}' plans for it{_shown(context, batch, kept)}: two copies of one storage "
+        "directory were run"
     )
     fix = "run the query from the copy whose batches are in the table"
     if not committed:
         fix += (
-            f"; or, to go on with this copy, remove '{life.checkpoint / 'offsets' / str(batch)}' and its .crc file, "
+            f"; or, to go on with this copy, remove '{context.checkpoint / 'offsets' / str(batch)}' and its .crc file, "
             "and start again: the batch is then planned as it is in the table"
         )
     return Finding(code="HR456", what=what, fix=fix)
 
 
-def _shown(life: SinkRun, batch: int, kept: str | None) -> str:
+def _shown(context: SinkContext, batch: int, kept: str | None) -> str:
     """Where the two plans differ, as far as both are known."""
     try:
-        ours = planned_batch(Checkpoint(life.checkpoint), batch)
+        ours = planned_batch(Checkpoint(context.checkpoint), batch)
         theirs = None if kept is None else PlannedBatch.loads(kept)
-    except (CheckpointFault, ValueError):
+    except (CheckpointError, ValueError):
         return ""
     if ours is None or theirs is None:
         return ""
-    found = list(islice(differences(theirs, ours, life.roots), 3))
+    found = list(islice(differences(theirs, ours, context.roots), 3))
     return f" ({'; '.join(found)})" if found else " (they agree, but the batches before them do not)"

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.identity import chained, planned_batch
-from headrace.errors import CheckpointFault
+from headrace.errors import CheckpointError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,13 +134,13 @@ def is_same_batch(line: Line, before: Line | None, digest: str | None) -> bool:
 
 
 def view(checkpoint: Checkpoint, *, empty: frozenset[int] = frozenset(), roots: Sequence[Path] = ()) -> CheckpointView:
-    """What `checkpoint` says of its batches; raises CheckpointFault when the newest planned one cannot be read."""
+    """What `checkpoint` says of its batches; raises CheckpointError when the newest planned one cannot be read."""
     offsets, commits = checkpoint.offset_numbers(), checkpoint.commit_numbers()
     digests: dict[int, str] = {}
     for batch in offsets:
         try:
             found = planned_batch(checkpoint, batch)
-        except CheckpointFault:
+        except CheckpointError:
             # An older batch is not made again; what is lost of it is told by the look at the whole checkpoint.
             if batch == max(offsets):
                 raise

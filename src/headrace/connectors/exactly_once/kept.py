@@ -11,7 +11,7 @@ from headrace.checkpoint import Checkpoint, PlannedBatch, chained, planned_batch
 from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
 from headrace.connectors.exactly_once.fit import behind, other_batch, require_fit, view_of
 from headrace.connectors.exactly_once.judgement import Line, is_same_batch
-from headrace.contract import SinkRun
+from headrace.contract import SinkContext
 
 # How many batches can be planned again from the ledger; a power cut seldom takes more from a checkpoint.
 KEPT = 10
@@ -28,13 +28,13 @@ class KeptLine:
     planned: str | None = None
 
     @classmethod
-    def of(cls, life: SinkRun, batch: int, before: KeptLine | None) -> KeptLine:
+    def of(cls, context: SinkContext, batch: int, before: KeptLine | None) -> KeptLine:
         """The line of a batch that the checkpoint plans, after the line `before`."""
-        found = planned_batch(Checkpoint(life.checkpoint), batch)
-        digest = None if found is None else found.digest(life.roots)
+        found = planned_batch(Checkpoint(context.checkpoint), batch)
+        digest = None if found is None else found.digest(context.roots)
         return cls(
             batch=batch,
-            checkpoint=checkpoint_id(life.checkpoint) or "",
+            checkpoint=checkpoint_id(context.checkpoint) or "",
             digest=digest,
             chain=None if digest is None else chained(before.chain if before else None, digest),
             planned=None if found is None else found.dumps(),
@@ -62,38 +62,38 @@ class KeptLine:
         )
 
 
-def require_lines_fit(life: SinkRun, table: str, lines: Sequence[KeptLine]) -> None:
-    """Raise CheckpointFault where `lines` and the checkpoint do not tell of the same batches.
+def require_lines_fit(context: SinkContext, table: str, lines: Sequence[KeptLine]) -> None:
+    """Raise CheckpointError where `lines` and the checkpoint do not tell of the same batches.
 
     CheckpointBehind, where only the newest are lost from the checkpoint and the lines can give them back.
     """
     texts = {line.batch: line.planned for line in lines}
-    if ahead := require_fit(life, table, [line.line for line in lines], view_of(life), texts.get):
-        raise behind(life, table, ahead)
+    if ahead := require_fit(context, table, [line.line for line in lines], view_of(context), texts.get):
+        raise behind(context, table, ahead)
 
 
-def require_same(life: SinkRun, table: str, lines: Sequence[KeptLine], batch: int) -> None:
-    """Raise CheckpointFault where the batch of this number that is in is not the one that the checkpoint plans."""
+def require_same(context: SinkContext, table: str, lines: Sequence[KeptLine], batch: int) -> None:
+    """Raise CheckpointError where the batch of this number that is in is not the one that the checkpoint plans."""
     own = next((line for line in lines if line.batch == batch), None)
-    found = planned_batch(Checkpoint(life.checkpoint), batch)
+    found = planned_batch(Checkpoint(context.checkpoint), batch)
     if own is None or own.digest is None or found is None:
         return
     before = [line for line in lines if line.batch < batch]
     same = (
-        is_same_batch(own.line, before[-1].line, found.digest(life.roots))
+        is_same_batch(own.line, before[-1].line, found.digest(context.roots))
         if before
-        else own.digest == found.digest(life.roots)
+        else own.digest == found.digest(context.roots)
     )
     if not same:
-        raise other_batch(life, table, batch, own.planned)
+        raise other_batch(context, table, batch, own.planned)
 
 
-def plans(life: SinkRun, lines: Sequence[KeptLine], first: int) -> dict[int, str]:
+def plans(context: SinkContext, lines: Sequence[KeptLine], first: int) -> dict[int, str]:
     """What each batch from `first` on can be planned again from, where the text still has the line's digest."""
     found = {}
     for line in lines:
         if line.batch >= first and line.planned is not None:
             with suppress(ValueError):
-                if PlannedBatch.loads(line.planned).digest(life.roots) == line.digest:
+                if PlannedBatch.loads(line.planned).digest(context.roots) == line.digest:
                     found[line.batch] = line.planned
     return found

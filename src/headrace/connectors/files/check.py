@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.connectors.files.types import misfits
-from headrace.contract import Problem
-from headrace.errors import Finding, SourceFault
+from headrace.connectors.files.types import incompatibilities
+from headrace.contract import OptionError
+from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,12 +82,12 @@ class _Check:
             required = leaf.relation().options().get(OPTION)
             if required.isDefined():
                 for problem in self.problems(leaf.relation(), frozenset(json.loads(required.get()))):
-                    raise SourceFault(Finding(code=problem.code, what=problem.what, fix=problem.fix))
+                    raise SourceError(Finding(code=problem.code, what=problem.what, fix=problem.fix))
 
     class Java:
         implements: ClassVar = ["scala.Function1"]
 
-    def problems(self, relation: Any, required: frozenset[str]) -> Iterator[Problem]:
+    def problems(self, relation: Any, required: frozenset[str]) -> Iterator[OptionError]:
         """What is wrong with the files of one batch."""
         location = relation.location()
         # A batch may hold nothing of this source, and Spark plans it all the same when it starts again.
@@ -110,13 +110,13 @@ class _Check:
         conf = state.newHadoopConfWithOptions(relation.options())
         sensitive = state.conf().caseSensitiveAnalysis()
 
-        def judged(file: str) -> Problem | None:
+        def judged(file: str) -> OptionError | None:
             found = self.columns.of(file, format_, declared, conf, state.conf())
-            if isinstance(found, Problem):
+            if isinstance(found, OptionError):
                 return found
             if not found.fields:
                 return _unreadable(file, format_, "it holds nothing")
-            problem = next(misfits(declared, found, required, format_, case_sensitive=sensitive), None)
+            problem = next(incompatibilities(declared, found, required, format_, case_sensitive=sensitive), None)
             return (
                 None
                 if problem is None
@@ -151,7 +151,7 @@ class _Columns:
     def _without_rows(self) -> Any:
         return self.jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
 
-    def of(self, file: str, format_: str, declared: StructType, conf: Any, sql_conf: Any) -> StructType | Problem:
+    def of(self, file: str, format_: str, declared: StructType, conf: Any, sql_conf: Any) -> StructType | OptionError:
         """The columns of a file, or why they cannot be told."""
         from py4j.protocol import Py4JJavaError
 
@@ -172,7 +172,7 @@ class _Columns:
                 except Py4JJavaError as fault:
                     what = f"the file {_plain(file)} does not fit: Spark cannot take its columns ({_said(fault)})"
                     fix = "write the file anew with other types; then start again"
-                    return Problem(code="HR308", what=what, fix=fix)
+                    return OptionError(code="HR308", what=what, fix=fix)
         return self.known[text]
 
     def _orc(self, path: Any, conf: Any, sql_conf: Any) -> tuple[str, Callable[[set[str] | None], StructType]]:
@@ -219,21 +219,21 @@ def _stray(spec: Any, planned: list[str]) -> list[str]:
     return [file for file in planned if file.rpartition("/")[0] not in places]
 
 
-def _beside(file: str, columns: str) -> Problem:
+def _beside(file: str, columns: str) -> OptionError:
     what = f"the file {_plain(file)} lies in no directory {columns} as the others of its batch do"
     fix = "copy it into one under another name, leave an empty file in its place, and start again"
-    return Problem(code="HR310", what=what, fix=fix)
+    return OptionError(code="HR310", what=what, fix=fix)
 
 
-def _gone(file: str) -> Problem:
+def _gone(file: str) -> OptionError:
     fix = "put the file back and start again: the batch is read again from its beginning"
-    return Problem(code="HR303", what=f"a file of the batch has gone: {_plain(file)}", fix=fix)
+    return OptionError(code="HR303", what=f"a file of the batch has gone: {_plain(file)}", fix=fix)
 
 
-def _unreadable(file: str, format_: str, reason: str) -> Problem:
+def _unreadable(file: str, format_: str, reason: str) -> OptionError:
     what = f"the file {_plain(file)} cannot be read: it is no {format_} file, or not a whole one ({reason})"
     fix = "put a whole one in its place and start again: the batch is read again from its beginning"
-    return Problem(code="HR304", what=what, fix=fix)
+    return OptionError(code="HR304", what=what, fix=fix)
 
 
 def _plain(file: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.connectors.files import options as file_options
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.contract import Backlog, Problem, SourcePrefix
+from headrace.contract import Backlog, OptionError, SourcePrefix
 
 if TYPE_CHECKING:
     from headrace.connectors.files.source import Files
@@ -83,7 +83,7 @@ def lag(source: Files, prefix: SourcePrefix) -> Lag:
     return found
 
 
-def problem(source: Files, found: Lag) -> Problem | None:
+def problem(source: Files, found: Lag) -> OptionError | None:
     """Which files are left out, why, and what to do about it."""
     reasons, fixes = [], []
     if found.aged:
@@ -103,7 +103,7 @@ def problem(source: Files, found: Lag) -> Problem | None:
         fixes.append("rename them")
     if not reasons:
         return None
-    return Problem(
+    return OptionError(
         code="HR360",
         what=f"files are left out and never read: {'; '.join(reasons)}",
         fix=f"{', and '.join(fixes)}; or move them out of the source's directory",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from headrace.connectors.spark_files import paths as file_paths
-from headrace.contract import Problem
+from headrace.contract import OptionError
 from headrace.errors import nearest
 from headrace.spark import ddl
 
@@ -39,7 +39,7 @@ def age_ms(text: str) -> float | None:
     return int(match.group(1)) * _AGE_MS[match.group(2).lower()] if match else None
 
 
-def problems(source: Files) -> Iterator[Problem]:
+def problems(source: Files) -> Iterator[OptionError]:
     """Every fault of the options of `source`."""
     if not source.path:
         yield _wrong("path is empty", "give the directory in which the files land")
@@ -53,16 +53,16 @@ def problems(source: Files) -> Iterator[Problem]:
             yield _wrong(f"options may not set '{option}', which the source sets itself", fix)
 
 
-def _wrong(what: str, fix: str) -> Problem:
-    return Problem(code="HR312", what=what, fix=fix)
+def _wrong(what: str, fix: str) -> OptionError:
+    return OptionError(code="HR312", what=what, fix=fix)
 
 
-def _schema(source: Files) -> Iterator[Problem]:
+def _schema(source: Files) -> Iterator[OptionError]:
     if source.format not in FORMATS:
         what = f"'{source.format}' is no format of the file source"
-        yield Problem(code="HR311", what=what, fix=nearest(source.format, FORMATS))
+        yield OptionError(code="HR311", what=what, fix=nearest(source.format, FORMATS))
     elif source.schema is None and not source.infer_schema and source.format != "text":
-        yield Problem(
+        yield OptionError(
             code="HR311",
             what=f"a {source.format} file source needs a schema",
             fix="give schema: 'name TYPE, ...', or infer_schema: true to let Spark guess it at each start",
@@ -70,7 +70,7 @@ def _schema(source: Files) -> Iterator[Problem]:
     if source.schema is not None:
         yield from ddl.problems(source.schema)
     if source.schema is not None and source.infer_schema:
-        yield Problem(
+        yield OptionError(
             code="HR311",
             what="infer_schema has no effect, because a schema is given",
             fix="leave out one of the two",
@@ -78,7 +78,7 @@ def _schema(source: Files) -> Iterator[Problem]:
         )
 
 
-def _bad_rows(source: Files) -> Iterator[Problem]:
+def _bad_rows(source: Files) -> Iterator[OptionError]:
     if source.on_bad_row not in ("fail", "quarantine"):
         yield _wrong(f"on_bad_row is '{source.on_bad_row}'", "choose fail or quarantine")
     elif source.on_bad_row == "quarantine" and source.format not in ROW_FORMATS:
@@ -88,7 +88,7 @@ def _bad_rows(source: Files) -> Iterator[Problem]:
         yield _wrong(f"inexact is '{source.inexact}'", "choose bad-row or round")
 
 
-def _limits(source: Files) -> Iterator[Problem]:
+def _limits(source: Files) -> Iterator[OptionError]:
     files, most = source.max_files_per_trigger, source.max_bytes_per_trigger
     if files is not None and most is not None:
         yield _wrong("max_files_per_trigger and max_bytes_per_trigger are both given", "keep one of the two")
@@ -101,7 +101,7 @@ def _limits(source: Files) -> Iterator[Problem]:
     if age_ms(source.max_file_age) is None:
         yield _wrong(f"max_file_age '{source.max_file_age}' is no length of time", "write for example 7d or 12h")
     if source.latest_first and source.limits():
-        yield Problem(
+        yield OptionError(
             code="HR314",
             what="max_file_age is ignored by Spark, because latest_first is used with a rate limit",
             fix="leave out max_file_age or latest_first, or give max_bytes_per_trigger: unlimited",
@@ -109,13 +109,13 @@ def _limits(source: Files) -> Iterator[Problem]:
         )
 
 
-def _cleaning(source: Files) -> Iterator[Problem]:
+def _cleaning(source: Files) -> Iterator[OptionError]:
     archive = source.source_archive_dir
     if source.clean_source not in ("off", "archive", "delete"):
         yield _wrong(f"clean_source is '{source.clean_source}'", "choose off, archive or delete")
     if source.clean_source != "archive":
         if archive is not None:
-            yield Problem(
+            yield OptionError(
                 code="HR312",
                 what="source_archive_dir has no effect without clean_source: archive",
                 fix="add clean_source: archive, or leave out source_archive_dir",
@@ -126,13 +126,13 @@ def _cleaning(source: Files) -> Iterator[Problem]:
     elif not (file_paths.is_local(source.path) and file_paths.is_local(archive)) and (
         urlsplit(source.path)[:2] != urlsplit(archive)[:2]
     ):
-        yield Problem(
+        yield OptionError(
             code="HR315",
             what=f"the archive '{archive}' is not on the file system of '{source.path}'",
             fix="choose a directory on the same file system",
         )
     elif file_paths.would_match(source.path, archive):
-        yield Problem(
+        yield OptionError(
             code="HR315",
             what=f"files archived in '{archive}' would match '{source.path}' and be read again",
             fix="choose an archive directory beside the source's path, neither in it nor above it",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles
 from headrace.connectors.spark_files.writable import unwritable
-from headrace.contract import OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
-from headrace.errors import Finding, SinkFault, nearest
+from headrace.contract import OptionError, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.errors import Finding, SinkError, nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,47 +41,47 @@ class FileSink:
     retention: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if self.format not in FORMATS:
             what = f"'{self.format}' is no format of the file sink"
-            yield Problem(code="HR401", what=what, fix=nearest(self.format, FORMATS))
+            yield OptionError(code="HR401", what=what, fix=nearest(self.format, FORMATS))
         if not self.path or os.path.isfile(self.path):
             what = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
-            yield Problem(code="HR401", what=what, fix="name a directory that is the sink's alone")
+            yield OptionError(code="HR401", what=what, fix="name a directory that is the sink's alone")
         if mode not in self.facts.modes:
-            yield Problem(
+            yield OptionError(
                 code="HR403",
                 what=f"the file sink does not take {mode} mode: a file that is written cannot be changed",
                 fix="use mode append, with a watermark if the query aggregates, or a database sink",
             )
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         """Keep the schema; refuse a checkpoint whose batches Spark would skip as already written."""
-        if found := list(self.misfits(frame, run, connect=True)):
-            raise SinkFault(found)
+        if found := list(self.incompatibilities(frame, run, connect=True)):
+            raise SinkError(found)
         self._files.prepare(frame, run)
 
     @property
     def location(self) -> SinkLocation:
         return SinkLocation(name="", systems=(self.path,), shown=f"directory '{self.path}'")
 
-    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
         missing = [name for name in self.partition_by if name not in frame.columns]
         if missing:
             what = f"partition_by names {', '.join(missing)}, which the result of query '{run.query}' does not have"
             yield Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns))
         yield from unwritable(frame, self.format, self.partition_by, run)
-        yield from file_form.misfits(self.format, frame.schema, self.partition_by, run.query)
+        yield from file_form.incompatibilities(self.format, frame.schema, self.partition_by, run.query)
 
     def shape(self, frame: DataFrame) -> DataFrame:
         """The same rows; one with a value that the format would change ends the batch."""
         return file_form.refusing(self.format, frame, self.partition_by)
 
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
         writer = self._files.write(writer, self.partition_by)
         return writer if self.retention is None else writer.option("retention", self.retention)
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         return self._files.snapshot(spark, run, self.partition_by)
 
     @property

@@ -15,8 +15,8 @@ from headrace.connectors.files import rows as file_rows
 from headrace.connectors.files.exact import Exact
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix, bad_rows_metric
-from headrace.errors import Finding, SourceFault
+from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix, bad_rows_metric
+from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -36,7 +36,7 @@ class Files:
     """Files in one directory, or in those that match a glob; each is read once, and never half in one batch.
 
     Source: Structured Streaming guide, "Input Sources". `schema` is a DDL text; `infer_schema` asks Spark to guess it
-    at each start. Key=value directories become columns if the schema names them. Raises SourceFault if the directory
+    at each start. Key=value directories become columns if the schema names them. Raises SourceError if the directory
     does not exist at start.
 
     Without a rate limit of the user's a batch takes at most 256 MiB of files (and always one file), because a backlog
@@ -76,7 +76,7 @@ class Files:
             quarantines=self.on_bad_row == "quarantine",
         )
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[OptionError]:
         return file_options.problems(self)
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
@@ -115,14 +115,14 @@ class Files:
         record = F.coalesce(F.col(CORRUPT_RECORD), F.to_json(columns))
         return judged.where(self._is_bad(frame, schema)).select("file", record.alias("record"), "batch")
 
-    def require(self, prefix: SourcePrefix) -> None:
+    def ensure_available(self, prefix: SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
 
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
         """The files of a local directory that no batch has taken."""
         return file_lag.lag(self, prefix).backlog if file_paths.is_local(self.path) else None
 
-    def left_out(self, prefix: SourcePrefix) -> Problem | None:
+    def left_out(self, prefix: SourcePrefix) -> OptionError | None:
         """The files of a local directory that Spark will never read, by their names."""
         return file_lag.problem(self, file_lag.lag(self, prefix)) if file_paths.is_local(self.path) else None
 
@@ -178,7 +178,7 @@ class Files:
             except AnalysisException as fault:
                 what = f"no schema can be inferred from '{self.path}': {fault.getCondition()}"
                 fix = "put a file there first, or give schema: 'name TYPE, ...'"
-                raise SourceFault(Finding(code="HR317", what=what, fix=fix)) from fault
+                raise SourceError(Finding(code="HR317", what=what, fix=fix)) from fault
         else:
             return None
         return schema.add(CORRUPT_RECORD, StringType()) if self.on_bad_row == "quarantine" else schema
@@ -287,7 +287,7 @@ class Files:
         if not os.path.isdir(place):
             what = "is not a directory" if os.path.exists(place) else "does not exist"
             fix = "create it, or correct the path; files are read as they land in it"
-            raise SourceFault(Finding(code="HR316", what=f"'{place}', where files should land, {what}", fix=fix))
+            raise SourceError(Finding(code="HR316", what=f"'{place}', where files should land, {what}", fix=fix))
 
 
 def _unheard() -> str:

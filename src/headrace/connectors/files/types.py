@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.contract import Problem
+from headrace.contract import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -23,9 +23,9 @@ _FITS_PARQUET = {
 }
 
 
-def misfits(
+def incompatibilities(
     declared: StructType, found: StructType, required: frozenset[str], format_: str, *, case_sensitive: bool
-) -> Iterator[Problem]:
+) -> Iterator[OptionError]:
     """What is wrong with a file of the columns `found`: HR308 for a type, HR309 for what is not there.
 
     A column that the file lacks is NULL in each of its rows; that is allowed unless it is declared NOT NULL, or the
@@ -41,23 +41,23 @@ def misfits(
     for field in there:
         of_file = known[_key(field.name, case_sensitive)].dataType
         for path, have, want in _differences(field.name, of_file, field.dataType, format_):
-            yield Problem(
+            yield OptionError(
                 code="HR308",
                 what=f"its column '{path}' is {have}, and the schema says {want}",
                 fix=f"write the file anew with {path} as {want}, or correct the schema; then start again",
             )
-    lacks = [field.name for field in declared.fields if field not in there]
-    missing = [name for name in lacks if name in required]
+    not_there = [field.name for field in declared.fields if field not in there]
+    missing = [name for name in not_there if name in required]
     if missing:
         named = ", ".join(f"'{name}'" for name in missing)
-        yield Problem(
+        yield OptionError(
             code="HR309",
             what=f"it lacks {named}, which the schema says is NOT NULL",
             fix="write the file anew with it, or leave out NOT NULL; then start again",
         )
     elif declared.fields and not there:
         has = ", ".join(found.names[:8]) + (", ..." if len(found.names) > 8 else "")
-        yield Problem(
+        yield OptionError(
             code="HR309",
             what=f"it has none of the columns of the schema but {has or 'none at all'}",
             fix="correct the schema, or put a file of this schema in its place; then start again",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.exactly_once.checkpoint_match import is_stateful
 from headrace.connectors.foreach.callables import name_of, not_found, takes
-from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
-from headrace.errors import NOWHERE, Finding, HeadraceError, SinkFault, Where
+from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, SinkContext, SinkFacts, Snapshot
+from headrace.errors import NOWHERE, Finding, HeadraceError, SinkError, Where
 from headrace.spark.foreach_batch import for_each_batch
 
 if TYPE_CHECKING:
@@ -48,27 +48,27 @@ class ForeachBatch:
             modes=frozenset(OUTPUT_MODES), transactional=False, idempotent=self.idempotent, readable_back=False
         )
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         given = self.function
         if isinstance(given, str):
             yield from not_found(given)
         elif isinstance(given, type) or not callable(given):
             what = f"{name_of(given)} is no function"
-            yield Problem(code="HR415", what=what, fix="give a function of the batch's DataFrame and its number")
+            yield OptionError(code="HR415", what=what, fix="give a function of the batch's DataFrame and its number")
         elif not takes(given, object(), 0, **({"again": False} if _asks_again(given) else {})):
             what = f"the function {name_of(given)} cannot be called with a DataFrame and a number"
             fix = f"write it as: def {name_of(given)}(frame, batch), or with a third parameter `again`"
-            yield Problem(code="HR415", what=what, fix=fix)
+            yield OptionError(code="HR415", what=what, fix=fix)
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         """Nothing has to be ready: the function stays in the driver."""
 
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
         return for_each_batch(writer, _Caller(self, run))
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         what = "what a foreach_batch sink was given cannot be read back"
-        raise SinkFault(
+        raise SinkError(
             Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
         )
 
@@ -76,7 +76,7 @@ class ForeachBatch:
 class _Caller:
     """Calls the function for the batches of one start."""
 
-    def __init__(self, sink: ForeachBatch, run: SinkRun) -> None:
+    def __init__(self, sink: ForeachBatch, run: SinkContext) -> None:
         self.sink = sink
         self.run = run
         self.asks_again = _asks_again(sink.function)
@@ -114,8 +114,8 @@ class _Caller:
                 fix="correct it at that line and start again: the batch, which was not committed, is given to it again",
                 where=_line(fault),
             )
-            self.run.failed(SinkFault(finding))
-            raise SinkFault(finding) from None
+            self.run.failed(SinkError(finding))
+            raise SinkError(finding) from None
 
 
 def _asks_again(function: Any) -> bool:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.contract import Problem
+from headrace.contract import OptionError
 
 
 def name_of(given: Any) -> str:
@@ -14,10 +14,10 @@ def name_of(given: Any) -> str:
     return str(getattr(given, "__name__", None) or type(given).__name__)
 
 
-def not_found(given: Any) -> Iterator[Problem]:
+def not_found(given: Any) -> Iterator[OptionError]:
     """The fault of a text that names nothing; a text that does was replaced when the project was loaded."""
     if isinstance(given, str):
-        yield Problem(
+        yield OptionError(
             code="HR415",
             what=f"'{given}' names no function or object of the project's Python files",
             fix="write module:name; a file that does not mention headrace is to be listed under `modules`",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.foreach.callables import name_of, not_found, takes
-from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkRun, Snapshot
-from headrace.errors import Finding, SinkFault
+from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, SinkContext, SinkFacts, Snapshot
+from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +43,7 @@ class Foreach:
             real_time=True,
         )
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         given = self.function
         if isinstance(given, str):
             yield from not_found(given)
@@ -51,12 +51,12 @@ class Foreach:
             yield from _unfit_methods(given)
         elif isinstance(given, type) or not callable(given):
             what = f"{name_of(given)} is no function and has no method process(row)"
-            yield Problem(code="HR415", what=what, fix="give a function of one row, or an object with process(row)")
+            yield OptionError(code="HR415", what=what, fix="give a function of one row, or an object with process(row)")
         elif not takes(given, object()):
             what = f"the function {name_of(given)} cannot be called with one row"
-            yield Problem(code="HR415", what=what, fix=f"write it as: def {name_of(given)}(row)")
+            yield OptionError(code="HR415", what=what, fix=f"write it as: def {name_of(given)}(row)")
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         """Refuse what cannot travel to the workers; Spark would say so by a trace of its pickler."""
         from pyspark import cloudpickle
 
@@ -67,14 +67,14 @@ class Foreach:
                 f"{name_of(self.function)}, which query '{run.query}' gives its rows to, cannot be sent to the workers"
             )
             fix = "open files and connections in the method open(partition_id, epoch_id), not before"
-            raise SinkFault(Finding(code="HR416", what=f"{what}: {_first_line(fault)}", fix=fix)) from fault
+            raise SinkError(Finding(code="HR416", what=f"{what}: {_first_line(fault)}", fix=fix)) from fault
 
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
         return writer.foreach(self._receiver())
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         what = "what a foreach sink was given cannot be read back"
-        raise SinkFault(
+        raise SinkError(
             Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
         )
 
@@ -114,17 +114,17 @@ class Receiver:
             self.target.close(error)
 
 
-def _unfit_methods(given: Any) -> Iterator[Problem]:
+def _unfit_methods(given: Any) -> Iterator[OptionError]:
     name = name_of(given)
     own = (object(),) if isinstance(given, type) else ()
     if isinstance(given, type) and not takes(given):
         fix = "give the object in place of its class, or let __init__ take nothing"
-        yield Problem(code="HR415", what=f"the class {name} cannot be made without arguments", fix=fix)
+        yield OptionError(code="HR415", what=f"the class {name} cannot be made without arguments", fix=fix)
     for method, names in (("open", ("partition_id", "epoch_id")), ("process", ("row",)), ("close", ("error",))):
         found = getattr(given, method, None)
         if (found is not None or method == "process") and not (callable(found) and takes(found, *own, *names)):
             fix = f"write it as: def {method}(self, {', '.join(names)})"
-            yield Problem(
+            yield OptionError(
                 code="HR415", what=f"the method {method} of {name} cannot be called as the sink does", fix=fix
             )
 

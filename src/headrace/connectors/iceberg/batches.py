@@ -14,9 +14,9 @@ from headrace.connectors.exactly_once.retry import attempts
 from headrace.connectors.iceberg.files import form_of, live_entries
 from headrace.connectors.iceberg.ledger import Ledger
 from headrace.connectors.iceberg.nulls import keep_nulls
-from headrace.connectors.iceberg.table import Place
-from headrace.contract import SinkRun
-from headrace.errors import Finding, HeadraceError, SinkFault
+from headrace.connectors.iceberg.table import TableRef
+from headrace.contract import SinkContext
+from headrace.errors import Finding, HeadraceError, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +74,7 @@ class Writing:
             if given.null_count and not column.nullable:
                 what = f"{given.null_count} rows have NULL in column '{column.name}', which {self.name} does not take"
                 fix = "filter such rows out or give them a value, or let the table's column be optional"
-                raise SinkFault(Finding(code="HR454", what=what, fix=fix))
+                raise SinkError(Finding(code="HR454", what=what, fix=fix))
             columns.append(given.cast(column.type))
         return pa.Table.from_arrays(columns, schema=wanted)
 
@@ -83,8 +83,8 @@ class Writing:
 class BatchWriter:
     """Takes the batches of one start of a query, for Spark's foreachBatch."""
 
-    place: Place
-    run: SinkRun
+    place: TableRef
+    run: SinkContext
     epoch: str
     _table: Table | None = field(default=None, init=False, repr=False)
 
@@ -137,14 +137,14 @@ class BatchWriter:
                     return
             if _form(table) != form:
                 what = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
-                raise SinkFault(Finding(code="HR453", what=what, fix="start again: the batch is written anew"))
+                raise SinkError(Finding(code="HR453", what=what, fix="start again: the batch is written anew"))
             try:
                 return self._transact(table, files, batch)
             except CommitFailedException:
                 continue
         what = f"batch {batch} of query '{self.run.query}' was not written: others commit to {self.place} all the time"
         fix = "let compaction and other writers leave pauses, or write to a table of its own; then start again"
-        raise SinkFault(Finding(code="HR453", what=what, fix=fix))
+        raise SinkError(Finding(code="HR453", what=what, fix=fix))
 
     def _transact(self, table: Table, files: Sequence[DataFile], batch: int) -> None:
         found = Ledger.of(table)
@@ -172,12 +172,12 @@ class BatchWriter:
     def _is_in(self, table: Table, batch: int) -> bool:
         """Whether this very batch is in.
 
-        Raises Fenced, SinkFault where the table was taken away, CheckpointFault where another of its number is in.
+        Raises Fenced, SinkError where the table was taken away, CheckpointError where another of its number is in.
         """
         ledger = Ledger.of(table)
         if ledger is None or not ledger.is_of(self.run):
             what = f"{self.place} no longer holds the result of query '{self.run.query}'"
-            raise SinkFault(Finding(code="HR407", what=what, fix="put the table back, or begin the query anew"))
+            raise SinkError(Finding(code="HR407", what=what, fix="put the table back, or begin the query anew"))
         ledger.require_epoch(self.epoch, batch)
         if ledger.batch < batch:
             return False

@@ -27,14 +27,14 @@ _WIDER = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class PartitionField:
     """One field of a partition spec: a column, or a function of one, such as day(time) or bucket(16, id)."""
 
     column: str
     transform: str
 
     @classmethod
-    def of(cls, text: str) -> Part | None:
+    def of(cls, text: str) -> PartitionField | None:
         """What `text` says; None where it says nothing of the kind."""
         match = _PART.fullmatch(text.strip())
         if match is None:
@@ -59,7 +59,7 @@ def parts_of(table: Table) -> list[str]:
     """How `table` is partitioned, as a declaration would say it."""
     schema = table.schema()
     return [
-        str(Part(column=schema.find_column_name(part.source_id) or "?", transform=str(part.transform)))
+        str(PartitionField(column=schema.find_column_name(part.source_id) or "?", transform=str(part.transform)))
         for part in table.spec().fields
     ]
 
@@ -73,7 +73,7 @@ def unsupported(schema: StructType) -> Iterator[str]:
         yield f"two columns are named '{name}'"
 
 
-def misfits(table: Table, schema: StructType) -> Iterator[str]:
+def incompatibilities(table: Table, schema: StructType) -> Iterator[str]:
     """Why the table that is there cannot take a result."""
     there = column_types(table)
     for column in schema.fields:
@@ -106,7 +106,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def missing(parts: Sequence[str], schema: StructType) -> list[str]:
     """The columns that parts name and the result does not have."""
-    named = [part.column for part in map(Part.of, parts) if part is not None]
+    named = [part.column for part in map(PartitionField.of, parts) if part is not None]
     return [name for name in named if name not in schema.names]
 
 

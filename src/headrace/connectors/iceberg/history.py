@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.connectors.iceberg.files import added_files, live_files
-from headrace.errors import Finding, SourceFault
+from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -104,7 +104,7 @@ class History:
         return at
 
     def files(self, start: Offset | None, end: Offset | None) -> list[FileScanTask]:
-        """The files between two offsets, in their order. Raises SourceFault where the history does not reach back."""
+        """The files between two offsets, in their order. Raises SourceError where the history does not reach back."""
         if end is None:
             return []
         self.require_same(end)
@@ -118,8 +118,8 @@ class History:
                 found += self._files_of(snapshot, end)[first:last]
         return found
 
-    def require(self, start: Offset | None, end: Offset | None) -> None:
-        """Raise SourceFault where the snapshots between two offsets are no longer all there."""
+    def ensure_available(self, start: Offset | None, end: Offset | None) -> None:
+        """Raise SourceError where the snapshots between two offsets are no longer all there."""
         if end is not None:
             self.require_same(end)
             list(self._from(start or end.beginning, end.snapshot))
@@ -148,11 +148,11 @@ class History:
         return rows, size
 
     def require_same(self, offset: Offset) -> None:
-        """Raise SourceFault where another table has the name now."""
+        """Raise SourceError where another table has the name now."""
         if offset.table != str(self.table.metadata.table_uuid):
             what = f"{self.name} is not the one that the query has read so far: it was dropped and made again"
             fix = "bring the old one back under this name, or begin the query anew"
-            raise SourceFault(Finding(code="HR353", what=what, fix=fix))
+            raise SourceError(Finding(code="HR353", what=what, fix=fix))
 
     def _files_of(self, snapshot: Snapshot | None, offset: Offset) -> list[FileScanTask]:
         """The files that a stream with the beginning of `offset` is given of one snapshot."""
@@ -175,12 +175,12 @@ class History:
             # This is how pyiceberg says that it does not know a kind of delete file.
             what = f"the rows of {self.name} at snapshot {snapshot.snapshot_id} cannot be read: {fault}"
             fix = "compact the table, so that its deletes are carried out, or begin with what is appended from now on"
-            raise SourceFault(Finding(code="HR355", what=what, fix=fix)) from None
+            raise SourceError(Finding(code="HR355", what=what, fix=fix)) from None
 
     def _from(self, start: Offset, until: int | None) -> Iterator[Any]:
         """The snapshots of the way from `start` to the snapshot `until`, both included, oldest first.
 
-        None stands for the empty table. Raises SourceFault where the way is broken.
+        None stands for the empty table. Raises SourceError where the way is broken.
         """
         way: list[Any] = []
         at = until
@@ -193,7 +193,7 @@ class History:
             if not there or not _is_first(way[-1]):
                 raise self._expired(start.snapshot)
             what = f"{self.name} was set back to a state before snapshot {start.snapshot}, which the query has read"
-            raise SourceFault(Finding(code="HR353", what=what, fix="undo that, or begin the query anew"))
+            raise SourceError(Finding(code="HR353", what=what, fix="undo that, or begin the query anew"))
         if at is None and way and not _is_first(way[-1]):
             raise self._expired(None)
         way.append(None if at is None else self._snapshot(at))
@@ -207,10 +207,10 @@ class History:
             raise self._expired(number)
         return found
 
-    def _expired(self, number: int | None) -> SourceFault:
+    def _expired(self, number: int | None) -> SourceError:
         which = "its first snapshots" if number is None else f"snapshot {number}"
         what = f"{self.name} no longer has {which}, and the query needs what came there: it was expired"
-        return SourceFault(Finding(code="HR353", what=what, fix=BEGIN_ANEW))
+        return SourceError(Finding(code="HR353", what=what, fix=BEGIN_ANEW))
 
     def _known(self, number: int) -> Snapshot:
         """A snapshot that the user named."""
@@ -220,7 +220,7 @@ class History:
             at = None if parent is None else self.table.metadata.snapshot_by_id(parent)
         if at is None:
             what = f"{self.name} has no snapshot {number} in the history of its present state"
-            raise SourceFault(Finding(code="HR353", what=what, fix="give starting_snapshot another, or leave it out"))
+            raise SourceError(Finding(code="HR353", what=what, fix="give starting_snapshot another, or leave it out"))
         return at
 
     def _before(self, timestamp: int) -> int | None:
@@ -233,19 +233,19 @@ class History:
             if older is None and not _is_first(at):
                 what = f"{self.name} keeps no history before {at.timestamp_ms}, which is after starting_timestamp"
                 fix = "give a later starting_timestamp; without one the query begins with all rows of the table"
-                raise SourceFault(Finding(code="HR353", what=what, fix=fix))
+                raise SourceError(Finding(code="HR353", what=what, fix=fix))
             at = older
         return None if at is None else at.snapshot_id
 
     def _require_stream(self, snapshot: Any) -> None:
-        """Raise SourceFault for a snapshot that did more than append, unless such ones are to be skipped."""
+        """Raise SourceError for a snapshot that did more than append, unless such ones are to be skipped."""
         operation = _operation(snapshot)
         if operation in ("append", "replace") or operation in self.skips:
             return
         done = "deleted rows of" if operation == "delete" else "replaced rows of"
         what = f"snapshot {snapshot.snapshot_id} {done} {self.name}, which a stream cannot take back"
         fix = f"begin the query anew, or set skip_{operation}_snapshots to go on without what the snapshot did"
-        raise SourceFault(Finding(code="HR354", what=what, fix=fix))
+        raise SourceError(Finding(code="HR354", what=what, fix=fix))
 
 
 def _is_first(snapshot: Any) -> bool:

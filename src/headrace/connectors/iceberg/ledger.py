@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once.kept import KEPT, KeptLine
-from headrace.contract import SinkRun
-from headrace.errors import Fenced, Finding, SinkFault
+from headrace.contract import SinkContext
+from headrace.errors import Fenced, Finding, SinkError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -58,10 +58,10 @@ class Ledger:
             "headrace.batch": str(self.batch),
         }
 
-    def is_of(self, life: SinkRun) -> bool:
+    def is_of(self, context: SinkContext) -> bool:
         """Whether the table holds the batches of this generation of a query, or did before applications had ids."""
-        known = self.application in (life.application, "")
-        return known and (self.query, self.generation) == (life.query, life.generation)
+        known = self.application in (context.application, "")
+        return known and (self.query, self.generation) == (context.query, context.generation)
 
     @property
     def known(self) -> tuple[KeptLine, ...]:
@@ -82,24 +82,24 @@ class Ledger:
             raise Fenced(Finding(code="HR409", what=what, fix=fix))
 
 
-def require_ours(table: Table, name: str, life: SinkRun) -> None:
-    """Raise SinkFault where rows of somebody else would be mixed with the result, or replaced by it."""
+def require_ours(table: Table, name: str, context: SinkContext) -> None:
+    """Raise SinkError where rows of somebody else would be mixed with the result, or replaced by it."""
     found = Ledger.of(table)
-    if found is not None and found.is_of(life):
+    if found is not None and found.is_of(context):
         return
     if found is None:
         if _is_empty(table):
             return
         what = f"{name} already holds rows that no query wrote"
-    elif found.query != life.query:
+    elif found.query != context.query:
         what = f"{name} belongs to query '{found.query}'"
-    elif found.application not in (life.application, ""):
+    elif found.application not in (context.application, ""):
         what = f"{name} belongs to query '{found.query}' of another project ('{found.project}')"
     elif found.batch < 0:
         return
     else:
-        what = f"{name} still holds the result of generation {found.generation} of '{life.query}'"
-    raise SinkFault(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
+        what = f"{name} still holds the result of generation {found.generation} of '{context.query}'"
+    raise SinkError(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
 
 
 def _is_empty(table: Table) -> bool:

@@ -14,14 +14,14 @@ from headrace.connectors.exactly_once.kept import plans, require_lines_fit
 from headrace.connectors.exactly_once.retry import attempts
 from headrace.connectors.iceberg import columns as iceberg_columns
 from headrace.connectors.iceberg.batches import BatchWriter, committing
-from headrace.connectors.iceberg.columns import Part
+from headrace.connectors.iceberg.columns import PartitionField
 from headrace.connectors.iceberg.files import frame as frame_of
 from headrace.connectors.iceberg.files import live_files
 from headrace.connectors.iceberg.ledger import Ledger, require_ours
-from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, Place, lacks
+from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency
 from headrace.connectors.not_asked import findings_of
-from headrace.contract import OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
-from headrace.errors import CheckpointBehind, Finding, SinkFault, nearest
+from headrace.contract import OptionError, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.errors import CheckpointBehind, Finding, SinkError, nearest
 from headrace.spark.foreach_batch import for_each_batch
 
 if TYPE_CHECKING:
@@ -54,24 +54,24 @@ class IcebergSink:
     # The epochs that `prepare` drew for `write`, by query and generation.
     _epochs: dict[tuple[str, int], str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
-        yield from lacks()
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+        yield from missing_dependency()
         if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of an Iceberg table"
-            yield Problem(code="HR450", what=what, fix="write namespace.table")
+            yield OptionError(code="HR450", what=what, fix="write namespace.table")
         for part in self.partition_by:
-            if Part.of(part) is None:
+            if PartitionField.of(part) is None:
                 what = f"partition_by: '{part}' is neither a column nor a function that Iceberg partitions by"
                 fix = "write a column, or day(time), bucket(16, id), truncate(4, name) and the like"
-                yield Problem(code="HR450", what=what, fix=fix)
+                yield OptionError(code="HR450", what=what, fix=fix)
         if mode not in self.facts.modes:
-            yield Problem(
+            yield OptionError(
                 code="HR403",
                 what=f"the Iceberg sink does not take {mode} mode: it adds rows or replaces all of them",
                 fix="use mode complete, or append with a watermark if the query aggregates, or a database sink",
             )
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         """Make or compare the table, and draw the next epoch; nothing is changed if anything does not fit."""
         self._require_result(frame.schema, run)
         with self._place.told():
@@ -85,7 +85,7 @@ class IcebergSink:
     def location(self) -> SinkLocation:
         return SinkLocation(name="", systems=(self.table,), shown=f"Iceberg table '{self.table}'", ledger=True)
 
-    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
         try:
             self._require_result(frame.schema, run)
             with self._place.told():
@@ -93,14 +93,14 @@ class IcebergSink:
                     self._require_fit(table, frame.schema, run)
                     with suppress(CheckpointBehind):
                         self._require_match(table, run)
-        except SinkFault as fault:
+        except SinkError as fault:
             yield from findings_of(fault)
 
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
         epoch = self._epochs[run.query, run.generation]
         return for_each_batch(writer, BatchWriter(place=self._place, run=run, epoch=epoch))
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         from pyspark.sql.types import StructType
 
         with self._place.told():
@@ -108,36 +108,36 @@ class IcebergSink:
             ledger = None if table is None else Ledger.of(table)
             if table is None or ledger is None or not ledger.is_of(run):
                 what = f"{self._place} holds no result of generation {run.generation} of query '{run.query}'"
-                raise SinkFault(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
+                raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
             current = table.current_snapshot()
             tasks = [] if current is None else [(task, ledger.batch) for task in live_files(table, current)]
             schema = StructType.fromJson(json.loads(ledger.spark_schema))
             rows = frame_of(spark, table, schema, tasks, None)
             return Snapshot(rows=rows, batch=None if ledger.batch < 0 else ledger.batch)
 
-    def last_batch(self, run: SinkRun) -> int | None:
+    def last_batch(self, run: SinkContext) -> int | None:
         ledger = self._own_ledger(run)
         mine = ledger is not None and ledger.checkpoint == checkpoint_id(run.checkpoint)
         return ledger.batch if ledger is not None and mine and ledger.batch >= 0 else None
 
-    def planned(self, run: SinkRun, first: int) -> Mapping[int, str]:
+    def planned(self, run: SinkContext, first: int) -> Mapping[int, str]:
         ledger = self._own_ledger(run)
         return {} if ledger is None else plans(run, ledger.lines, first)
 
-    def _own_ledger(self, run: SinkRun) -> Ledger | None:
+    def _own_ledger(self, run: SinkContext) -> Ledger | None:
         """What the table has of the query; None also where the catalog does not answer."""
-        with suppress(SinkFault), self._place.told():
+        with suppress(SinkError), self._place.told():
             table = self._place.find()
             ledger = None if table is None else Ledger.of(table)
             return ledger if ledger is not None and ledger.is_of(run) else None
         return None
 
     @property
-    def _place(self) -> Place:
-        return Place(table=self.table, catalog=self.catalog, error=SinkFault, unreachable="HR451", missing="HR402")
+    def _place(self) -> TableRef:
+        return TableRef(table=self.table, catalog=self.catalog, error=SinkError, unreachable="HR451", missing="HR402")
 
-    def _require_result(self, schema: StructType, run: SinkRun) -> None:
-        """Raise SinkFault with everything of the result that no Iceberg table could take."""
+    def _require_result(self, schema: StructType, run: SinkContext) -> None:
+        """Raise SinkError with everything of the result that no Iceberg table could take."""
         fix = "change the query's last select"
         faults = [
             Finding(code="HR404", what=f"the result of query '{run.query}': {what}", fix=fix)
@@ -147,9 +147,9 @@ class IcebergSink:
             what = f"partition_by names {', '.join(missing)}, which the result of query '{run.query}' does not have"
             faults.append(Finding(code="HR404", what=what, fix=nearest(missing[0], schema.names)))
         if faults:
-            raise SinkFault(faults)
+            raise SinkError(faults)
 
-    def _require_fit(self, table: Table, schema: StructType, run: SinkRun) -> None:
+    def _require_fit(self, table: Table, schema: StructType, run: SinkContext) -> None:
         require_ours(table, str(self._place), run)
         faults = [
             Finding(
@@ -157,18 +157,18 @@ class IcebergSink:
                 what=f"{self._place} does not fit the result of query '{run.query}': {what}",
                 fix="change the query's last select or the table, or write to another table",
             )
-            for what in iceberg_columns.misfits(table, schema)
+            for what in iceberg_columns.incompatibilities(table, schema)
         ]
-        there, wanted = iceberg_columns.parts_of(table), [str(Part.of(part)) for part in self.partition_by]
+        there, wanted = iceberg_columns.parts_of(table), [str(PartitionField.of(part)) for part in self.partition_by]
         if wanted and there != wanted:
             what = f"{self._place} is partitioned by {', '.join(there) or 'nothing'} and not by {', '.join(wanted)}"
             fix = "leave partition_by out, and the table keeps its own partitions; or write to another table"
             faults.append(Finding(code="HR452", what=what, fix=fix))
         if faults:
-            raise SinkFault(faults)
+            raise SinkError(faults)
 
-    def _require_match(self, table: Table, run: SinkRun) -> None:
-        """Raise CheckpointFault where the table's ledger and the checkpoint do not tell of the same batches."""
+    def _require_match(self, table: Table, run: SinkContext) -> None:
+        """Raise CheckpointError where the table's ledger and the checkpoint do not tell of the same batches."""
         ledger = Ledger.of(table)
         require_lines_fit(run, self.table, ledger.known if ledger is not None and ledger.is_of(run) else ())
 
@@ -180,11 +180,11 @@ class IcebergSink:
         with catalog.create_table_transaction(self.table, schema=iceberg_columns.arrow_schema(schema)) as making:
             if self.partition_by:
                 with making.update_spec() as spec:
-                    for part in filter(None, map(Part.of, self.partition_by)):
+                    for part in filter(None, map(PartitionField.of, self.partition_by)):
                         spec.add_field(part.column, part.transform)
         return self._place.open()
 
-    def _take(self, table: Table, schema: StructType, run: SinkRun) -> str:
+    def _take(self, table: Table, schema: StructType, run: SinkContext) -> str:
         """Enter this start into the ledger, so that older drivers write nothing more; returns its epoch.
 
         What is compared is the ledger that the commit replaces: the catalog takes none upon another.
@@ -222,4 +222,4 @@ class IcebergSink:
             except CommitFailedException:
                 continue
         what = f"others commit to {self._place} all the time"
-        raise SinkFault(Finding(code="HR453", what=what, fix="let other writers leave pauses; then start again"))
+        raise SinkError(Finding(code="HR453", what=what, fix="let other writers leave pauses; then start again"))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 from headrace.connectors.iceberg.files import UnreadableError, frame, spark_schema
 from headrace.connectors.iceberg.history import Beginning, History, Offset
-from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, Place, lacks
-from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
-from headrace.errors import Finding, SourceFault
+from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency
+from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -56,14 +56,14 @@ class Iceberg:
     def jvm(self) -> tuple[str, ...]:
         return ()
 
-    def problems(self) -> Iterator[Problem]:
-        yield from lacks()
+    def problems(self) -> Iterator[OptionError]:
+        yield from missing_dependency()
         if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of an Iceberg table"
-            yield Problem(code="HR350", what=what, fix="write namespace.table")
+            yield OptionError(code="HR350", what=what, fix="write namespace.table")
         if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
             what = f"max_files_per_trigger is {self.max_files_per_trigger}"
-            yield Problem(code="HR350", what=what, fix="give max_files_per_trigger a number above 0")
+            yield OptionError(code="HR350", what=what, fix="give max_files_per_trigger a number above 0")
         given = [
             name
             for name, value, default in (
@@ -74,14 +74,14 @@ class Iceberg:
             if value != default
         ]
         if len(given) > 1:
-            yield Problem(code="HR350", what=f"{' and '.join(given)} exclude each other", fix="give one of them")
+            yield OptionError(code="HR350", what=f"{' and '.join(given)} exclude each other", fix="give one of them")
 
-    def reach(self, spark: SparkSession) -> None:
+    def check_connection(self, spark: SparkSession) -> None:
         """Ask the catalog for the table, and see that Spark has a type for each column."""
         self._schema(self._place.open())
 
     def settings(self) -> Settings:
-        """What the stream's reader is given. Raises SourceFault where the table cannot be read."""
+        """What the stream's reader is given. Raises SourceError where the table cannot be read."""
         from headrace.connectors.iceberg.stream import Settings
 
         return Settings(
@@ -111,12 +111,12 @@ class Iceberg:
             ]
         return frame(spark, history.table, self._schema(history.table), tasks, batch_column)
 
-    def require(self, prefix: SourcePrefix) -> None:
+    def ensure_available(self, prefix: SourcePrefix) -> None:
         """The snapshots of the batches must still be there; without them Spark could not make the batches again."""
         if prefix.batches:
             history = self._history()
             for batch in prefix.batches:
-                history.require(Offset.of(batch.start), Offset.of(batch.end))
+                history.ensure_available(Offset.of(batch.start), Offset.of(batch.end))
 
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
         history = self._history()
@@ -125,8 +125,8 @@ class Iceberg:
         return Backlog(count=rows, unit="rows", bytes=size)
 
     @property
-    def _place(self) -> Place:
-        return Place(table=self.table, catalog=self.catalog, error=SourceFault, unreachable="HR351", missing="HR352")
+    def _place(self) -> TableRef:
+        return TableRef(table=self.table, catalog=self.catalog, error=SourceError, unreachable="HR351", missing="HR352")
 
     @property
     def _skips(self) -> frozenset[str]:
@@ -141,4 +141,4 @@ class Iceberg:
             return spark_schema(table)
         except UnreadableError as fault:
             fix = "change the column's type, or write what the query needs into another table"
-            raise SourceFault(Finding(code="HR355", what=f"{self._place}: {fault}", fix=fix)) from None
+            raise SourceError(Finding(code="HR355", what=f"{self._place}: {fault}", fix=fix)) from None

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headrace.connectors.iceberg.files import Reading, form_of
 from headrace.connectors.iceberg.history import Beginning, History, Offset
-from headrace.connectors.iceberg.table import Place
+from headrace.connectors.iceberg.table import TableRef
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ BUNDLE = 32 * 1024 * 1024
 class Settings:
     """What the reader needs; it works in a Python process of its own beside the driver."""
 
-    place: Place
+    place: TableRef
     beginning: Beginning
     limit: int | None
     skips: frozenset[str]

@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from headrace.contract import Problem
-from headrace.errors import EnvironmentFault, Finding, HeadraceError
+from headrace.contract import OptionError
+from headrace.errors import Finding, HeadraceError, PlatformError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -24,14 +24,14 @@ NAME = re.compile(r"[^.\s]+(?:\.[^.\s]+)+")
 _SECRET = re.compile(r"secret|token|password|credential|key|sas|header\.authorization", re.IGNORECASE)
 
 
-def lacks() -> Iterator[Problem]:
+def missing_dependency() -> Iterator[OptionError]:
     """What has to be installed before anything can be asked of a catalog."""
     if find_spec("pyiceberg") is None:
         yield _lacking("no module named 'pyiceberg'")
 
 
-def _lacking(said: str) -> Problem:
-    return Problem(
+def _lacking(said: str) -> OptionError:
+    return OptionError(
         code="HR014",
         what=f"Iceberg tables need a package that is not installed: {said}",
         fix="pip install 'headrace[iceberg]', and pyiceberg's own extra for a catalog other than SQL and REST",
@@ -39,7 +39,7 @@ def _lacking(said: str) -> Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TableRef:
     """Where a table is, and how its faults are told: the kind of error, and the codes of two of them.
 
     catalog: a name of pyiceberg's own configuration, or the catalog's properties; `name` among them is its name.
@@ -52,7 +52,7 @@ class Place:
     missing: str
 
     def open(self) -> Table:
-        """The table as it is now. Raises `error`, or EnvironmentFault where a package is not installed."""
+        """The table as it is now. Raises `error`, or PlatformError where a package is not installed."""
         found = self.find()
         if found is None:
             raise self._not_there()
@@ -102,7 +102,7 @@ class Place:
         said = self.masked((str(fault).strip().splitlines() or ["no reason was given"])[0])
         if isinstance(fault, ImportError) or type(fault).__name__ == "NotInstalledError":
             problem = _lacking(said)
-            return EnvironmentFault(Finding(code=problem.code, what=problem.what, fix=problem.fix))
+            return PlatformError(Finding(code=problem.code, what=problem.what, fix=problem.fix))
         what = f"{self} cannot be used: {type(fault).__name__}: {said}"
         fix = "start the catalog, or correct its properties; then start again"
         return self.error(Finding(code=self.unreachable, what=what, fix=fix))

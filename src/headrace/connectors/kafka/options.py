@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.connectors.kafka.client import SERVERS_FIX, servers_fault, topic_fault
-from headrace.contract import Problem
+from headrace.contract import OptionError
 from headrace.spark import ddl
 
 if TYPE_CHECKING:
@@ -37,20 +37,20 @@ _REFUSED = ("kafka.group.id", "kafka.auto.offset.reset", "kafka.enable.auto.comm
 _REFUSED_ENDS = (".key.deserializer", ".value.deserializer")
 
 
-def problems(source: Kafka) -> Iterator[Problem]:
+def problems(source: Kafka) -> Iterator[OptionError]:
     """Every fault of the options."""
     named = [name for name in ("subscribe", "subscribe_pattern", "assign") if getattr(source, name) is not None]
     if len(named) != 1:
         what = f"{' and '.join(named)} are both given" if named else "no topic is named"
-        yield Problem(code="HR330", what=what, fix="give one of subscribe, subscribe_pattern and assign")
+        yield OptionError(code="HR330", what=what, fix="give one of subscribe, subscribe_pattern and assign")
     if (wrong := servers_fault(source.bootstrap_servers)) is not None:
-        yield Problem(code="HR330", what=wrong, fix=SERVERS_FIX)
+        yield OptionError(code="HR330", what=wrong, fix=SERVERS_FIX)
     for name in topics(source):
         if (wrong := topic_fault(name)) is not None:
-            yield Problem(code="HR330", what=wrong, fix="correct the topic's name; several are a list: [a, b]")
+            yield OptionError(code="HR330", what=wrong, fix="correct the topic's name; several are a list: [a, b]")
     delay = source.max_trigger_delay
     if delay is not None and re.fullmatch(r"\s*\d+\s*(ms|s|m|min|h|d)\s*", delay) is None:
-        yield Problem(
+        yield OptionError(
             code="HR330", what=f"max_trigger_delay '{delay}' is no length of time", fix="write for example 15m"
         )
     yield from _values(source)
@@ -58,16 +58,16 @@ def problems(source: Kafka) -> Iterator[Problem]:
     for name in ("max_offsets_per_trigger", "min_offsets_per_trigger", "min_partitions"):
         value = getattr(source, name)
         if isinstance(value, int) and value <= 0:
-            yield Problem(code="HR330", what=f"{name} is {value}", fix=f"give {name} a number above 0")
+            yield OptionError(code="HR330", what=f"{name} is {value}", fix=f"give {name} a number above 0")
     for name in source.options:
         own = _OWN.get(name.lower())
         if own is not None:
             fix = f"give it as {own}" if own else "leave it out: a stream has no end"
-            yield Problem(code="HR330", what=f"options holds '{name}', which Headrace sets itself", fix=fix)
+            yield OptionError(code="HR330", what=f"options holds '{name}', which Headrace sets itself", fix=fix)
         elif name.lower() in _REFUSED or name.lower().endswith(_REFUSED_ENDS):
-            yield Problem(code="HR330", what=f"options holds '{name}', which Spark refuses", fix="leave it out")
+            yield OptionError(code="HR330", what=f"options holds '{name}', which Spark refuses", fix="leave it out")
     if not source.fail_on_data_loss:
-        yield Problem(
+        yield OptionError(
             code="HR337",
             what="fail_on_data_loss is false: messages that go before they are read are missed without a word",
             fix="leave it true, unless the result may miss rows",
@@ -75,29 +75,31 @@ def problems(source: Kafka) -> Iterator[Problem]:
         )
 
 
-def _values(source: Kafka) -> Iterator[Problem]:
+def _values(source: Kafka) -> Iterator[OptionError]:
     if source.value in ("json", "avro") and source.schema is None:
         example = "schema='id BIGINT, time TIMESTAMP'" if source.value == "json" else "schema='event.avsc'"
-        yield Problem(code="HR330", what=f"value is {source.value} and there is no schema", fix=f"give {example}")
+        yield OptionError(code="HR330", what=f"value is {source.value} and there is no schema", fix=f"give {example}")
     if source.value == "avro" and source.schema is not None:
         yield from _avro(source.schema)
     if source.value == "json" and source.schema is not None:
         yield from ddl.problems(source.schema)
     if source.value in ("raw", "text") and source.schema is not None:
-        yield Problem(code="HR330", what=f"a schema has no meaning with value {source.value}", fix="leave it out")
+        yield OptionError(code="HR330", what=f"a schema has no meaning with value {source.value}", fix="leave it out")
     if source.value == "raw" and source.keep:
-        yield Problem(
+        yield OptionError(
             code="HR330", what="keep has no meaning with value raw", fix="leave it out: all columns are there"
         )
     if source.value in ("raw", "text") and source.on_bad_row == "quarantine":
-        yield Problem(code="HR330", what=f"with value {source.value} every message fits", fix="leave on_bad_row out")
+        yield OptionError(
+            code="HR330", what=f"with value {source.value} every message fits", fix="leave on_bad_row out"
+        )
     known = COLUMNS if source.include_headers else COLUMNS[:-1]
     for name in source.keep:
         if name not in known:
-            yield Problem(code="HR330", what=f"keep names '{name}'", fix=f"the columns are {', '.join(known)}")
+            yield OptionError(code="HR330", what=f"keep names '{name}'", fix=f"the columns are {', '.join(known)}")
 
 
-def _avro(schema: str) -> Iterator[Problem]:
+def _avro(schema: str) -> Iterator[OptionError]:
     text = schema
     if not schema.lstrip().startswith(("{", "[", '"')):
         try:
@@ -105,24 +107,24 @@ def _avro(schema: str) -> Iterator[Problem]:
                 text = file.read()
         except (OSError, ValueError) as fault:
             what = f"the Avro schema '{schema}' cannot be read: {getattr(fault, 'strerror', None) or 'it is not UTF-8'}"
-            yield Problem(code="HR333", what=what, fix="give schema the path of an .avsc file, or the JSON itself")
+            yield OptionError(code="HR333", what=what, fix="give schema the path of an .avsc file, or the JSON itself")
             return
     try:
         json.loads(text)
     except ValueError as fault:
-        yield Problem(code="HR333", what=f"the Avro schema is no JSON: {fault}", fix="correct it at that place")
+        yield OptionError(code="HR333", what=f"the Avro schema is no JSON: {fault}", fix="correct it at that place")
 
 
-def _offsets(source: Kafka) -> Iterator[Problem]:
+def _offsets(source: Kafka) -> Iterator[OptionError]:
     given = source.starting_offsets
     if isinstance(given, str) and given not in ("latest", "earliest"):
         fix = "write earliest, latest, or {topic: {partition: offset}}"
-        yield Problem(code="HR330", what=f"starting_offsets is '{given}'", fix=fix)
+        yield OptionError(code="HR330", what=f"starting_offsets is '{given}'", fix=fix)
     if source.subscribe_pattern is not None:
         try:
             re.compile(source.subscribe_pattern)
         except re.error as fault:
-            yield Problem(
+            yield OptionError(
                 code="HR330",
                 what=f"subscribe_pattern is no pattern: {fault}",
                 fix="write a regular expression, as orders-.*",

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.contract import SourcePrefix
-from headrace.errors import Finding, SourceFault
+from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-Place: TypeAlias = tuple[str, int]
+FileGroup: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class Span:
     end: int
 
 
-Ranges: TypeAlias = Mapping[Place, Sequence[Span]]
+Ranges: TypeAlias = Mapping[FileGroup, Sequence[Span]]
 
 
-def ranges(prefix: SourcePrefix) -> dict[Place, list[Span]]:
+def ranges(prefix: SourcePrefix) -> dict[FileGroup, list[Span]]:
     """What each batch took of each partition, in order; partitions of which nothing was taken are left out.
 
     The first batch begins where the source's log says; a partition that came later, at its first message.
     """
     before = _parsed(prefix.log[0][0]) if prefix.log.get(0) else {}
-    found: dict[Place, list[Span]] = {}
+    found: dict[FileGroup, list[Span]] = {}
     for batch in prefix.batches:
         if batch.end is None:
             continue
@@ -47,13 +47,13 @@ def ranges(prefix: SourcePrefix) -> dict[Place, list[Span]]:
     return found
 
 
-def require_kept(wanted: Ranges, earliest: Mapping[Place, int]) -> None:
-    """Raise SourceFault when messages of the prefix have gone."""
+def require_kept(wanted: Ranges, earliest: Mapping[FileGroup, int]) -> None:
+    """Raise SourceError when messages of the prefix have gone."""
     for (topic, partition), spans in wanted.items():
         first = earliest.get((topic, partition))
         if first is None or first > spans[0].start:
             gone = "the topic is gone" if first is None else f"the first one there is {first}"
-            raise SourceFault(
+            raise SourceError(
                 Finding(
                     code="HR334",
                     what=f"messages of topic '{topic}', partition {partition}, were read from offset {spans[0].start} "
@@ -71,7 +71,7 @@ def partitions(wanted: Ranges) -> dict[str, list[int]]:
     return found
 
 
-def as_json(offsets: Mapping[Place, int]) -> str:
+def as_json(offsets: Mapping[FileGroup, int]) -> str:
     """Offsets as Spark writes them."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -105,7 +105,7 @@ def with_batch(frame: DataFrame, wanted: Ranges, column: str) -> DataFrame:
     return frame.mapInArrow(number, schema)
 
 
-def _parsed(text: str) -> dict[Place, int]:
+def _parsed(text: str) -> dict[FileGroup, int]:
     return {
         (topic, int(partition)): int(offset)
         for topic, rest in json.loads(text).items()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.connectors.kafka.client import SERVERS_FIX, client, servers_fault, topic_fault
 from headrace.connectors.not_asked import findings_of
-from headrace.contract import OUTPUT_MODES, OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
-from headrace.errors import Finding, SinkFault
+from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,30 +54,34 @@ class KafkaSink:
             async_progress=self.async_progress is not None,
         )
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if (wrong := servers_fault(self.bootstrap_servers)) is not None:
-            yield Problem(code="HR430", what=wrong, fix=SERVERS_FIX)
+            yield OptionError(code="HR430", what=wrong, fix=SERVERS_FIX)
         if self.topic is not None and (wrong := topic_fault(self.topic)) is not None:
-            yield Problem(code="HR430", what=wrong, fix="correct the topic's name")
+            yield OptionError(code="HR430", what=wrong, fix="correct the topic's name")
         if self.value == "raw" and self.key:
-            yield Problem(code="HR430", what="key has no meaning with value raw", fix="give the result a column key")
+            yield OptionError(
+                code="HR430", what="key has no meaning with value raw", fix="give the result a column key"
+            )
         if self.value == "json" and self.topic is None:
-            yield Problem(code="HR430", what="no topic is named", fix="give topic, or value: raw and a column topic")
+            yield OptionError(
+                code="HR430", what="no topic is named", fix="give topic, or value: raw and a column topic"
+            )
         if self.async_progress is not None and _milliseconds(self.async_progress) is None:
             what = f"async_progress '{self.async_progress}' is no length of time"
-            yield Problem(code="HR430", what=what, fix="write a number and its unit, as in 500ms or 1s")
+            yield OptionError(code="HR430", what=what, fix="write a number and its unit, as in 500ms or 1s")
         for name in self.options:
             if name.lower() in _OWN:
                 what = f"options holds '{name}', which Headrace sets itself"
-                yield Problem(code="HR430", what=what, fix="give bootstrap_servers and topic as such")
+                yield OptionError(code="HR430", what=what, fix="give bootstrap_servers and topic as such")
             if name.lower() in _REFUSED:
                 what = f"options holds '{name}', which Spark refuses"
-                yield Problem(code="HR430", what=what, fix="leave it out: rows are written as texts or bytes")
+                yield OptionError(code="HR430", what=what, fix="leave it out: rows are written as texts or bytes")
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         """Compare the result's columns with what Kafka takes, and ask the broker for the topic."""
         if findings := list(self._misfits(frame)):
-            raise SinkFault(findings)
+            raise SinkError(findings)
         self._require_topic(frame)
 
     @property
@@ -86,16 +90,16 @@ class KafkaSink:
         topic = "the topics that the rows name" if self.topic is None else f"topic '{self.topic}'"
         return SinkLocation(name=self.topic or "", systems=servers, shown=f"{topic} at {self.bootstrap_servers}")
 
-    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
         yield from self._misfits(frame)
         try:
             if connect:
                 self._require_topic(frame)
-        except SinkFault as fault:
+        except SinkError as fault:
             yield from findings_of(fault)
 
     def _require_topic(self, frame: DataFrame) -> None:
-        with client(frame.sparkSession, self.bootstrap_servers, self.options, SinkFault) as broker:
+        with client(frame.sparkSession, self.bootstrap_servers, self.options, SinkError) as broker:
             broker.require_topics(() if self.topic is None else (self.topic,))
 
     def shape(self, frame: DataFrame) -> DataFrame:
@@ -112,7 +116,7 @@ class KafkaSink:
         key = F.to_json(F.struct(*[F.col(f"`{name}`") for name in self.key]), {"ignoreNullFields": "false"})
         return frame.select(key.alias("key"), value)
 
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
         options: dict[str, Any] = {**self.options, "kafka.bootstrap.servers": self.bootstrap_servers}
         if self.topic is not None:
             options["topic"] = self.topic
@@ -121,10 +125,10 @@ class KafkaSink:
             options["asyncProgressTrackingCheckpointIntervalMs"] = str(_milliseconds(self.async_progress))
         return writer.format("kafka").options(**options)
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         what = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
         fix = "write the same query into a database or files as well, and verify that"
-        raise SinkFault(Finding(code="HR402", what=what, fix=fix))
+        raise SinkError(Finding(code="HR402", what=what, fix=fix))
 
     def _misfits(self, frame: DataFrame) -> Iterator[Finding]:
         types = {name.lower(): type_ for name, type_ in frame.dtypes}

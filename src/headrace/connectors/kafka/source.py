@@ -12,8 +12,8 @@ from headrace.connectors.kafka import options as kafka_options
 from headrace.connectors.kafka import prefix as kafka_prefix
 from headrace.connectors.kafka import values as kafka_values
 from headrace.connectors.kafka.client import client
-from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix, bad_rows_metric
-from headrace.errors import Finding, SourceFault
+from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix, bad_rows_metric
+from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ class Kafka:
     starting_offsets: `earliest` (all that the topics still hold), `latest` (only what comes after the first start) or
         {topic: {partition: offset}}; for the first start only. A number in `starting_timestamp` (milliseconds since
         1970) is taken instead, if given.
-    max_offsets_per_trigger: how many messages a batch takes at most, a million if not given, or `unlimited`.
+    max_offsets_per_trigger: how many messages a batch takes at most, a million if not given, or `without_rate_limit`.
     fail_on_data_loss: end the query when messages have gone before they were read, as by the topic's retention.
     on_bad_row: `fail` ends the query at the first value that does not decode, `quarantine` sets such messages aside.
     options: Spark's further options of its Kafka source; those that begin with `kafka.` are for Kafka's consumer.
@@ -73,21 +73,21 @@ class Kafka:
     def jvm(self) -> tuple[str, ...]:
         return ("kafka", "avro") if self.value == "avro" else ("kafka",)
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[OptionError]:
         return kafka_options.problems(self)
 
-    def reach(self, spark: SparkSession) -> None:
+    def check_connection(self, spark: SparkSession) -> None:
         """Ask the broker for the topics."""
-        with client(spark, self.bootstrap_servers, self.options, SourceFault) as broker:
+        with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
             broker.require_topics(kafka_options.topics(self))
 
-    def unlimited(self) -> Kafka:
+    def without_rate_limit(self) -> Kafka:
         return replace(self, max_offsets_per_trigger="unlimited", min_offsets_per_trigger=None, max_trigger_delay=None)
 
-    def tasks(self, spark: SparkSession) -> int:
+    def parallelism(self, spark: SparkSession) -> int:
         if self.assign is not None:
             return sum(map(len, self.assign.values()))
-        with client(spark, self.bootstrap_servers, self.options, SourceFault) as broker:
+        with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
             if self.subscribe_pattern is None:
                 return broker.partitions(kafka_options.topics(self))
             return broker.partitions([name for name in broker.topics() if re.fullmatch(self.subscribe_pattern, name)])
@@ -98,7 +98,7 @@ class Kafka:
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         frame = self._messages(spark, prefix, batch_column)
-        return self._decoded(frame, spark, kafka_values.unheard(), batch_column)
+        return self._decoded(frame, spark, kafka_values.unique_metric(), batch_column)
 
     def bad_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
         """The messages that were set aside; `file` is topic/partition/offset, `record` the value as text."""
@@ -116,7 +116,7 @@ class Kafka:
             return "at messages that come from now on (starting_offsets: latest)"
         return "at the offsets that starting_offsets gives"
 
-    def require(self, prefix: SourcePrefix) -> None:
+    def ensure_available(self, prefix: SourcePrefix) -> None:
         """Spark itself ends the query when messages have gone, if fail_on_data_loss is true."""
 
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
@@ -132,7 +132,7 @@ class Kafka:
             )
             empty = spark.createDataFrame([], shape.schema)
             return empty if batch_column is None else kafka_prefix.with_batch(empty, {}, batch_column)
-        with client(spark, self.bootstrap_servers, self.options, SourceFault) as broker:
+        with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
             kafka_prefix.require_kept(ranges, broker.earliest(ranges))
         first = {place: spans[0].start for place, spans in ranges.items()}
         last = {place: spans[-1].end for place, spans in ranges.items()}
@@ -152,7 +152,7 @@ class Kafka:
         besides = () if batch_column is None else (batch_column,)
         decoded = kafka_values.decode(frame, self.value, self._schema(), keep=self.keep, besides=besides)
         if self.on_bad_row == "quarantine":
-            return kafka_values.set_aside(decoded, metric)
+            return kafka_values.rejected(decoded, metric)
         return kafka_values.refuse(decoded)
 
     def _schema(self) -> str | None:
@@ -164,4 +164,4 @@ class Kafka:
         except OSError as fault:
             what = f"the Avro schema '{self.schema}' cannot be read: {fault.strerror}"
             fix = "give schema the path of an .avsc file, or the JSON itself"
-            raise SourceFault(Finding(code="HR333", what=what, fix=fix)) from fault
+            raise SourceError(Finding(code="HR333", what=what, fix=fix)) from fault

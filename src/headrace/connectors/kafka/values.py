@@ -21,7 +21,7 @@ MARK = "HEADRACE_UNDECODABLE"
 def decode(
     frame: DataFrame, value: str, schema: str | None, *, keep: Sequence[str] = (), besides: Sequence[str] = ()
 ) -> DataFrame:
-    """The kept columns, those of the value and `besides`; and last, for `set_aside` or `refuse`, where a bad one is."""
+    """The kept columns, those of the value and `besides`; and last, for `rejected` or `refuse`, where a bad one is."""
     from pyspark.sql import functions as F
 
     decoded = _decoded(frame, value, schema)
@@ -31,7 +31,7 @@ def decode(
     return decoded.select(*keep, *columns, *others, _at(value, schema, names).alias(_BAD))
 
 
-def set_aside(decoded: DataFrame, metric: str) -> DataFrame:
+def rejected(decoded: DataFrame, metric: str) -> DataFrame:
     """Count the messages that do not decode under `metric`, and let the others pass."""
     from pyspark.sql import functions as F
 
@@ -60,7 +60,7 @@ def undecodable(frame: DataFrame, value: str, schema: str | None) -> DataFrame:
     )
 
 
-def unheard() -> str:
+def unique_metric() -> str:
     """A name for a metric that nobody listens to; it must differ from every other in the same plan."""
     from uuid import uuid4
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import OutputMode, Problem, SinkFacts, SinkRun, Snapshot
-from headrace.errors import Finding, SinkFault
+from headrace.contract import OptionError, OutputMode, SinkContext, SinkFacts, Snapshot
+from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,26 +31,26 @@ class Memory:
         continuous=True,
     )
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if mode not in self.facts.modes:
-            yield Problem(
+            yield OptionError(
                 code="HR403",
                 what=f"the memory sink does not take {mode} mode: every update would become a row of its own",
                 fix="use mode complete",
             )
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         """Refuse, as Spark would later and less clearly, to append to rows that are gone."""
         if run.mode == "append" and any(run.checkpoint.glob("offsets/[0-9]*")):
             what = f"query '{run.query}' has run before, and the rows that its memory sink held are gone"
             fix = f"delete the checkpoint '{run.checkpoint}' to begin again, or use mode complete or a durable sink"
-            raise SinkFault(Finding(code="HR403", what=what, fix=fix))
+            raise SinkError(Finding(code="HR403", what=what, fix=fix))
 
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
         return writer.format("memory").queryName(run.query)
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         if not spark.catalog.tableExists(run.query):
             what = f"this session holds no table '{run.query}': a memory sink lives in the session that filled it"
-            raise SinkFault(Finding(code="HR402", what=what, fix="read it in the session that runs the query"))
+            raise SinkError(Finding(code="HR402", what=what, fix="read it in the session that runs the query"))
         return Snapshot(rows=spark.table(f"`{run.query}`"), batch=None)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
-from headrace.errors import Finding, SourceFault
+from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceError
 from headrace.spark import ddl
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ class Python:
     def facts(self) -> SourceFacts:
         return SourceFacts(replayable=self.replayable, readable_as_batch=self.replayable)
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[OptionError]:
         given = self.source
         if self.schema is not None:
             yield from ddl.problems(self.schema)
         if isinstance(given, str):
-            yield Problem(
+            yield OptionError(
                 code="HR322",
                 what=f"'{given}' names no class of the project's Python files",
                 fix="write module:Class; a file that does not mention headrace is to be listed under `modules`",
@@ -58,13 +58,13 @@ class Python:
         above = getattr(sys.modules.get("pyspark.sql.datasource"), "DataSource", None)
         if above is None or not (isinstance(given, type) and issubclass(given, above)):
             what = f"{getattr(given, '__name__', type(given).__name__)} is no class of a data source"
-            yield Problem(code="HR322", what=what, fix="give a subclass of pyspark.sql.datasource.DataSource")
+            yield OptionError(code="HR322", what=what, fix="give a subclass of pyspark.sql.datasource.DataSource")
         elif all(vars(above)[method] is _found(given, method) for method in ("streamReader", "simpleStreamReader")):
             what = f"the class {given.__name__} has neither streamReader nor simpleStreamReader, so it gives no stream"
-            yield Problem(code="HR322", what=what, fix="write one of the two methods; it returns the reader")
+            yield OptionError(code="HR322", what=what, fix="write one of the two methods; it returns the reader")
         elif self.schema is None and vars(above)["schema"] is _found(given, "schema"):
             what = f"the class {given.__name__} has no method schema, and the source no option `schema`"
-            yield Problem(code="HR322", what=what, fix="give one of the two")
+            yield OptionError(code="HR322", what=what, fix="give one of the two")
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         from pyspark.errors import PySparkException
@@ -86,7 +86,7 @@ class Python:
         if prefix.batches and not self.replayable:
             what = f"the source class {self.source.__name__} does not claim to give the same rows again"
             fix = "set replayable, if the rows between two offsets are always the same"
-            raise SourceFault(Finding(code="HR323", what=what, fix=fix))
+            raise SourceError(Finding(code="HR323", what=what, fix=fix))
         schema = self.stream(spark, "shape").schema
         spans = [
             (batch.start, batch.end, batch.batch) for batch in prefix.batches if batch.end not in (None, batch.start)
@@ -101,15 +101,15 @@ class Python:
         columns = [F.col(f"`{name}`") for name in schema.names]
         return rows.select(*columns, *([] if batch_column is None else [F.col(number).alias(batch_column)]))
 
-    def require(self, prefix: SourcePrefix) -> None:
+    def ensure_available(self, prefix: SourcePrefix) -> None:
         """What the class can still give, only the class knows."""
 
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
         return None
 
-    def _fault(self, said: str) -> SourceFault:
+    def _fault(self, said: str) -> SourceError:
         what = f"the source class {self.source.__name__} cannot be used: {said}"
-        return SourceFault(Finding(code="HR323", what=what, fix="correct the class; it is run when the query is built"))
+        return SourceError(Finding(code="HR323", what=what, fix="correct the class; it is run when the query is built"))
 
 
 class _Reading:

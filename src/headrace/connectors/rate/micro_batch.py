@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
+from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,7 @@ class RateMicroBatch:
     start_timestamp: int = 0
     advance_millis_per_batch: int = 1000
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[OptionError]:
         for option, value, least in (
             ("rows_per_batch", self.rows_per_batch, 1),
             ("num_partitions", self.num_partitions, 1),
@@ -35,7 +35,7 @@ class RateMicroBatch:
         ):
             if value is not None and value < least:
                 fix = f"give {option} a number of {least} or more"
-                yield Problem(code="HR312", what=f"{option} is {value}", fix=fix)
+                yield OptionError(code="HR312", what=f"{option} is {value}", fix=fix)
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         reader = (
@@ -70,7 +70,7 @@ class RateMicroBatch:
         value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
         return rows.select(F.timestamp_millis("ms").alias("timestamp"), value, *batch_ids)
 
-    def require(self, prefix: SourcePrefix) -> None:
+    def ensure_available(self, prefix: SourcePrefix) -> None:
         """Nothing can go: the rows are made from the offsets."""
 
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
-from headrace.errors import Finding, SourceFault
+from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,12 +34,12 @@ class Rate:
     ramp_up_time: str | None = None
     num_partitions: int | None = None
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[OptionError]:
         for option, value in (("rows_per_second", self.rows_per_second), ("num_partitions", self.num_partitions)):
             if value is not None and value <= 0:
-                yield Problem(code="HR312", what=f"{option} is {value}", fix=f"give {option} a number above 0")
+                yield OptionError(code="HR312", what=f"{option} is {value}", fix=f"give {option} a number above 0")
         if self.ramp_up_time is not None and _seconds(self.ramp_up_time) is None:
-            yield Problem(
+            yield OptionError(
                 code="HR312",
                 what=f"ramp_up_time '{self.ramp_up_time}' is no length of time",
                 fix="write a number and one unit, for example 5s or 2min",
@@ -81,13 +81,13 @@ class Rate:
         value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
         return rows.select(timestamp, value, *batch)
 
-    def unlimited(self) -> Rate:
+    def without_rate_limit(self) -> Rate:
         return self
 
-    def tasks(self, spark: SparkSession) -> int:
+    def parallelism(self, spark: SparkSession) -> int:
         return self.num_partitions or int(spark.sparkContext.defaultParallelism)
 
-    def require(self, prefix: SourcePrefix) -> None:
+    def ensure_available(self, prefix: SourcePrefix) -> None:
         """Nothing can go: the rows are made from the offsets."""
 
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
@@ -100,7 +100,7 @@ class Rate:
         try:
             return int(json.loads(prefix.log[0][0]))
         except (KeyError, IndexError, ValueError) as fault:
-            raise SourceFault(
+            raise SourceError(
                 Finding(
                     code="HR313",
                     what="the rate source's log, which holds the time of its creation, is missing or cannot be read",

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import Backlog, Problem, SourceFacts, SourcePrefix
-from headrace.errors import Finding, SourceFault
+from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,11 +32,11 @@ class Socket:
     port: int
     include_timestamp: bool = False
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[OptionError]:
         if not 0 < self.port < 65536:
-            yield Problem(code="HR312", what=f"port is {self.port}", fix="give a number from 1 to 65535")
+            yield OptionError(code="HR312", what=f"port is {self.port}", fix="give a number from 1 to 65535")
         if not self.host.strip():
-            yield Problem(code="HR312", what="host is empty", fix="give the server's name or address")
+            yield OptionError(code="HR312", what="host is empty", fix="give the server's name or address")
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._require_server()
@@ -48,28 +48,28 @@ class Socket:
             columns = "value STRING" + (", timestamp TIMESTAMP" if self.include_timestamp else "")
             return spark.createDataFrame([], columns + (f", {batch_column} BIGINT" if batch_column else ""))
         what = f"what {self.host}:{self.port} has sent cannot be read again"
-        raise SourceFault(Finding(code="HR318", what=what, fix="read from a source that keeps its rows, such as files"))
+        raise SourceError(Finding(code="HR318", what=what, fix="read from a source that keeps its rows, such as files"))
 
-    def unlimited(self) -> Socket:
+    def without_rate_limit(self) -> Socket:
         return self
 
-    def tasks(self, spark: SparkSession) -> int:
+    def parallelism(self, spark: SparkSession) -> int:
         return int(spark.sparkContext.defaultParallelism)
 
-    def require(self, prefix: SourcePrefix) -> None:
+    def ensure_available(self, prefix: SourcePrefix) -> None:
         """Nothing is kept that could go; a start over a checkpoint is refused for any live source."""
 
     def backlog(self, prefix: SourcePrefix) -> Backlog | None:
         return None
 
-    def ailment(self, spark: SparkSession) -> Problem | None:
+    def health(self, spark: SparkSession) -> OptionError | None:
         """The thread that reads the connection ends when the server closes it, and Spark only logs that."""
         jvm = spark.sparkContext._jvm
         assert jvm is not None, "a session that runs a query has a JVM"
         names = [f"TextSocket{kind}({self.host}, {self.port})" for kind in ("Source", "ContinuousReader")]
         if any(thread.getName() in names for thread in jvm.java.lang.Thread.getAllStackTraces().keySet()):
             return None
-        return Problem(
+        return OptionError(
             code="HR319",
             what=f"{self.host}:{self.port} has closed the connection, so that no more rows will come",
             fix="stop the query, start the server, and start the query again",
@@ -94,10 +94,10 @@ class Socket:
         except OSError as fault:
             raise self._unreachable(fault.strerror or str(fault)) from fault
 
-    def _unreachable(self, reason: str) -> SourceFault:
+    def _unreachable(self, reason: str) -> SourceError:
         what = f"no server can be reached at {self.host}:{self.port}: {reason}"
         fix = f"start the server first, for example: nc -lk {self.port}; or correct host and port"
-        return SourceFault(Finding(code="HR318", what=what, fix=fix))
+        return SourceError(Finding(code="HR318", what=what, fix=fix))
 
 
 def _is_free(family: int, address: tuple[object, ...]) -> bool:

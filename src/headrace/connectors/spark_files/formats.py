@@ -56,7 +56,7 @@ def _times(options: Mapping[str, str]) -> dict[str, str]:
     return dict(_TIMES) if "timestampformat" in named else {**_TIMES, "timeZone": "UTC"}
 
 
-def misfits(format_: str, schema: StructType, partition_by: Sequence[str], query: str) -> Iterator[Finding]:
+def incompatibilities(format_: str, schema: StructType, partition_by: Sequence[str], query: str) -> Iterator[Finding]:
     """The columns whose values Spark writes into files of a format and does not read again."""
     inside = [field for field in schema if field.name not in partition_by]
     for field in inside:
@@ -113,7 +113,7 @@ def refusing(format_: str, frame: DataFrame, partition_by: Sequence[str]) -> Dat
             why = "lies in the ten days of October 1582 that ORC's calendar leaves out"
         if bad is not None:
             # As a fault of Headrace that comes out of Spark is written, so that its message shows it as one.
-            said = f"\nheadrace.errors.SinkFault: headrace HR443: a value of column '{field.name}' {why}\n"
+            said = f"\nheadrace.errors.SinkError: headrace HR443: a value of column '{field.name}' {why}\n"
             fix = "  fix: filter such rows out or change the value in the query's last select, or choose parquet\n"
             column = F.when(bad, F.raise_error(F.lit(said + fix)).cast(field.dataType)).otherwise(column)
         columns.append(column.alias(field.name))

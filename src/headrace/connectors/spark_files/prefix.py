@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import SourcePrefix
-from headrace.errors import Finding, SourceFault
+from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -36,7 +36,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Place:
+class FileGroup:
     """Files that share a base directory for key=value columns, each with the batch that it came in."""
 
     base: str
@@ -52,7 +52,7 @@ def entries(prefix: SourcePrefix) -> Iterator[Entry]:
 
 
 def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
-    """The path and the batch of every file of `prefix`. Raises SourceFault where the log has a gap."""
+    """The path and the batch of every file of `prefix`. Raises SourceError where the log has a gap."""
     by_log: dict[int, list[str]] = {}
     for entry in entries(prefix):
         by_log.setdefault(entry.log, []).append(file_paths.from_log(entry.path))
@@ -65,13 +65,13 @@ def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
             if log not in by_log:
                 what = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
                 fix = "restore the checkpoint's directory sources/, or begin the query anew"
-                raise SourceFault(Finding(code="HR313", what=what, fix=fix))
+                raise SourceError(Finding(code="HR313", what=what, fix=fix))
             taken.extend((path, batch.batch) for path in by_log[log])
     return taken
 
 
-def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> list[Place]:
-    """Where the files are now, those in the archive apart. Raises SourceFault if one is nowhere."""
+def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> list[FileGroup]:
+    """Where the files are now, those in the archive apart. Raises SourceError if one is nowhere."""
     base = file_paths.base(path)
     moved_to = file_paths.local(archive) if archive is not None and file_paths.is_local(archive) else None
     here: list[tuple[str, int]] = []
@@ -88,15 +88,15 @@ def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> 
         named = ", ".join(f"'{file}'" for file in gone[:3]) + (", ..." if len(gone) > 3 else "")
         what = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named}"
         fix = "put them back; without them the prefix cannot be read again"
-        raise SourceFault(Finding(code="HR303", what=what, fix=fix))
+        raise SourceError(Finding(code="HR303", what=what, fix=fix))
     moved_base = base if moved_to is None else moved_to + file_paths.local(base)
-    return [place for place in (Place(base, tuple(here)), Place(moved_base, tuple(moved))) if place.files]
+    return [place for place in (FileGroup(base, tuple(here)), FileGroup(moved_base, tuple(moved))) if place.files]
 
 
 def frame(
     spark: SparkSession,
     reader: DataFrameReader,
-    places: Sequence[Place],
+    places: Sequence[FileGroup],
     batch_column: str | None,
     file_column: str | None,
 ) -> DataFrame:

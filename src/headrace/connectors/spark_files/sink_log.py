@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint.rewrite import replace_file, sync_file
 from headrace.connectors.spark_files import formats as file_form
-from headrace.contract import SinkRun, Snapshot
-from headrace.errors import CheckpointFault, Finding, SinkFault
+from headrace.contract import SinkContext, Snapshot
+from headrace.errors import CheckpointError, Finding, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,10 +60,10 @@ class CommittedFiles:
         """Whether a start has made this directory its own, so that files that are not in the log are leftovers."""
         return (Path(self.path) / SCHEMA_FILE).exists()
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         """Keep the schema, and enter the batches that no sink is given.
 
-        Raises CheckpointFault for a checkpoint whose batches Spark would skip as already written.
+        Raises CheckpointError for a checkpoint whose batches Spark would skip as already written.
         """
         written = self.last_batch
         started = max((int(file.name) for file in run.checkpoint.glob("offsets/[0-9]*")), default=-1)
@@ -73,7 +73,7 @@ class CommittedFiles:
                 f"{started if started >= 0 else 'none'}: Spark would skip the batches between as already written"
             )
             fix = f"restore the checkpoint '{run.checkpoint}', or write to an empty directory"
-            raise CheckpointFault(Finding(code="HR410", what=what, fix=fix))
+            raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
         if self.is_local:
             form = self.form
             if form < file_form.NEWEST and self.format == "csv" and self.is_prepared:
@@ -82,8 +82,8 @@ class CommittedFiles:
                 what += "empty ones, and those with line breaks, with backslashes before quotes or of blanks alone"
                 run.noted(Finding(code="HR444", what=what, fix=fix, severity="warning"))
             self._keep_schema(json.dumps({**json.loads(frame.schema.json()), _FORM: form}))
-        if run.unseen:
-            _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(run.unseen))
+        if run.empty_batches:
+            _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(run.empty_batches))
 
     def write(self, writer: DataStreamWriter, partition_by: Sequence[str]) -> DataStreamWriter:
         """Let Spark's file sink write here."""
@@ -91,7 +91,7 @@ class CommittedFiles:
         writer = writer.format(self.format).options(**options).option("path", self.path)
         return writer.partitionBy(*partition_by) if partition_by else writer
 
-    def snapshot(self, spark: SparkSession, run: SinkRun, partition_by: Sequence[str]) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext, partition_by: Sequence[str]) -> Snapshot:
         """The files that Spark's log names; read again if a batch was added meanwhile."""
         from pyspark.sql.types import StructType
 
@@ -102,7 +102,7 @@ class CommittedFiles:
             batch = self.last_batch
             if batch is None:
                 what = f"nothing has been written to '{self.path}' yet"
-                raise SinkFault(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
+                raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
             schema = StructType.fromJson(json.loads((Path(self.path) / SCHEMA_FILE).read_text()))
             # Below a log Spark counts a file's columns by the whole schema: those of the directories must come last.
             ordered = sorted(nullable(schema).fields, key=lambda part: part.name in partition_by)
@@ -117,7 +117,7 @@ class CommittedFiles:
             replace_file(home / SCHEMA_FILE, schema)
         except OSError as fault:
             what = f"'{self.path}' cannot be written: {fault.strerror}"
-            raise SinkFault(Finding(code="HR405", what=what, fix="make the directory writable")) from fault
+            raise SinkError(Finding(code="HR405", what=what, fix="make the directory writable")) from fault
 
 
 def nullable(schema: StructType) -> StructType:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.not_asked import twice
-from headrace.contract import SinkRun
+from headrace.contract import SinkContext
 from headrace.errors import Finding
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _CLASSES = {
 }
 
 
-def unwritable(frame: DataFrame, format: str, partition_by: Sequence[str], run: SinkRun) -> Iterator[Finding]:
+def unwritable(frame: DataFrame, format: str, partition_by: Sequence[str], run: SinkContext) -> Iterator[Finding]:
     """What of the result files of `format` cannot hold; Spark would say so in the first batch."""
     for what in twice(frame.columns):
         yield _finding(run, what, "rename one of the two in the query's last select")
@@ -50,5 +50,5 @@ def _is_supported(frame: DataFrame, format: str, column: str) -> bool:
     return True
 
 
-def _finding(run: SinkRun, what: str, fix: str) -> Finding:
+def _finding(run: SinkContext, what: str, fix: str) -> Finding:
     return Finding(code="HR404", what=f"the result of query '{run.query}': {what}", fix=fix)

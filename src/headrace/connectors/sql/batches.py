@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint, chained, planned_batch
 from headrace.connectors.exactly_once import is_same_batch, other_batch
 from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id, is_stateful, watermark_of
-from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageFault, Target, run
+from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Target, run
 from headrace.connectors.sql.ledger import Entry, Ledger
 from headrace.connectors.sql.prepare import drop_staged
 from headrace.connectors.sql.quarantine import Quarantine
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.retry import Retry
 from headrace.connectors.sql.shared_key import shared_key, take_out_existing
-from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowFault, Stage
-from headrace.contract import Problem, SinkRun
-from headrace.errors import Fenced, Finding, HeadraceError, SinkFault
+from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage
+from headrace.contract import OptionError, SinkContext
+from headrace.errors import Fenced, Finding, HeadraceError, SinkError
 from headrace.spark.python_worker import worker_died
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class BatchWriter:
 
     dialect: Dialect
     table: ResultTable
-    run: SinkRun
+    run: SinkContext
     epoch: int
     stage: Stage
     retry: Retry
@@ -113,7 +113,7 @@ class BatchWriter:
             self.run.computed(batch, whole)
 
     def _is_in(self, ledger: Ledger, batch: int, plan: _Plan) -> bool:
-        """Whether the ledger has this very batch; raises CheckpointFault where it has another of its number."""
+        """Whether the ledger has this very batch; raises CheckpointError where it has another of its number."""
         before, line = ledger.around(batch)
         if line is None:
             return False
@@ -164,7 +164,7 @@ class BatchWriter:
             if isinstance(fault, self.dialect.errors) and self.dialect.is_part_lost(fault):
                 raise PartLost("a staging table has gone") from fault
             if isinstance(fault, self.dialect.duplicates) and (found := self._shared_key(connection, content)):
-                raise SinkFault(self._finding("HR408", batch, *found)) from fault
+                raise SinkError(self._finding("HR408", batch, *found)) from fault
             raise
         if bad:
             self._tell_quarantined(batch, bad)
@@ -223,7 +223,7 @@ class BatchWriter:
 
     def _passes(self, fault: Exception) -> bool:
         """Whether the batch may be tried again: nothing of it is in, or the ledger will tell that it is."""
-        if isinstance(fault, StageFault):
+        if isinstance(fault, StageError):
             return fault.passes
         if isinstance(fault, PartLost):
             return True
@@ -233,7 +233,7 @@ class BatchWriter:
 
     def _known(self, fault: Exception, batch: int) -> Exception:
         """A fault of the database in our words; a fault of Spark's or the user's as it is."""
-        if isinstance(fault, RowFault):
+        if isinstance(fault, RowError):
             columns = ", ".join(self.table.key) or "..."
             fix = (
                 f"filter such rows out, or give them a value: coalesce({columns}, ...); "
@@ -241,15 +241,15 @@ class BatchWriter:
             )
             if "share the key" in str(fault):
                 fix = "make the key the columns that the query groups by"
-            return SinkFault(self._finding("HR408", batch, str(fault), fix))
-        problem: Problem | None = None
-        if isinstance(fault, StageFault):
+            return SinkError(self._finding("HR408", batch, str(fault), fix))
+        problem: OptionError | None = None
+        if isinstance(fault, StageError):
             problem = fault.problem
         elif isinstance(fault, PartLost):
-            problem = Problem(code="HR405", what=str(fault), fix="look into the database's log; then start again")
+            problem = OptionError(code="HR405", what=str(fault), fix="look into the database's log; then start again")
         elif isinstance(fault, self.dialect.errors):
             problem = self.dialect.explain(fault)
-        return SinkFault(self._finding(problem.code, batch, problem.what, problem.fix)) if problem else fault
+        return SinkError(self._finding(problem.code, batch, problem.what, problem.fix)) if problem else fault
 
     def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
         known = "it is not known whether batch {} of query '{}' was written" if self._in_doubt else _NOT_WRITTEN
@@ -306,9 +306,9 @@ class _Plan:
     text: str | None
 
     @classmethod
-    def of(cls, life: SinkRun, batch: int) -> _Plan:
-        found = planned_batch(Checkpoint(life.checkpoint), batch)
-        return cls(None, None) if found is None else cls(found.digest(life.roots), found.dumps())
+    def of(cls, context: SinkContext, batch: int) -> _Plan:
+        found = planned_batch(Checkpoint(context.checkpoint), batch)
+        return cls(None, None) if found is None else cls(found.digest(context.roots), found.dumps())
 
 
 @dataclass

@@ -10,7 +10,7 @@ from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.types import ResultColumn
 from headrace.connectors.sql.values import Forms
-from headrace.contract import Problem
+from headrace.contract import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Part:
+class StagedTable:
     """A staging table with so many rows, written by one attempt of one task."""
 
     name: str
@@ -55,23 +55,23 @@ class PartLost(Exception):
     """A staging table does not hold what was written into it, as after a crash of the server."""
 
 
-class StageFault(Exception):
+class StageError(Exception):
     """Rows could not be written: the database's problem, and whether it may pass."""
 
-    def __init__(self, problem: Problem, *, passes: bool) -> None:
+    def __init__(self, problem: OptionError, *, passes: bool) -> None:
         super().__init__(problem.what)
         self.problem = problem
         self.passes = passes
 
 
 def require_all_in(table: str, given: int, came_in: int) -> None:
-    """Raise StageFault if the database took rows without an error and did not write them, as a trigger can."""
+    """Raise StageError if the database took rows without an error and did not write them, as a trigger can."""
     if came_in < given:
         what = (
             f"{given} rows were given to table '{table}', and only {came_in} came in: something there leaves rows out"
         )
         fix = "look for triggers, rules and policies on the table, and drop those that leave rows out"
-        raise StageFault(Problem(code="HR467", what=what, fix=fix), passes=False)
+        raise StageError(OptionError(code="HR467", what=what, fix=fix), passes=False)
 
 
 class Stager(Protocol):
@@ -114,7 +114,7 @@ class Dialect(Protocol):
     begin_read: ClassVar[str]
     lock_row: ClassVar[str]
     transactional_ddl: ClassVar[bool]
-    tells_shared_keys: ClassVar[bool]
+    detects_duplicates: ClassVar[bool]
     wants_sorted: ClassVar[bool]
     driver_rows: ClassVar[int]
     needs_shared_disk: ClassVar[bool]
@@ -181,7 +181,7 @@ class Dialect(Protocol):
         """What a column takes that is declared for `column`."""
         ...
 
-    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+    def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         """Why the existing column would not keep the values of `column`, or tell its keys apart; or None."""
         ...
 
@@ -199,25 +199,25 @@ class Dialect(Protocol):
         ...
 
     def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
-        """Write the few rows of `table` in as few round trips as there can be; raises StageFault if not all come in."""
+        """Write the few rows of `table` in as few round trips as there can be; raises StageError if not all come in."""
         ...
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         """A new staging table of this name; called on an executor."""
         ...
 
-    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+    def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
         """Make staging tables readable before the transaction begins."""
         ...
 
-    def part_source(self, part: Part) -> str:
+    def part_source(self, part: StagedTable) -> str:
         """What to write behind FROM to read a staging table."""
         ...
 
-    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+    def merge(self, connection: Connection, target: Target, parts: Sequence[StagedTable]) -> None:
         """Write the rows of all staging tables.
 
-        Raises PartLost when one does not hold its number of rows, StageFault when not all of them come in.
+        Raises PartLost when one does not hold its number of rows, StageError when not all of them come in.
         """
         ...
 
@@ -237,7 +237,7 @@ class Dialect(Protocol):
         """The rows of a query in chunks, without holding all of them."""
         ...
 
-    def explain(self, fault: Exception) -> Problem:
+    def explain(self, fault: Exception) -> OptionError:
         """The database's error as one sentence; never with a password in it."""
         ...
 

@@ -7,46 +7,46 @@ from contextlib import closing, suppress
 from dataclasses import replace
 
 from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
-from headrace.connectors.sql.dialect import Dialect, StageFault, Target, run
+from headrace.connectors.sql.dialect import Dialect, StageError, Target, run
 from headrace.connectors.sql.ledger import Ledger, Replay
 from headrace.connectors.sql.ledger_tables import REPLAYS_FORM
 from headrace.connectors.sql.prepare import require_claimed, result_table, staging_prefix
 from headrace.connectors.sql.quarantine import Quarantine
 from headrace.connectors.sql.result_table import ResultTable
-from headrace.connectors.sql.staging import Content, RowFault, Stage
+from headrace.connectors.sql.staging import Content, RowError, Stage
 from headrace.connectors.sql.system_tables import make_all
 from headrace.connectors.sql.types import flat
 from headrace.connectors.sql.values import rows
-from headrace.contract import Correction, SinkRun
-from headrace.errors import Finding, HeadraceError, SinkFault
+from headrace.contract import Correction, SinkContext
+from headrace.errors import Finding, HeadraceError, SinkError
 
 
-def replayed(dialect: Dialect, table: str, life: SinkRun) -> int | None:
+def replayed(dialect: Dialect, table: str, context: SinkContext) -> int | None:
     """The last batch whose late rows were brought back."""
     try:
         with closing(dialect.connect_to_read()) as connection:
-            require_claimed(connection, dialect, table, life)
-            return Ledger(connection, dialect, life, table).replayed(checkpoint_id(life.checkpoint) or "")
+            require_claimed(connection, dialect, table, context)
+            return Ledger(connection, dialect, context, table).replayed(checkpoint_id(context.checkpoint) or "")
     except dialect.errors as fault:
         problem = dialect.explain(fault)
-        what = f"it is not known whether late rows of query '{life.query}' were brought back: {problem.what}"
-        raise SinkFault(Finding(code=problem.code, what=what, fix=problem.fix)) from None
+        what = f"it is not known whether late rows of query '{context.query}' were brought back: {problem.what}"
+        raise SinkError(Finding(code=problem.code, what=what, fix=problem.fix)) from None
 
 
-def bring_back(
-    dialect: Dialect, name: str, key: Sequence[str], correction: Correction, life: SinkRun, *, quarantines: bool
+def apply_late_rows(
+    dialect: Dialect, name: str, key: Sequence[str], correction: Correction, context: SinkContext, *, quarantines: bool
 ) -> None:
     """Write `correction`, or nothing; the epoch's lock keeps batches of the query out of the transaction.
 
-    Raises SinkFault, also if a batch or another replay was written since the snapshot.
+    Raises SinkError, also if a batch or another replay was written since the snapshot.
     """
     # Rows of the result are replaced here, whatever the query's own mode does.
-    life = replace(life, mode="update")
-    table = result_table(name, key, correction.rows.schema, life)
+    context = replace(context, mode="update")
+    table = result_table(name, key, correction.rows.schema, context)
     try:
         with closing(dialect.connect()) as connection:
             table = table.as_known(connection, dialect)
-            ledger = Ledger(connection, dialect, life, table.name)
+            ledger = Ledger(connection, dialect, context, table.name)
             ledger.create()
             make_all(connection, dialect, [REPLAYS_FORM])
             stage = _stage(ledger, table, quarantines=quarantines)
@@ -56,24 +56,24 @@ def bring_back(
             finally:
                 with suppress(*dialect.errors):
                     dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
-    except RowFault as fault:
+    except RowError as fault:
         fix = (
             "correct the query or the table, or set on_bad_row to quarantine; the late rows can also be exported: --to"
         )
-        raise _fault(life, "HR408", str(fault), fix) from None
-    except StageFault as fault:
-        raise _fault(life, fault.problem.code, fault.problem.what, fault.problem.fix) from None
+        raise _fault(context, "HR408", str(fault), fix) from None
+    except StageError as fault:
+        raise _fault(context, fault.problem.code, fault.problem.what, fault.problem.fix) from None
     except dialect.errors as fault:
-        raise _refused(life, dialect, fault) from None
+        raise _refused(context, dialect, fault) from None
 
 
 def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
-    dialect, life = ledger.dialect, ledger.life
+    dialect, context = ledger.dialect, ledger.context
     there, owner = dialect.existing(ledger.connection, table.name), table.owner(ledger)
-    list(table.changes(there, dialect, life, owner, adds=False))
+    list(table.changes(there, dialect, context, owner, adds=False))
     return Stage(
         dialect=dialect,
-        prefix=staging_prefix(life, ledger.epoch()),
+        prefix=staging_prefix(context, ledger.epoch()),
         columns=table.columns,
         key=table.key,
         limits=table.limits(there, dialect) if there is not None else {},
@@ -84,12 +84,12 @@ def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
 
 
 def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: Correction) -> None:
-    connection, dialect, life = ledger.connection, ledger.dialect, ledger.life
+    connection, dialect, context = ledger.connection, ledger.dialect, ledger.context
     batch = correction.snapshot.batch
     assert batch is not None, "a correction is computed from batches that were written"
     gone = _keys(correction, table, dialect)
     dialect.attach(connection, (*content.parts, *content.bad_parts))
-    life.reached("before-transaction", batch)
+    context.reached("before-transaction", batch)
     run(connection, dialect.begin_write)
     try:
         ledger.epoch(lock=True)
@@ -100,11 +100,11 @@ def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: 
             dialect.write(connection, _target(table), content.table)
         if content.parts:
             dialect.merge(connection, _target(table), content.parts)
-        quarantine = Quarantine(connection, dialect, life, table.name)
+        quarantine = Quarantine(connection, dialect, context, table.name)
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
-        life.reached("inside-transaction", batch)
+        context.reached("inside-transaction", batch)
         done = Replay(
-            checkpoint=checkpoint_id(life.checkpoint) or "",
+            checkpoint=checkpoint_id(context.checkpoint) or "",
             batch=batch,
             late=correction.late,
             written=content.rows,
@@ -117,17 +117,17 @@ def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: 
         with suppress(*dialect.errors):
             run(connection, "ROLLBACK")
         raise
-    life.reached("after-transaction", batch)
+    context.reached("after-transaction", batch)
 
 
 def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
-    last, life = ledger.last(), ledger.life
-    found = (None if last is None else last.batch, ledger.replayed(checkpoint_id(life.checkpoint) or ""))
+    last, context = ledger.last(), ledger.context
+    found = (None if last is None else last.batch, ledger.replayed(checkpoint_id(context.checkpoint) or ""))
     if found != (correction.snapshot.batch, correction.snapshot.replayed):
         what = (
             "a batch was written meanwhile" if found[1] == correction.snapshot.replayed else "another replay was done"
         )
-        raise _fault(life, "HR693", what, "let nothing else write, and give the command again")
+        raise _fault(context, "HR693", what, "let nothing else write, and give the command again")
 
 
 def _target(table: ResultTable) -> Target:
@@ -145,11 +145,11 @@ def _keys(correction: Correction, table: ResultTable, dialect: Dialect) -> list[
     return rows(flat(frame, columns).toArrow(), columns, dialect.forms)
 
 
-def _refused(life: SinkRun, dialect: Dialect, fault: Exception) -> HeadraceError:
+def _refused(context: SinkContext, dialect: Dialect, fault: Exception) -> HeadraceError:
     problem = dialect.explain(fault)
-    return _fault(life, problem.code, problem.what, problem.fix)
+    return _fault(context, problem.code, problem.what, problem.fix)
 
 
-def _fault(life: SinkRun, code: str, what: str, fix: str) -> SinkFault:
-    what = f"late rows of query '{life.query}' were not brought back: {what}"
-    return SinkFault(Finding(code=code, what=what, fix=fix))
+def _fault(context: SinkContext, code: str, what: str, fix: str) -> SinkError:
+    what = f"late rows of query '{context.query}' were not brought back: {what}"
+    return SinkError(Finding(code=code, what=what, fix=fix))

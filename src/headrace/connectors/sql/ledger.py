@@ -24,7 +24,7 @@ from headrace.connectors.sql.ledger_tables import (
     UNCLAIMED,
 )
 from headrace.connectors.sql.system_tables import make_all
-from headrace.contract import SinkRun
+from headrace.contract import SinkContext
 
 # Only the last batch can come again; older lines are for people, and end some time.
 KEPT_BATCHES = 10_000
@@ -78,10 +78,10 @@ class Owner:
     application: str
     project: str = ""
 
-    def is_of(self, life: SinkRun) -> bool:
+    def is_of(self, context: SinkContext) -> bool:
         """Whether this is the life's own table, or was before applications had ids."""
-        known = self.application in (life.application, UNCLAIMED)
-        return known and (self.query, self.generation) == (life.query, life.generation)
+        known = self.application in (context.application, UNCLAIMED)
+        return known and (self.query, self.generation) == (context.query, context.generation)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Ledger:
 
     connection: Connection
     dialect: Dialect
-    life: SinkRun
+    context: SinkContext
     table: str
 
     def create(self) -> None:
@@ -136,7 +136,7 @@ class Ledger:
         statement = f"SELECT batch, digest, planned FROM {LEDGER} WHERE {_MINE} AND batch >= ? AND planned IS NOT NULL"
         for batch, digest, text in self._rows(statement, *self._mine, first):
             with suppress(ValueError):
-                if PlannedBatch.loads(text).digest(self.life.roots) == digest:
+                if PlannedBatch.loads(text).digest(self.context.roots) == digest:
                     yield int(batch), str(text)
 
     def add(self, entry: Entry) -> None:
@@ -146,7 +146,7 @@ class Ledger:
         self._run(
             f"INSERT INTO {LEDGER} ({LEDGER_FORM.names}) VALUES ({', '.join('?' * len(LEDGER_FORM.columns))})",
             *(*self._mine, batch, entry.epoch, entry.checkpoint, entry.rows, entry.quarantined, entry.watermark),
-            *(self.life.fingerprint, now, entry.digest, entry.chain, entry.planned),
+            *(self.context.fingerprint, now, entry.digest, entry.chain, entry.planned),
         )
         if batch % _PRUNE_EVERY == 0:
             self._run(f"DELETE FROM {LEDGER} WHERE {_MINE} AND batch <= ?", *self._mine, batch - KEPT_BATCHES)
@@ -155,19 +155,19 @@ class Ledger:
 
     def take_over(self, checkpoint: str) -> None:
         """Claim the lines that Headrace 0.1.0 wrote for this life's checkpoint, with all that hangs on them."""
-        life = self.life
-        whose = (life.query, life.generation)
+        context = self.context
+        whose = (context.query, context.generation)
         old = "WHERE application = ? AND query = ? AND generation = ?"
         claim = "SET application = ?, table_name = ?"
         for table in (LEDGER, REPLAYS):
             if table == LEDGER or self.dialect.existing(self.connection, REPLAYS) is not None:
                 self._run(
                     f"UPDATE {table} {claim} {old} AND checkpoint = ?",
-                    *(life.application, self.table, UNCLAIMED, *whose, checkpoint),
+                    *(context.application, self.table, UNCLAIMED, *whose, checkpoint),
                 )
         self._run(
             f"UPDATE {QUARANTINE} SET application = ? {old} AND table_name = ?",
-            *(life.application, UNCLAIMED, *whose, self.table),
+            *(context.application, UNCLAIMED, *whose, self.table),
         )
 
     # ------------------------------------------------------------------------------------------------ late rows
@@ -221,24 +221,24 @@ class Ledger:
 
     def own(self, schema: str) -> None:
         """Write down whose result the table holds from now on."""
-        life = self.life
+        context = self.context
         self._run(
             f"UPDATE {TABLES} SET application = ?, project = ?, query = ?, generation = ?, spark_schema = ? "
             "WHERE table_name = ?",
-            *(life.application, life.project, life.query, life.generation, schema, self.table),
+            *(context.application, context.project, context.query, context.generation, schema, self.table),
         )
 
     @property
     def _driver(self) -> tuple[str, str]:
-        return self.life.application, self.life.query
+        return self.context.application, self.context.query
 
     @property
     def _mine(self) -> tuple[str, str, int, str]:
-        return self.life.application, self.life.query, self.life.generation, self.table
+        return self.context.application, self.context.query, self.context.generation, self.table
 
     @property
     def _unclaimed(self) -> tuple[str, str, int]:
-        return UNCLAIMED, self.life.query, self.life.generation
+        return UNCLAIMED, self.context.query, self.context.generation
 
     def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         return list(rows_of(self.connection, self._own(statement), values))

@@ -101,7 +101,9 @@ class BadRow:
         return f"({text})" if len(text) <= SHOWN else f"({text[:SHOWN]}...)"
 
 
-def sift(table: pa.Table, known: Sequence[ResultColumn], limits: Mapping[str, Limit]) -> tuple[pa.Table, list[BadRow]]:
+def split_invalid(
+    table: pa.Table, known: Sequence[ResultColumn], limits: Mapping[str, Limit]
+) -> tuple[pa.Table, list[BadRow]]:
     """The rows that the table takes, and those that it does not, each with the first reason found."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -8,15 +8,15 @@ from typing import TypeVar
 
 from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.silence import IDLE_SECONDS
-from headrace.contract import SinkRun
-from headrace.errors import Finding, SinkFault
+from headrace.contract import SinkContext
+from headrace.errors import Finding, SinkError
 
 T = TypeVar("T")
 # Longer than a server lets a driver sleep in its transaction.
 PATIENCE_SECONDS = 2.5 * IDLE_SECONDS
 
 
-def patiently(attempt: Callable[[], T], dialect: Dialect, life: SinkRun) -> T:
+def patiently(attempt: Callable[[], T], dialect: Dialect, context: SinkContext) -> T:
     """What `attempt` gives; while a lock keeps it out, it is made again, and the user is told who holds the lock.
 
     An older driver that sleeps or is cut off inside its transaction keeps its locks until the server ends its session.
@@ -26,7 +26,7 @@ def patiently(attempt: Callable[[], T], dialect: Dialect, life: SinkRun) -> T:
     while True:
         try:
             return attempt()
-        except SinkFault as fault:
+        except SinkError as fault:
             # The sink says in a sentence what the client library has raised.
             cause = fault.__cause__ or fault.__context__
             if cause is None or not dialect.waits_for_lock(cause) or time.monotonic() > ends:
@@ -36,4 +36,4 @@ def patiently(attempt: Callable[[], T], dialect: Dialect, life: SinkRun) -> T:
             told = True
             fix = "nothing, if it is an older driver of the query: the server ends its session; else end the other one"
             wait = f"{what}; the start waits for it, for up to {PATIENCE_SECONDS:.0f} s"
-            life.noted(Finding(code="HR480", what=wait, fix=fix, severity="warning"))
+            context.noted(Finding(code="HR480", what=wait, fix=fix, severity="warning"))

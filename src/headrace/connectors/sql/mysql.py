@@ -14,8 +14,8 @@ from pymysql.cursors import SSCursor
 
 from headrace.connectors.sql.dialect import (
     Connection,
-    Part,
     PartLost,
+    StagedTable,
     Stager,
     Target,
     chunks,
@@ -26,10 +26,17 @@ from headrace.connectors.sql.dialect import (
 )
 from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
 from headrace.connectors.sql.limits import Limit
-from headrace.connectors.sql.mysql_address import Address, AddressFault
-from headrace.connectors.sql.mysql_columns import limit_of, misfit
+from headrace.connectors.sql.mysql_address import Address, AddressError
+from headrace.connectors.sql.mysql_columns import incompatible, limit_of
 from headrace.connectors.sql.mysql_connection import lock_holder
-from headrace.connectors.sql.mysql_faults import LOCK_WAIT, explained, is_contended, is_part_lost, may_pass, number_of
+from headrace.connectors.sql.mysql_faults import (
+    LOCK_WAIT,
+    explained,
+    is_contended,
+    is_part_lost,
+    is_transient,
+    number_of,
+)
 from headrace.connectors.sql.mysql_staging import LoadStager
 from headrace.connectors.sql.mysql_table import existing_table
 from headrace.connectors.sql.server_sink import SYSTEM, ServerSink
@@ -37,7 +44,7 @@ from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Kind, ResultColumn
 from headrace.connectors.sql.values import Forms, rows
-from headrace.contract import OutputMode, Problem
+from headrace.contract import OptionError, OutputMode
 from headrace.redaction import encoding_fault
 
 if TYPE_CHECKING:
@@ -95,18 +102,20 @@ class MySql(ServerSink):
     def verify_full(self, ca: str) -> dict[str, str]:
         return {"ssl_mode": "verify_identity", **({} if ca == SYSTEM else {"ssl_ca": ca})}
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from super().problems(mode)
         try:
             if character := encoding_fault(self.url):
                 what = f"the password in the url of the database has a '{character}' that is not encoded"
-                yield Problem(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
+                yield OptionError(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
             else:
                 yield from self.tls_problems()
-        except AddressFault as fault:
-            yield Problem(code="HR413", what=str(fault), fix="write mysql://user:password@host:port/database")
+        except AddressError as fault:
+            yield OptionError(code="HR413", what=str(fault), fix="write mysql://user:password@host:port/database")
         if len(self.table) > 64:
-            yield Problem(code="HR401", what=f"the name '{self.table}' has more than 64 characters", fix="shorten it")
+            yield OptionError(
+                code="HR401", what=f"the name '{self.table}' has more than 64 characters", fix="shorten it"
+            )
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,7 @@ class MySqlDialect:
     begin_read: ClassVar[str] = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
     lock_row: ClassVar[str] = " FOR UPDATE"
     transactional_ddl: ClassVar[bool] = False
-    tells_shared_keys: ClassVar[bool] = False
+    detects_duplicates: ClassVar[bool] = False
     wants_sorted: ClassVar[bool] = True
     driver_rows: ClassVar[int] = 5_000
     needs_shared_disk: ClassVar[bool] = False
@@ -200,8 +209,8 @@ class MySqlDialect:
     def limit_of(self, column: ResultColumn) -> Limit:
         return limit_of(self.declare(column, ()).lower())
 
-    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
-        return misfit(there, column, self.declare(column, ()))
+    def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+        return incompatible(there, column, self.declare(column, ()))
 
     # ---------------------------------------------------------------------------------------------------- rows
 
@@ -241,13 +250,13 @@ class MySqlDialect:
         engine = "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM"
         return LoadStager(Address.parse(self.url), self.quote(name), columns, declared, engine, self.forms, self.quote)
 
-    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+    def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
         """Nothing to do: every connection reads staging tables."""
 
-    def part_source(self, part: Part) -> str:
+    def part_source(self, part: StagedTable) -> str:
         return self.quote(part.name)
 
-    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+    def merge(self, connection: Connection, target: Target, parts: Sequence[StagedTable]) -> None:
         names = identifiers(self, target.names)
         then = self._replace(target.others, target.key) if target.replaces else ""
         # Each part is sorted by the key: one after the other, they go in twice as fast as sorted together here.
@@ -258,7 +267,7 @@ class MySqlDialect:
             )
             require_all_in(target.table, part.rows, came_in)
 
-    def _require_whole(self, connection: Connection, part: Part) -> None:
+    def _require_whole(self, connection: Connection, part: StagedTable) -> None:
         try:
             [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")
         except pymysql.MySQLError as fault:
@@ -291,13 +300,13 @@ class MySqlDialect:
             cursor.execute(statement, ())
             yield from chunks(cursor)
 
-    def explain(self, fault: Exception) -> Problem:
+    def explain(self, fault: Exception) -> OptionError:
         problem = explained(fault, self.url)
         holder = lock_holder(Address.parse(self.url)) if self.waits_for_lock(fault) else ""
         return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
     def passes(self, fault: Exception) -> bool:
-        return may_pass(fault)
+        return is_transient(fault)
 
     def waits_for_lock(self, fault: BaseException) -> bool:
         return number_of(fault) == LOCK_WAIT

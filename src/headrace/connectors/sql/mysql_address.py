@@ -23,7 +23,7 @@ _SQL_MODE = (
 )
 
 
-class AddressFault(ValueError):
+class AddressError(ValueError):
     """The url cannot be read; the message never repeats it."""
 
 
@@ -40,24 +40,24 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Read `mysql://user:password@host:port/database?ssl_mode=...`; raises AddressFault."""
+        """Read `mysql://user:password@host:port/database?ssl_mode=...`; raises AddressError."""
         try:
             parts = urlsplit(url)
             port = parts.port or 3306
         except ValueError as fault:
-            raise AddressFault("the url of the database cannot be read") from fault
+            raise AddressError("the url of the database cannot be read") from fault
         if parts.scheme not in ("mysql", "mariadb"):
-            raise AddressFault("the url of the database does not begin with mysql://")
+            raise AddressError("the url of the database does not begin with mysql://")
         options = dict(parse_qsl(parts.query))
         if unknown := sorted(options.keys() - set(OPTIONS)):
-            raise AddressFault(f"the url of the database has an unknown option '{unknown[0]}'")
+            raise AddressError(f"the url of the database has an unknown option '{unknown[0]}'")
         if options.get("ssl_mode", "disabled").lower() not in SSL_MODES:
-            raise AddressFault(f"ssl_mode in the url of the database is none of {', '.join(SSL_MODES)}")
+            raise AddressError(f"ssl_mode in the url of the database is none of {', '.join(SSL_MODES)}")
         for name in SECONDS:
             if name in options and not options[name].isdigit():
-                raise AddressFault(f"{name} in the url of the database is no number of seconds")
+                raise AddressError(f"{name} in the url of the database is no number of seconds")
         if not parts.path.strip("/"):
-            raise AddressFault("the url of the database names no database")
+            raise AddressError("the url of the database names no database")
         return cls(
             host=parts.hostname or "localhost",
             port=port,

@@ -60,7 +60,7 @@ def existing_column(
     )
 
 
-def misfit(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
+def incompatible(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
     """Why the existing column would not keep the values of `column` as they are, or None."""
     base, sizes = _parts(there.declared)
     if base not in _FITS[column.kind]:

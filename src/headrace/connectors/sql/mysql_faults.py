@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pymysql
 
-from headrace.contract import Problem
+from headrace.contract import OptionError
 from headrace.redaction import without
 
 # The server has gone, is going or is not there yet; a lock was waited for too long; a deadlock; too many connections.
@@ -53,7 +53,7 @@ def number_of(fault: BaseException) -> int:
     return number if isinstance(number, int) else 0
 
 
-def may_pass(fault: Exception) -> bool:
+def is_transient(fault: Exception) -> bool:
     """Whether the same batch may succeed after a while."""
     return number_of(fault) in _PASSING
 
@@ -68,7 +68,7 @@ def is_part_lost(fault: Exception) -> bool:
     return number_of(fault) in _PART_LOST
 
 
-def explained(fault: Exception, url: str) -> Problem:
+def explained(fault: Exception, url: str) -> OptionError:
     """The error as one sentence, without a password."""
     parts = urlsplit(url)
     where = f"MySQL at {parts.hostname or 'localhost'}:{parts.port or 3306}"
@@ -78,8 +78,8 @@ def explained(fault: Exception, url: str) -> Problem:
     if number in _WORDS:
         code, what, fix = _WORDS[number]
         detail = f": {text}" if code == "HR414" else ""
-        return Problem(code=code, what=f"{where} {what}{detail}", fix=fix)
+        return OptionError(code=code, what=f"{where} {what}{detail}", fix=fix)
     if number in _PASSING:
         fix = "start the server, or correct the url; then start again"
-        return Problem(code="HR405", what=f"{where} does not answer: {text}", fix=fix)
-    return Problem(code="HR405", what=f"{where} refused the batch: {text}")
+        return OptionError(code="HR405", what=f"{where} does not answer: {text}", fix=fix)
+    return OptionError(code="HR405", what=f"{where} refused the batch: {text}")

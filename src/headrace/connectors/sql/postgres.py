@@ -14,8 +14,8 @@ import psycopg
 from headrace.connectors.sql import postgres_connection
 from headrace.connectors.sql.dialect import (
     Connection,
-    Part,
     PartLost,
+    StagedTable,
     Stager,
     Target,
     chunks,
@@ -26,14 +26,21 @@ from headrace.connectors.sql.dialect import (
 )
 from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
 from headrace.connectors.sql.limits import Limit
-from headrace.connectors.sql.postgres_columns import existing_table, misfit
-from headrace.connectors.sql.postgres_faults import LOCK_WAIT, explained, is_contended, locked_table, may_pass, sqlstate
+from headrace.connectors.sql.postgres_columns import existing_table, incompatible
+from headrace.connectors.sql.postgres_faults import (
+    LOCK_WAIT,
+    explained,
+    is_contended,
+    is_transient,
+    locked_table,
+    sqlstate,
+)
 from headrace.connectors.sql.server_sink import ServerSink, is_loopback
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Kind, ResultColumn
 from headrace.connectors.sql.values import Forms, lines, texts
-from headrace.contract import OutputMode, Problem
+from headrace.contract import OptionError, OutputMode
 from headrace.redaction import encoding_fault
 
 if TYPE_CHECKING:
@@ -88,26 +95,26 @@ class Postgres(ServerSink):
     def verify_full(self, ca: str) -> dict[str, str]:
         return {"sslmode": "verify-full", "sslrootcert": ca}
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from super().problems(mode)
         if self.url.startswith(("postgresql://", "postgres://")):
             faults = list(_url_problems(self.url))
             yield from faults or self.tls_problems()
         else:
-            yield Problem(
+            yield OptionError(
                 code="HR413",
                 what="the url of the database does not begin with postgresql://",
                 fix="write postgresql://user:password@host:port/database",
             )
         if len(self.table.encode()) > 63:
-            yield Problem(code="HR401", what=f"the name '{self.table}' has more than 63 bytes", fix="shorten it")
+            yield OptionError(code="HR401", what=f"the name '{self.table}' has more than 63 bytes", fix="shorten it")
 
 
-def _url_problems(url: str) -> Iterator[Problem]:
+def _url_problems(url: str) -> Iterator[OptionError]:
     """What libpq would refuse of a url, or take for something else; nothing of it is repeated, for it may be secret."""
     if character := encoding_fault(url, may="#"):
         what = f"the password in the url of the database has a '{character}' that is not encoded"
-        yield Problem(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
+        yield OptionError(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
         return
     fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
     try:
@@ -115,11 +122,11 @@ def _url_problems(url: str) -> Iterator[Problem]:
     except psycopg.Error as fault:
         said = re.search(r'invalid URI query parameter: "(\w+)"', str(fault))
         what = f"the url of the database has an unknown option '{said[1]}'" if said else "the url cannot be read"
-        yield Problem(code="HR413", what=what, fix=fix)
+        yield OptionError(code="HR413", what=what, fix=fix)
         return
     for port in str(parsed.get("port") or "5432").split(","):
         if not port.isdigit() or not 0 < int(port) < 65_536:
-            yield Problem(code="HR413", what="the port in the url is no number from 1 to 65535", fix=fix)
+            yield OptionError(code="HR413", what="the port in the url is no number from 1 to 65535", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,7 @@ class PostgresDialect:
     key_text: ClassVar[str] = "text"
     long_text: ClassVar[str] = "text"
     transactional_ddl: ClassVar[bool] = True
-    tells_shared_keys: ClassVar[bool] = True
+    detects_duplicates: ClassVar[bool] = True
     wants_sorted: ClassVar[bool] = False
     driver_rows: ClassVar[int] = 5_000
     needs_shared_disk: ClassVar[bool] = False
@@ -200,8 +207,8 @@ class PostgresDialect:
     def limit_of(self, column: ResultColumn) -> Limit:
         return Limit(refused="\0") if column.kind in ("text", "json") else Limit()
 
-    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
-        return misfit(there, column, self.declare(column, ()))
+    def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+        return incompatible(there, column, self.declare(column, ()))
 
     # ---------------------------------------------------------------------------------------------------- rows
 
@@ -245,13 +252,13 @@ class PostgresDialect:
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         return CopyStager(self, name, columns)
 
-    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+    def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
         """Nothing to do: every connection reads staging tables."""
 
-    def part_source(self, part: Part) -> str:
+    def part_source(self, part: StagedTable) -> str:
         return self.quote(part.name)
 
-    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+    def merge(self, connection: Connection, target: Target, parts: Sequence[StagedTable]) -> None:
         names = identifiers(self, target.names)
         union = " UNION ALL ".join(f"SELECT {names} FROM {self.part_source(part)}" for part in parts)
         # Sorted by the key, rows go into neighbouring pages of the index: three times as fast as in any order.
@@ -304,7 +311,7 @@ class PostgresDialect:
             cursor.execute(statement, ())
             yield from chunks(cursor)
 
-    def explain(self, fault: Exception) -> Problem:
+    def explain(self, fault: Exception) -> OptionError:
         problem = explained(fault, self.url)
         if not self.waits_for_lock(fault):
             return problem
@@ -312,7 +319,7 @@ class PostgresDialect:
         return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
     def passes(self, fault: Exception) -> bool:
-        return may_pass(fault)
+        return is_transient(fault)
 
     def waits_for_lock(self, fault: BaseException) -> bool:
         return sqlstate(fault) == LOCK_WAIT

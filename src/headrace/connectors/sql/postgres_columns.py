@@ -160,7 +160,7 @@ def _column(row: Sequence[Any]) -> ExistingColumn:
     )
 
 
-def misfit(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
+def incompatible(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
     """Why the existing column would not keep the values of `column` as they are, or None."""
     base = there.declared.partition("(")[0]
     if base not in _FITS[column.kind]:

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
-from headrace.contract import Problem
+from headrace.contract import OptionError
 from headrace.redaction import without
 
 # By the class of the error, or the first two characters of its SQLSTATE (PostgreSQL manual, appendix A).
@@ -62,7 +62,7 @@ def locked_table(fault: BaseException) -> str:
     return found.group(1) if found else ""
 
 
-def may_pass(fault: Exception) -> bool:
+def is_transient(fault: Exception) -> bool:
     """Whether the same batch may succeed after a while."""
     return sqlstate(fault).startswith(_PASSING_STATES)
 
@@ -74,27 +74,27 @@ def is_contended(fault: Exception) -> bool:
     )
 
 
-def explained(fault: Exception, url: str) -> Problem:
+def explained(fault: Exception, url: str) -> OptionError:
     """The error as one sentence, without a password."""
     where = f"PostgreSQL at {_place(url)}"
     state = sqlstate(fault)
     text = without(" ".join(str(fault).split()), url)
     if isinstance(fault, errors.InsufficientPrivilege):
         fix = "grant it: the documentation of the sink lists the rights that it needs"
-        return Problem(code="HR414", what=f"{where} refuses it: {text}", fix=fix)
+        return OptionError(code="HR414", what=f"{where} refuses it: {text}", fix=fix)
     if state == "TLS":
         fix = "look at sslmode and sslrootcert in the url, and at the server's certificate"
-        return Problem(code="HR414", what=f"{where} cannot be reached by TLS as asked: {text}", fix=fix)
+        return OptionError(code="HR414", what=f"{where} cannot be reached by TLS as asked: {text}", fix=fix)
     for sign, code, what, fix in _WORDS:
         if state == sign:
-            return Problem(code=code, what=f"{where} {what}", fix=fix)
+            return OptionError(code=code, what=f"{where} {what}", fix=fix)
     if state.startswith(("08", "57P")):
-        return Problem(
+        return OptionError(
             code="HR405",
             what=f"{where} does not answer: {text}",
             fix="start the server, or correct the url; then start again",
         )
-    return Problem(code="HR405", what=f"{where} refused the batch: {text}")
+    return OptionError(code="HR405", what=f"{where} refused the batch: {text}")
 
 
 def _place(url: str) -> str:

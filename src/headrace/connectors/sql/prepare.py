@@ -22,8 +22,8 @@ from headrace.connectors.sql.result_table import ResultTable, require_columns
 from headrace.connectors.sql.retry import Retry
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn, columns, restore
-from headrace.contract import SinkRun, Snapshot
-from headrace.errors import Finding, HeadraceError, SinkFault
+from headrace.contract import SinkContext, Snapshot
+from headrace.errors import Finding, HeadraceError, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 CONTENDED_SECONDS = 20.0
 
 
-def result_table(name: str, key: Sequence[str], schema: StructType, life: SinkRun) -> ResultTable:
-    """The table for a result of `schema`; raises SinkFault with every column that does not fit."""
+def result_table(name: str, key: Sequence[str], schema: StructType, context: SinkContext) -> ResultTable:
+    """The table for a result of `schema`; raises SinkError with every column that does not fit."""
     known, refused = columns(schema)
     wrong = [*refused, *require_columns(schema.names, key)]
     if wrong:
         fix = "change the query's last select"
-        raise SinkFault(
-            [Finding(code="HR404", what=f"the result of query '{life.query}': {what}", fix=fix) for what in wrong]
+        raise SinkError(
+            [Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix) for what in wrong]
         )
     return ResultTable(name=name, key=tuple(key), columns=known)
 
@@ -58,17 +58,17 @@ class Ready:
     widened: str | None = None
 
 
-def prepare(dialect: Dialect, table: ResultTable, schema: str, life: SinkRun, *, adds: bool = False) -> Ready:
+def prepare(dialect: Dialect, table: ResultTable, schema: str, context: SinkContext, *, adds: bool = False) -> Ready:
     """Make the table and the ledger ready, and take the next epoch.
 
     If anything does not fit, nothing is changed and an older driver goes on undisturbed. Where another start was in the
-    way, as one that makes the same tables, it is tried again. Raises SinkFault, CheckpointFault.
+    way, as one that makes the same tables, it is tried again. Raises SinkError, CheckpointError.
     """
     pauses = Retry(CONTENDED_SECONDS).pauses()
     while True:
         try:
             with closing(dialect.connect()) as connection:
-                return _prepared(connection, dialect, table.as_known(connection, dialect), schema, life, adds=adds)
+                return _prepared(connection, dialect, table.as_known(connection, dialect), schema, context, adds=adds)
         except _Renamed:
             continue
         except dialect.errors as fault:
@@ -76,7 +76,7 @@ def prepare(dialect: Dialect, table: ResultTable, schema: str, life: SinkRun, *,
             again = dialect.is_contended(fault) and not dialect.waits_for_lock(fault)
             pause = next(pauses, None) if again else None
             if pause is None:
-                raise _explained(dialect, fault, life) from None
+                raise _explained(dialect, fault, context) from None
             # Two that were in each other's way must not meet again.
             time.sleep(pause * random.uniform(0.5, 1.0))
 
@@ -86,9 +86,9 @@ class _Renamed(Exception):
 
 
 def _prepared(
-    connection: Connection, dialect: Dialect, table: ResultTable, schema: str, life: SinkRun, *, adds: bool
+    connection: Connection, dialect: Dialect, table: ResultTable, schema: str, context: SinkContext, *, adds: bool
 ) -> Ready:
-    ledger = Ledger(connection, dialect, life, table.name)
+    ledger = Ledger(connection, dialect, context, table.name)
     ledger.create()
     run(connection, dialect.begin_write)
     try:
@@ -110,7 +110,7 @@ def _prepared(
             run(connection, "ROLLBACK")
         raise
     limits = table.limits(there, dialect) if there is not None else {}
-    drop_staged(connection, dialect, life, epoch + 1)
+    drop_staged(connection, dialect, context, epoch + 1)
     return Ready(table=table, epoch=epoch + 1, limits=limits, widened=schema if added else None)
 
 
@@ -120,21 +120,21 @@ def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str
     Both rows are locked first. An older driver's batch has then ended, no other can begin, and all that is read here
     stays as it is until the commit.
     """
-    connection, dialect, life = ledger.connection, ledger.dialect, ledger.life
+    connection, dialect, context = ledger.connection, ledger.dialect, ledger.context
     owner, epoch = ledger.owner(lock=True) or table.owner(ledger), ledger.epoch(lock=True)
     if dialect.real_name(connection, table.spelled or table.name) != table.name:
         raise _Renamed
-    here = view_of(life)
+    here = view_of(context)
     lines = ledger.lines(min(here.digests, default=0))
-    if not lines and owner is not None and owner.application == UNCLAIMED and owner.is_of(life):
+    if not lines and owner is not None and owner.application == UNCLAIMED and owner.is_of(context):
         lines = _taken_over(ledger, here)
-    ahead = require_fit(life, table.name, lines, here, ledger.planned)
-    if ahead and not life.restoring:
-        raise behind(life, table.name, ahead)
+    ahead = require_fit(context, table.name, lines, here, ledger.planned)
+    if ahead and not context.restoring:
+        raise behind(context, table.name, ahead)
     there = dialect.existing(connection, table.name)
-    changes = list(table.changes(there, dialect, life, owner, adds=adds))
+    changes = list(table.changes(there, dialect, context, owner, adds=adds))
     if there is not None:
-        table.require_ours(connection, dialect, life, owner, there.elsewhere)
+        table.require_ours(connection, dialect, context, owner, there.elsewhere)
     return changes, epoch
 
 
@@ -146,43 +146,43 @@ def _taken_over(ledger: Ledger, here: CheckpointView) -> list[Line]:
     return lines
 
 
-def last_batch(dialect: Dialect, name: str, life: SinkRun) -> int | None:
+def last_batch(dialect: Dialect, name: str, context: SinkContext) -> int | None:
     """The newest batch of the life's checkpoint that is in; None also where the database does not tell."""
     with suppress(*dialect.errors), closing(dialect.connect_to_read()) as connection:
-        last = Ledger(connection, dialect, life, name).last()
-        if last is not None and last.checkpoint == checkpoint_id(life.checkpoint):
+        last = Ledger(connection, dialect, context, name).last()
+        if last is not None and last.checkpoint == checkpoint_id(context.checkpoint):
             return last.batch
     return None
 
 
-def planned(dialect: Dialect, name: str, life: SinkRun, first: int) -> dict[int, str]:
+def planned(dialect: Dialect, name: str, context: SinkContext, first: int) -> dict[int, str]:
     """What the ledger keeps to plan the batches from `first` on again; a text that has not its digest is left out."""
     try:
         with closing(dialect.connect_to_read()) as connection:
-            return dict(Ledger(connection, dialect, life, name).plans(first))
+            return dict(Ledger(connection, dialect, context, name).plans(first))
     except dialect.errors as fault:
-        raise _explained(dialect, fault, life) from None
+        raise _explained(dialect, fault, context) from None
 
 
-def drop_staged(connection: Connection, dialect: Dialect, life: SinkRun, epoch: int) -> None:
+def drop_staged(connection: Connection, dialect: Dialect, context: SinkContext, epoch: int) -> None:
     """Drop the staging tables of this driver and of older ones; those of a newer one are not ours to drop."""
-    prefix = _staging(life)
+    prefix = _staging(context)
     old = [name for name in dialect.staged(connection, prefix) if _epoch_of(name.removeprefix(prefix)) <= epoch]
-    dialect.drop_staged(connection, old + dialect.staged(connection, _unclaimed_staging(life)))
+    dialect.drop_staged(connection, old + dialect.staged(connection, _unclaimed_staging(context)))
 
 
-def staging_prefix(life: SinkRun, epoch: int) -> str:
+def staging_prefix(context: SinkContext, epoch: int) -> str:
     """How the names of the staging tables of one driver begin."""
-    return f"{_staging(life)}{epoch}_"
+    return f"{_staging(context)}{epoch}_"
 
 
-def _staging(life: SinkRun) -> str:
-    return _staged_by(f"{life.application}\n{life.query}\n{life.generation}")
+def _staging(context: SinkContext) -> str:
+    return _staged_by(f"{context.application}\n{context.query}\n{context.generation}")
 
 
-def _unclaimed_staging(life: SinkRun) -> str:
+def _unclaimed_staging(context: SinkContext) -> str:
     """The prefix that Headrace 0.1.0 used; nothing of it can come in any more."""
-    return _staged_by(f"{life.query}\n{life.generation}")
+    return _staged_by(f"{context.query}\n{context.generation}")
 
 
 def _staged_by(whose: str) -> str:
@@ -194,7 +194,7 @@ def _epoch_of(rest: str) -> int:
     return int(epoch) if epoch.isdigit() else 0
 
 
-def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, life: SinkRun) -> Snapshot:
+def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:
     """The table and its last batch, read in one transaction, with the rows that were set aside."""
     from pyspark.sql.types import StructType
 
@@ -202,34 +202,34 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
         with closing(dialect.connect_to_read()) as connection:
             run(connection, dialect.begin_read)
             spelled, name = name, dialect.real_name(connection, name)
-            ledger = Ledger(connection, dialect, life, name)
-            require_claimed(connection, dialect, name, life)
+            ledger = Ledger(connection, dialect, context, name)
+            require_claimed(connection, dialect, name, context)
             owner, last = ledger.owner() or ledger.owner(spelled), ledger.last()
-            if owner is None or not owner.is_of(life):
-                what = f"table '{name}' holds no result of generation {life.generation} of query '{life.query}'"
-                raise SinkFault(Finding(code="HR402", what=what, fix=f"run query '{life.query}' first"))
+            if owner is None or not owner.is_of(context):
+                what = f"table '{name}' holds no result of generation {context.generation} of query '{context.query}'"
+                raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
             schema = StructType.fromJson(json.loads(owner.schema))
             known, _ = columns(schema)
             shown = ", ".join(dialect.readable(column) for column in known)
             rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
-            replayed = ledger.replayed(checkpoint_id(life.checkpoint) or "")
-            aside = [json.loads(text) for text in Quarantine(connection, dialect, life, name).rows()]
+            replayed = ledger.replayed(checkpoint_id(context.checkpoint) or "")
+            aside = [json.loads(text) for text in Quarantine(connection, dialect, context, name).rows()]
             run(connection, "COMMIT")
     except dialect.errors as fault:
-        raise _explained(dialect, fault, life) from None
-    set_aside = restore(spark, [[_values(row, known) for row in aside]], schema) if aside else None
+        raise _explained(dialect, fault, context) from None
+    rejected = restore(spark, [[_values(row, known) for row in aside]], schema) if aside else None
     return Snapshot(
-        rows=rows, batch=None if last is None else last.batch, key=tuple(key), set_aside=set_aside, replayed=replayed
+        rows=rows, batch=None if last is None else last.batch, key=tuple(key), rejected=rejected, replayed=replayed
     )
 
 
-def require_claimed(connection: Connection, dialect: Dialect, name: str, life: SinkRun) -> None:
-    """Raise SinkFault where the ledger is still that of Headrace 0.1.0; only a start takes it over."""
-    missing = LEDGER_FORM.lacks(connection, dialect)
+def require_claimed(connection: Connection, dialect: Dialect, name: str, context: SinkContext) -> None:
+    """Raise SinkError where the ledger is still that of Headrace 0.1.0; only a start takes it over."""
+    missing = LEDGER_FORM.missing_columns(connection, dialect)
     if len(missing) < len(LEDGER_FORM.columns) and any(not column.nullable for column in missing):
         what = f"the ledger beside table '{name}' was written by Headrace 0.1.0"
-        raise SinkFault(
-            Finding(code="HR402", what=what, fix=f"run query '{life.query}' first: the start takes it over")
+        raise SinkError(
+            Finding(code="HR402", what=what, fix=f"run query '{context.query}' first: the start takes it over")
         )
 
 
@@ -243,6 +243,6 @@ def _values(row: Mapping[str, Any], known: Sequence[ResultColumn]) -> tuple[Any,
     )
 
 
-def _explained(dialect: Dialect, fault: Exception, life: SinkRun) -> HeadraceError:
+def _explained(dialect: Dialect, fault: Exception, context: SinkContext) -> HeadraceError:
     problem = dialect.explain(fault)
-    return SinkFault(Finding(code=problem.code, what=f"query '{life.query}': {problem.what}", fix=problem.fix))
+    return SinkError(Finding(code=problem.code, what=f"query '{context.query}': {problem.what}", fix=problem.fix))

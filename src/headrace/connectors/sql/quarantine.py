@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
-from headrace.connectors.sql.dialect import Connection, Dialect, Part, rows_of, run
+from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, rows_of, run
 from headrace.connectors.sql.ledger_tables import QUARANTINE, QUARANTINE_FORM
 from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.staging import BAD_COLUMNS, row_text
 from headrace.connectors.sql.system_tables import OwnTable
-from headrace.contract import SinkRun
+from headrace.contract import SinkContext
 
 _AT_ONCE = 1_000
 _MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
@@ -26,7 +26,7 @@ class Quarantine:
     FORM: ClassVar[OwnTable] = QUARANTINE_FORM
     connection: Connection
     dialect: Dialect
-    life: SinkRun
+    context: SinkContext
     table: str
 
     def clear(self) -> None:
@@ -44,7 +44,7 @@ class Quarantine:
             count += len(some)
         return count
 
-    def merge(self, batch: int, parts: Sequence[Part]) -> int:
+    def merge(self, batch: int, parts: Sequence[StagedTable]) -> int:
         """Set aside the rows of staging tables; returns how many."""
         for part in parts:
             columns = ", ".join(self.dialect.quote(name) for name in BAD_COLUMNS)
@@ -62,11 +62,11 @@ class Quarantine:
         return (str(row[0]) for row in found)
 
     def _head(self, batch: int) -> tuple[str, str, int, int, str]:
-        return self.life.application, self.life.query, self.life.generation, batch, self.table
+        return self.context.application, self.context.query, self.context.generation, batch, self.table
 
     @property
     def _mine(self) -> tuple[str, str, int, str]:
-        return self.life.application, self.life.query, self.life.generation, self.table
+        return self.context.application, self.context.query, self.context.generation, self.table
 
     def _own(self, statement: str) -> str:
         return statement.replace("?", self.dialect.placeholder)

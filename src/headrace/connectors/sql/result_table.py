@@ -11,8 +11,8 @@ from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.ledger_tables import UNCLAIMED
 from headrace.connectors.sql.limits import Limit, narrowed
 from headrace.connectors.sql.types import ResultColumn
-from headrace.contract import SinkRun
-from headrace.errors import Finding, SinkFault
+from headrace.contract import SinkContext
+from headrace.errors import Finding, SinkError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,9 @@ class ResultTable:
         return tuple(column for column in self.columns if column.name in self.key)
 
     def changes(
-        self, there: ExistingTable | None, dialect: Dialect, life: SinkRun, owner: Owner | None, *, adds: bool
+        self, there: ExistingTable | None, dialect: Dialect, context: SinkContext, owner: Owner | None, *, adds: bool
     ) -> Iterator[str]:
-        """The statement that makes the table, if there is none; raises SinkFault with every difference that stays.
+        """The statement that makes the table, if there is none; raises SinkError with every difference that stays.
 
         `adds`: columns that are missing are no difference, as `additions` adds them.
         """
@@ -52,15 +52,15 @@ class ResultTable:
             return
         added = self._missing(there) if adds else []
         findings = [
-            self._refusal(life, blocker.code, blocker.what, blocker.fix)
+            self._refusal(context, blocker.code, blocker.what, blocker.fix)
             for blocker in there.refusals(self.name, self.names)
         ]
         findings += [
-            self._refusal(life, "HR406", difference, fix or self._way_out(difference, adds, owner))
-            for difference, fix in self._differences(there, dialect, added, life)
+            self._refusal(context, "HR406", difference, fix or self._way_out(difference, adds, owner))
+            for difference, fix in self._differences(there, dialect, added, context)
         ]
         if findings:
-            raise SinkFault(findings)
+            raise SinkError(findings)
 
     def additions(self, there: ExistingTable, dialect: Dialect) -> list[str]:
         """The statements that add the columns that are missing, as nullable ones; never those of the key."""
@@ -88,9 +88,9 @@ class ResultTable:
                 found[column.name] = limit
         return found
 
-    def _refusal(self, life: SinkRun, code: str, what: str, fix: str) -> Finding:
+    def _refusal(self, context: SinkContext, code: str, what: str, fix: str) -> Finding:
         return Finding(
-            code=code, what=f"table '{self.name}' does not fit the result of query '{life.query}': {what}", fix=fix
+            code=code, what=f"table '{self.name}' does not fit the result of query '{context.query}': {what}", fix=fix
         )
 
     def _way_out(self, difference: str, adds: bool, owner: Owner | None) -> str:
@@ -110,7 +110,7 @@ class ResultTable:
         return f"CREATE TABLE {dialect.quote(self.name)} ({', '.join(parts)}){suffix}"
 
     def _differences(
-        self, there: ExistingTable, dialect: Dialect, added: Sequence[ResultColumn], life: SinkRun
+        self, there: ExistingTable, dialect: Dialect, added: Sequence[ResultColumn], context: SinkContext
     ) -> Iterator[tuple[str, str]]:
         """What about the table's columns and indexes does not fit, each with what to do if that is known."""
         columns = {column.name.lower(): column for column in there.columns}
@@ -121,13 +121,13 @@ class ResultTable:
             key = column.name in self.key
             if found is None:
                 yield f"it has no column '{column.name}'", ""
-            elif reason := found.blocker or (key and found.key_blocker) or dialect.misfit(found, column, key=key):
+            elif reason := found.blocker or (key and found.key_blocker) or dialect.incompatible(found, column, key=key):
                 yield f"column '{column.name}' is declared {found.declared or 'without a type'}, {reason}", ""
         ours = {name.lower() for name in self.names}
         for name, found in columns.items():
             if found.required and name not in ours:
                 yield f"its column '{found.name}' takes no NULL, and the result has no such column", ""
-        yield from self._index_differences(there, others=life.mode == "update" and dialect.replaces_by_any_unique)
+        yield from self._index_differences(there, others=context.mode == "update" and dialect.replaces_by_any_unique)
 
     def _index_differences(self, there: ExistingTable, *, others: bool) -> Iterator[tuple[str, str]]:
         """`others`: a row replaces one that shares any unique index with it, silently, and not the key's alone."""
@@ -150,7 +150,7 @@ class ResultTable:
                 )
 
     def require_ours(
-        self, connection: Connection, dialect: Dialect, life: SinkRun, owner: Owner | None, elsewhere: str
+        self, connection: Connection, dialect: Dialect, context: SinkContext, owner: Owner | None, elsewhere: str
     ) -> None:
         """Rows of somebody else would be mixed with the result, or deleted by complete mode."""
         if owner is None and elsewhere:
@@ -158,27 +158,27 @@ class ResultTable:
                 f"table '{self.name}' lies in schema '{elsewhere}', which is not the first of this user's search path"
             )
             fix = f"give the sink the option schema: {elsewhere}, so that the ledger lies beside the table"
-            raise SinkFault(Finding(code="HR407", what=what, fix=fix))
-        if owner is not None and owner.is_of(life):
+            raise SinkError(Finding(code="HR407", what=what, fix=fix))
+        if owner is not None and owner.is_of(context):
             return
-        if owner is not None and owner.application not in (life.application, UNCLAIMED):
-            project = f"project '{owner.project}'" if owner.project != life.project else "another storage directory"
+        if owner is not None and owner.application not in (context.application, UNCLAIMED):
+            project = f"project '{owner.project}'" if owner.project != context.project else "another storage directory"
             what = (
                 f"table '{self.name}' belongs to query '{owner.query}' of {project} (application {owner.application})"
             )
             fix = "write to another table; or drop this one, if nothing runs that query any more"
-            raise SinkFault(Finding(code="HR407", what=what, fix=fix))
+            raise SinkError(Finding(code="HR407", what=what, fix=fix))
         if not list(rows_of(connection, f"SELECT 1 FROM {dialect.quote(self.name)} LIMIT 1")):
-            if owner is None or owner.query == life.query:
+            if owner is None or owner.query == context.query:
                 return
             what = f"table '{self.name}' belongs to query '{owner.query}'"
         elif owner is None:
             what = f"table '{self.name}' already holds rows that no query wrote"
-        elif owner.query == life.query:
-            what = f"table '{self.name}' still holds the result of generation {owner.generation} of '{life.query}'"
+        elif owner.query == context.query:
+            what = f"table '{self.name}' still holds the result of generation {owner.generation} of '{context.query}'"
         else:
             what = f"table '{self.name}' already holds the result of query '{owner.query}'"
-        raise SinkFault(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
+        raise SinkError(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
 
 
 def require_columns(names: Sequence[str], key: Sequence[str]) -> Iterator[str]:

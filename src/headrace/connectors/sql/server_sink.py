@@ -12,7 +12,7 @@ from typing import Literal
 from urllib.parse import urlencode
 
 from headrace.connectors.sql.sink import DatabaseSink
-from headrace.contract import Problem
+from headrace.contract import OptionError
 
 # What leaves the choice of authorities to the client library.
 SYSTEM = "system"
@@ -57,27 +57,27 @@ class ServerSink(DatabaseSink):
         options = urlencode(self.verify_full(self.tls_ca or authorities()))
         return f"{self.url}{'&' if '?' in self.url else '?'}{options}"
 
-    def tls_problems(self) -> Iterator[Problem]:
+    def tls_problems(self) -> Iterator[OptionError]:
         """What is wrong with the options of TLS; a note if nothing protects a connection that leaves the machine."""
         given, checked = self.given_tls()
         if self.tls and given:
-            yield Problem(
+            yield OptionError(
                 code="HR481",
                 what=f"the url of the database has {min(given)}, and the sink has tls: {self.tls}",
                 fix="give one of the two",
             )
         elif self.tls_ca and not self.tls:
-            yield Problem(
+            yield OptionError(
                 code="HR481",
                 what="tls_ca is given, and tls is not, so that nothing is checked",
                 fix="add tls: verify-full",
             )
         elif self.tls_ca and not Path(self.tls_ca).is_file():
-            yield Problem(
+            yield OptionError(
                 code="HR481", what=f"the file '{self.tls_ca}', which tls_ca names, is not there", fix="correct the path"
             )
         elif not self.tls and not checked and not is_loopback(self.host()):
-            yield Problem(
+            yield OptionError(
                 code="HR482",
                 what=f"the connection to '{self.host()}' may be unencrypted, and nothing checks that it is the server",
                 fix="set tls: verify-full, with tls_ca: FILE for an authority of your own",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.sql.dialect import Connection, Dialect, Part, Target, identifiers, rows_of, run
+from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, Target, identifiers, rows_of, run
 from headrace.connectors.sql.limits import BadRow, bad_rows, shared
 from headrace.connectors.sql.staging import Content
 from headrace.connectors.sql.values import rows
@@ -43,13 +43,13 @@ def take_out_existing(
     reason = f"table '{target.table}' already holds the key ({', '.join(target.key)})"
     bad = bad_rows(content.table.take(pa.array(at, pa.int64())), target.columns, [reason] * len(at))
     kept = content.table.take(pa.array(sorted(set(range(content.table.num_rows)) - set(at)), pa.int64()))
-    parts: list[Part] = []
+    parts: list[StagedTable] = []
     for part in content.parts:
         found = list(_existing_in_part(connection, dialect, target, part))
         bad += [BadRow(reason, row.values) for row in found]
         if found:
             run(connection, f"DELETE FROM {dialect.part_source(part)} WHERE {_held(dialect, target, part)}")
-        parts.append(Part(part.name, part.rows - len(found)))
+        parts.append(StagedTable(part.name, part.rows - len(found)))
     return replace(content, table=kept, parts=tuple(parts)), iter(bad)
 
 
@@ -79,7 +79,7 @@ def _existing(connection: Connection, dialect: Dialect, target: Target, content:
 
 
 def _existing_in_part(
-    connection: Connection, dialect: Dialect, target: Target, part: Part, limit: str = ""
+    connection: Connection, dialect: Dialect, target: Target, part: StagedTable, limit: str = ""
 ) -> Iterator[BadRow]:
     shown = ", ".join(dialect.readable(column) for column in target.columns)
     statement = f"SELECT {shown} FROM {dialect.part_source(part)} WHERE {_held(dialect, target, part)} {limit}"
@@ -87,7 +87,7 @@ def _existing_in_part(
         yield BadRow("", dict(zip(target.names, row, strict=True)))
 
 
-def _held(dialect: Dialect, target: Target, part: Part) -> str:
+def _held(dialect: Dialect, target: Target, part: StagedTable) -> str:
     """The condition that the table holds the key of a row of a staging table."""
     source = dialect.part_source(part)
     same = " AND ".join(f"held.{dialect.quote(name)} = {source}.{dialect.quote(name)}" for name in target.key)

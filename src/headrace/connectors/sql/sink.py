@@ -12,15 +12,24 @@ from headrace.connectors.sql import late_rows
 from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.batches import BatchWriter
 from headrace.connectors.sql.dialect import Dialect
+from headrace.connectors.sql.incompatibilities import incompatibilities
 from headrace.connectors.sql.lock_wait import patiently
-from headrace.connectors.sql.misfits import misfits
 from headrace.connectors.sql.prepare import Ready
 from headrace.connectors.sql.retry import Retry
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.staging import Stage
 from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.contract import OUTPUT_MODES, Correction, OutputMode, Problem, SinkFacts, SinkLocation, SinkRun, Snapshot
-from headrace.errors import Finding, SinkFault
+from headrace.contract import (
+    OUTPUT_MODES,
+    Correction,
+    OptionError,
+    OutputMode,
+    SinkContext,
+    SinkFacts,
+    SinkLocation,
+    Snapshot,
+)
+from headrace.errors import Finding, SinkError
 from headrace.spark.foreach_batch import for_each_batch
 
 if TYPE_CHECKING:
@@ -60,26 +69,26 @@ class DatabaseSink(ABC):
     def dialect(self) -> Dialect:
         """The database's own ways, with where it is."""
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if mode == "update" and not self.key:
-            yield Problem(
+            yield OptionError(
                 code="HR403",
                 what=f"update mode into table '{self.table}' needs a key, to find the row to replace",
                 fix="give key: the columns that the query groups by",
             )
         if not self.table or self.table.lower().startswith(OWN_PREFIX):
             what = f"a result table may not be called '{self.table}'"
-            yield Problem(code="HR401", what=what, fix="choose another name")
+            yield OptionError(code="HR401", what=what, fix="choose another name")
         if "." in self.table:
             alone = self.table.rpartition(".")[2]
             fix = f"write table: {alone}; a schema or a database has an option, or its place in the url"
-            yield Problem(code="HR401", what=f"the table's name '{self.table}' has a dot", fix=fix)
+            yield OptionError(code="HR401", what=f"the table's name '{self.table}' has a dot", fix=fix)
         if len(set(self.key)) != len(self.key):
-            yield Problem(code="HR401", what="the key names a column twice", fix="name each column once")
+            yield OptionError(code="HR401", what="the key names a column twice", fix="name each column once")
         if self.silence_seconds < 1:
-            yield Problem(code="HR401", what="silence_seconds is less than 1", fix="leave it out, and it is 30")
+            yield OptionError(code="HR401", what="silence_seconds is less than 1", fix="leave it out, and it is 30")
         if self.retry_seconds < 0:
-            yield Problem(code="HR401", what="retry_seconds is negative", fix="give 0 to try each batch once only")
+            yield OptionError(code="HR401", what="retry_seconds is negative", fix="give 0 to try each batch once only")
 
     @property
     def location(self) -> SinkLocation:
@@ -97,15 +106,17 @@ class DatabaseSink(ABC):
         except ValueError:
             return "the database"
 
-    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
         if self.longest_name is not None:
             yield from long_names(frame.columns, self.longest_name)
         adds = self.on_schema_change == "add"
-        yield from misfits(self.dialect(), self.table, self.key, frame.schema, run, adds=adds, connect=connect)
+        yield from incompatibilities(
+            self.dialect(), self.table, self.key, frame.schema, run, adds=adds, connect=connect
+        )
 
-    def prepare(self, frame: DataFrame, run: SinkRun) -> None:
+    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
         if self.longest_name is not None and (long := list(long_names(frame.columns, self.longest_name))):
-            raise SinkFault(long)
+            raise SinkError(long)
         table = exactly_once.result_table(self.table, self.key, frame.schema, run)
         adds = self.on_schema_change == "add"
         dialect = self.dialect()
@@ -113,7 +124,7 @@ class DatabaseSink(ABC):
             lambda: exactly_once.prepare(dialect, table, frame.schema.json(), run, adds=adds), dialect, run
         )
 
-    def writer(self, run: SinkRun) -> BatchWriter:
+    def writer(self, run: SinkContext) -> BatchWriter:
         """What takes the batches after `prepare`."""
         ready, dialect = self._ready[run.query, run.generation], self.dialect()
         quarantines = self.on_bad_row == "quarantine"
@@ -125,7 +136,7 @@ class DatabaseSink(ABC):
             limits=ready.limits,
             # A plain INSERT is refused by the database if a row has the key of another.
             clustered=bool(ready.table.key)
-            and (quarantines or (run.mode == "update" and not dialect.tells_shared_keys)),
+            and (quarantines or (run.mode == "update" and not dialect.detects_duplicates)),
             quarantines=quarantines,
             driver_rows=dialect.driver_rows,
         )
@@ -139,24 +150,24 @@ class DatabaseSink(ABC):
             widened=ready.widened,
         )
 
-    def write(self, writer: DataStreamWriter, run: SinkRun) -> DataStreamWriter:
+    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
         return for_each_batch(writer, self.writer(run))
 
-    def snapshot(self, spark: SparkSession, run: SinkRun) -> Snapshot:
+    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
         return exactly_once.snapshot(self.dialect(), self.table, self.key, spark, run)
 
-    def last_batch(self, run: SinkRun) -> int | None:
+    def last_batch(self, run: SinkContext) -> int | None:
         return exactly_once.last_batch(self.dialect(), self.table, run)
 
-    def planned(self, run: SinkRun, first: int) -> Mapping[int, str]:
+    def planned(self, run: SinkContext, first: int) -> Mapping[int, str]:
         return exactly_once.planned(self.dialect(), self.table, run, first)
 
-    def replayed(self, run: SinkRun) -> int | None:
+    def replayed(self, run: SinkContext) -> int | None:
         return late_rows.replayed(self.dialect(), self.table, run)
 
-    def replay(self, correction: Correction, run: SinkRun) -> None:
+    def replay(self, correction: Correction, run: SinkContext) -> None:
         quarantines = self.on_bad_row == "quarantine"
-        late_rows.bring_back(self.dialect(), self.table, self.key, correction, run, quarantines=quarantines)
+        late_rows.apply_late_rows(self.dialect(), self.table, self.key, correction, run, quarantines=quarantines)
 
 
 def long_names(names: Sequence[str], longest: tuple[int, str]) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from headrace.connectors.sql.dialect import (
     Connection,
-    Part,
     PartLost,
+    StagedTable,
     Stager,
     Target,
     chunks,
@@ -26,12 +26,12 @@ from headrace.connectors.sql.dialect import (
 from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.sink import DatabaseSink
-from headrace.connectors.sql.sqlite_columns import EXACT_DIGITS, existing_table, misfit
+from headrace.connectors.sql.sqlite_columns import EXACT_DIGITS, existing_table, incompatible
 from headrace.connectors.sql.sqlite_staging import STAGED, file_stager
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn
 from headrace.connectors.sql.values import ISO, Forms, rows
-from headrace.contract import OutputMode, Problem, SinkLocation, SinkRun
+from headrace.contract import OptionError, OutputMode, SinkContext, SinkLocation
 from headrace.errors import Finding
 
 if TYPE_CHECKING:
@@ -83,20 +83,22 @@ class Sqlite(DatabaseSink):
     def system(self) -> str:
         return self.path
 
-    def misfits(self, frame: DataFrame, run: SinkRun, *, connect: bool) -> Iterator[Finding]:
+    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
         """A file that is not there yet is no fault: the first start makes it."""
-        yield from super().misfits(frame, run, connect=connect and Path(self.path).exists())
+        yield from super().incompatibilities(frame, run, connect=connect and Path(self.path).exists())
 
-    def problems(self, mode: OutputMode) -> Iterator[Problem]:
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from super().problems(mode)
         if ":memory:" in self.path or not self.path:
             what = "its path names no file, so that nothing of it would be kept"
-            yield Problem(code="HR401", what=what, fix="name a file, as results.db")
+            yield OptionError(code="HR401", what=what, fix="name a file, as results.db")
         elif os.path.isdir(self.path):
-            yield Problem(code="HR401", what=f"its path {self.path} is a directory", fix="name a file, as results.db")
+            yield OptionError(
+                code="HR401", what=f"its path {self.path} is a directory", fix="name a file, as results.db"
+            )
         if self.table.lower().startswith("sqlite_"):
             what = f"a result table may not be called '{self.table}'"
-            yield Problem(code="HR401", what=what, fix="choose another name")
+            yield OptionError(code="HR401", what=what, fix="choose another name")
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class SqliteDialect:
     key_text: ClassVar[str] = "TEXT"
     long_text: ClassVar[str] = "TEXT"
     transactional_ddl: ClassVar[bool] = True
-    tells_shared_keys: ClassVar[bool] = False
+    detects_duplicates: ClassVar[bool] = False
     wants_sorted: ClassVar[bool] = True
     driver_rows: ClassVar[int] = 20_000
     needs_shared_disk: ClassVar[bool] = True
@@ -179,8 +181,8 @@ class SqliteDialect:
     def limit_of(self, column: ResultColumn) -> Limit:
         return Limit()
 
-    def misfit(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
-        return misfit(there.declared, column, self.declare(column, ()))
+    def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+        return incompatible(there.declared, column, self.declare(column, ()))
 
     def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         return self._insert(table, columns) + self._replace(columns, key)
@@ -232,16 +234,16 @@ class SqliteDialect:
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         return file_stager(f"{self.path}.{name}", columns, self.forms)
 
-    def attach(self, connection: Connection, parts: Sequence[Part]) -> None:
+    def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
         for part in parts:
             if not Path(f"{self.path}.{part.name}").exists():
                 raise PartLost(f"the staging file '{self.path}.{part.name}' has gone")
             run(connection, f"ATTACH DATABASE ? AS {self.quote(part.name)}", (f"{self.path}.{part.name}",))
 
-    def part_source(self, part: Part) -> str:
+    def part_source(self, part: StagedTable) -> str:
         return f"{self.quote(part.name)}.{STAGED}"
 
-    def merge(self, connection: Connection, target: Target, parts: Sequence[Part]) -> None:
+    def merge(self, connection: Connection, target: Target, parts: Sequence[StagedTable]) -> None:
         into = self._into(target.table, target.names)
         # Without WHERE, SQLite would take ON CONFLICT for a join's condition.
         then = f" WHERE true{self._replace(target.names, target.key)}" if target.replaces else ""
@@ -289,8 +291,8 @@ class SqliteDialect:
     def is_part_lost(self, fault: Exception) -> bool:
         return f"no such table: {OWN_PREFIX}s_" in str(fault)
 
-    def explain(self, fault: Exception) -> Problem:
+    def explain(self, fault: Exception) -> OptionError:
         for sign, what, fix in _FAULTS:
             if sign in str(fault):
-                return Problem(code="HR405", what=f"the SQLite file '{self.path}' {what}", fix=fix)
-        return Problem(code="HR405", what=f"the SQLite file '{self.path}' refused the batch: {fault}")
+                return OptionError(code="HR405", what=f"the SQLite file '{self.path}' {what}", fix=fix)
+        return OptionError(code="HR405", what=f"the SQLite file '{self.path}' refused the batch: {fault}")

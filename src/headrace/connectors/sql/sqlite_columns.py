@@ -117,7 +117,7 @@ def _triggers(connection: Connection, table: str) -> list[Trigger]:
     return [Trigger(name=name, body=body, changes_rows=False) for name, body in bodies]
 
 
-def misfit(declared: str, column: ResultColumn, wanted: str) -> str | None:
+def incompatible(declared: str, column: ResultColumn, wanted: str) -> str | None:
     """Why the column would not keep the values of `column` as they are, or None."""
     affinity = _affinity(declared)
     if affinity == "ANY":

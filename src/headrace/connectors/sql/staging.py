@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.sql.dialect import Dialect, Part, StageFault, Stager
-from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, shared, sift
+from headrace.connectors.sql.dialect import Dialect, StagedTable, StageError, Stager
+from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, shared, split_invalid
 from headrace.connectors.sql.types import ResultColumn, flat
-from headrace.contract import Problem
+from headrace.contract import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,16 +40,16 @@ class Content:
     """A batch's rows: those that came to the driver, the staging tables of the others, and the rows set aside."""
 
     table: pa.Table
-    parts: tuple[Part, ...] = ()
+    parts: tuple[StagedTable, ...] = ()
     bad: tuple[BadRow, ...] = ()
-    bad_parts: tuple[Part, ...] = ()
+    bad_parts: tuple[StagedTable, ...] = ()
 
     @property
     def rows(self) -> int:
         return int(self.table.num_rows) + sum(part.rows for part in self.parts)
 
 
-class RowFault(Exception):
+class RowError(Exception):
     """A row that the table does not take."""
 
     def __init__(self, row: str, reason: str) -> None:
@@ -88,7 +88,7 @@ class Stage:
         return Content(table=table, bad=tuple(bad))
 
     def large(self, frame: DataFrame) -> Content:
-        """The batch written by the executors; raises StageFault or RowFault."""
+        """The batch written by the executors; raises StageError or RowError."""
         local = str(frame.sparkSession.sparkContext.master).startswith("local")
         if self.dialect.needs_shared_disk and not local:
             whole = replace(self, driver_rows=_ROW_BITS).small(frame)
@@ -112,13 +112,13 @@ class Stage:
         return [column.name for column in self.columns]
 
     def sifted(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
-        """The rows of a whole batch that the table takes, and those that it does not; raises RowFault."""
-        table, bad = sift(table, self.columns, self.limits)
+        """The rows of a whole batch that the table takes, and those that it does not; raises RowError."""
+        table, bad = split_invalid(table, self.columns, self.limits)
         if self.key and table.num_rows > 1:
             table, doubled = self._apart(table.sort_by([(name, "ascending") for name in self.key]))
             bad += doubled
         if bad and not self.quarantines:
-            raise RowFault(str(bad[0]), bad[0].reason)
+            raise RowError(str(bad[0]), bad[0].reason)
         return table, bad
 
     def _apart(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
@@ -148,7 +148,7 @@ class Stage:
         writing = _Writing(self, f"{self.prefix}{uuid.uuid4().hex[:12]}")
         try:
             for table in self._chunks(batches):
-                good, bad = sift(table, self.columns, self.limits)
+                good, bad = split_invalid(table, self.columns, self.limits)
                 if self.clustered:
                     good, doubled = self._apart(good)
                     bad += doubled
@@ -197,18 +197,18 @@ class Stage:
 
         for report in reports:
             if report["kind"] == "row":
-                raise RowFault(report["body"].decode(), report["name"])
+                raise RowError(report["body"].decode(), report["name"])
         for report in reports:
             if report["kind"] == "fault":
                 code, what, fix, passes = json.loads(report["body"])
-                raise StageFault(Problem(code=code, what=what, fix=fix), passes=passes)
+                raise StageError(OptionError(code=code, what=what, fix=fix), passes=passes)
         tables = [pa.ipc.open_stream(each["body"]).read_all() for each in reports if each["kind"] == "rows"]
         bad = [BadRow(*json.loads(line)) for each in reports if each["kind"] == "bad" for line in _lines(each)]
         return Content(
             table=pa.concat_tables(tables) if tables else empty,
-            parts=tuple(Part(each["name"], each["rows"]) for each in reports if each["kind"] == "part"),
+            parts=tuple(StagedTable(each["name"], each["rows"]) for each in reports if each["kind"] == "part"),
             bad=tuple(bad),
-            bad_parts=tuple(Part(each["name"], each["rows"]) for each in reports if each["kind"] == "bad part"),
+            bad_parts=tuple(StagedTable(each["name"], each["rows"]) for each in reports if each["kind"] == "bad part"),
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.connectors.sql.dialect import Connection, Dialect, run
-from headrace.errors import Finding, SinkFault
+from headrace.errors import Finding, SinkError
 
 OWN_PREFIX = "_headrace_"
 
@@ -34,10 +34,10 @@ class OwnTable:
     def names(self) -> str:
         return ", ".join(column.name for column in self.columns)
 
-    def lacks(self, connection: Connection, dialect: Dialect) -> tuple[OwnColumn, ...]:
+    def missing_columns(self, connection: Connection, dialect: Dialect) -> tuple[OwnColumn, ...]:
         """The columns that are missing; all of them where there is no table.
 
-        Raises SinkFault if what it holds could be changed, or lost while the result's table is not.
+        Raises SinkError if what it holds could be changed, or lost while the result's table is not.
         """
         there = dialect.existing(connection, self.name)
         if there is None:
@@ -45,7 +45,7 @@ class OwnTable:
         refused = list(there.refusals(self.name, [column.name for column in self.columns]))
         if refused:
             what = f"Headrace's own table '{self.name}' cannot keep what it must: {refused[0].what}"
-            raise SinkFault(Finding(code=refused[0].code, what=what, fix=refused[0].fix))
+            raise SinkError(Finding(code=refused[0].code, what=what, fix=refused[0].fix))
         known = {column.name.lower() for column in there.columns}
         return tuple(column for column in self.columns if column.name not in known)
 
@@ -54,7 +54,7 @@ class OwnTable:
 
         An older Headrace then fails at its next line, since it gives no value for a column that needs one.
         """
-        missing = self.lacks(connection, dialect)
+        missing = self.missing_columns(connection, dialect)
         if len(missing) == len(self.columns):
             parts = [declared(column, dialect) for column in self.columns]
             if self.key:
@@ -74,7 +74,7 @@ def make_all(connection: Connection, dialect: Dialect, tables: Sequence[OwnTable
 
     Where nothing is missing, no right to make or change tables is needed.
     """
-    if not [table for table in tables if table.lacks(connection, dialect)]:
+    if not [table for table in tables if table.missing_columns(connection, dialect)]:
         return
     for statement in dialect.lock_own_tables:
         run(connection, statement)

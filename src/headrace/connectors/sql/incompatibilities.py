@@ -15,8 +15,8 @@ from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.ledger_tables import TABLES_FORM
 from headrace.connectors.sql.prepare import result_table
-from headrace.contract import SinkRun
-from headrace.errors import Finding, SinkFault
+from headrace.contract import SinkContext
+from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -26,12 +26,19 @@ ANSWER_SECONDS = 3.0
 _REMEMBERED_SECONDS = 30.0
 
 
-def misfits(
-    dialect: Dialect, name: str, key: Sequence[str], schema: StructType, life: SinkRun, *, adds: bool, connect: bool
+def incompatibilities(
+    dialect: Dialect,
+    name: str,
+    key: Sequence[str],
+    schema: StructType,
+    context: SinkContext,
+    *,
+    adds: bool,
+    connect: bool,
 ) -> Iterator[Finding]:
     """What keeps a result of `schema` from being written into the table."""
     try:
-        table = result_table(name, key, schema, life)
+        table = result_table(name, key, schema, context)
         if not connect:
             return
         if silent := _silent(getattr(dialect, "url", "")):
@@ -42,12 +49,12 @@ def misfits(
             there = dialect.existing(connection, table.name)
             if there is None:
                 return
-            missing = TABLES_FORM.lacks(connection, dialect)
-            owner = table.owner(Ledger(connection, dialect, life, table.name)) if not missing else None
-            list(table.changes(there, dialect, life, owner, adds=adds))
+            missing = TABLES_FORM.missing_columns(connection, dialect)
+            owner = table.owner(Ledger(connection, dialect, context, table.name)) if not missing else None
+            list(table.changes(there, dialect, context, owner, adds=adds))
             if not missing or missing == TABLES_FORM.columns:
-                table.require_ours(connection, dialect, life, owner, there.elsewhere)
-    except SinkFault as fault:
+                table.require_ours(connection, dialect, context, owner, there.elsewhere)
+    except SinkError as fault:
         yield from findings_of(fault)
     except dialect.errors as fault:
         problem = dialect.explain(fault)
