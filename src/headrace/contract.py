@@ -8,9 +8,12 @@ each of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+
+from headrace.checkpoint.source_prefix import SourceBatch as SourceBatch
+from headrace.checkpoint.source_prefix import SourcePrefix as SourcePrefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,31 +64,6 @@ class SourceFacts:
 def bad_rows_metric(source: str) -> str:
     """The name of the observed metric under which a quarantining source counts its bad rows, as column `rows`."""
     return f"headrace_bad_rows_{source}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceBatch:
-    """One batch's share of a source: the JSON offsets between which its rows lie.
-
-    `start` is None where the source had given nothing yet; `start == end` where the batch has no data of it.
-    """
-
-    batch: int
-    start: str | None
-    end: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourcePrefix:
-    """A committed prefix of one source, as Spark's checkpoint tells it.
-
-    batches: in order of their ids, without gaps as far as the checkpoint and its archive reach.
-    log: the source's own metadata log (`<checkpoint>/sources/<name>/<id>`), id to lines, version line left out;
-        compacted files are already unfolded (file source: one JSON line for each file, with path, timestamp, batchId).
-    """
-
-    batches: tuple[SourceBatch, ...]
-    log: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,8 @@ from headrace.history import QueryStatus
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
 from headrace.run.lag import backlog
-from headrace.run.result import BatchWork, Outcome, RunResult
+from headrace.run.result import Outcome, RunResult
+from headrace.spark.batch_work import BatchWork
 
 pytestmark = pytest.mark.plain
 

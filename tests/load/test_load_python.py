@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import NOWHERE, ProjectError
-from headrace.load import load, project_modules
+from headrace.load import load
 
 pytestmark = pytest.mark.plain
 
@@ -102,7 +102,7 @@ def test_a_file_imports_another_and_each_runs_once(loaded):
     assert str(project.sources["events"].where) == "common.py:2"
     body = project.views["v"].transform
     assert (body.inputs, body.wants_spark) == (("events",), True)
-    assert {module.__file__ for module in project_modules(project.root)} == {
+    assert {module.__file__ for module in project.modules} == {
         str(project.root / "a_uses.py"),
         str(project.root / "common.py"),
     }

@@ -102,7 +102,7 @@ KILLED = """
 import os, signal, sys
 from headrace.api import load
 from headrace.model.layout import QueryLayout
-from headrace.spark.session import session
+from headrace.build.project_session import session
 from headrace.verify.replay import bring_back
 
 def die(boundary, batch):

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from headrace.build.source_uses import apart
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
-from headrace.load import project_modules
 from headrace.model import Project, PythonTransform, Source, SqlTransform, Table, Transform, View
-from headrace.run.faults import known_failure
 from headrace.spark.distinct_guard import distinct_refused
+from headrace.spark.failures import known_failure
 from headrace.spark.messages import UNNAMED, finding_of
+from headrace.spark.pickling import send_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,16 +39,8 @@ def build(
     effect (guide: "Handling Late Data and Watermarking"). A stream that is used in several places is a source of its
     own in each. Raises CheckFailed when the user's function or SQL fails or returns no DataFrame.
     """
-    _send_by_value(project)
+    send_by_value(project.modules)
     return apart(spark, _Builder(project, spark, read, tables).apply(transform, "result"))
-
-
-def _send_by_value(project: Project) -> None:
-    """Let Spark's Python workers have the project's own functions, whose modules they cannot import."""
-    from pyspark import cloudpickle
-
-    for module in project_modules(project.root):
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 class _Builder:

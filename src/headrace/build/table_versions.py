@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
-from headrace.run.manifest import append
+from headrace.storage import json_lines
+from headrace.storage.faults import unwritable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +34,7 @@ class TableVersions:
 
     def uses(self) -> list[Use]:
         """Every whole line, oldest first."""
-        try:
-            lines = self.path.read_text(encoding="utf-8").splitlines()
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return list(_parsed(lines))
+        return list(_parsed(json_lines.read(self.path, skip_damaged=True)))
 
     def in_force(self, batch: int) -> dict[str, int]:
         """The versions that `batch` is or was made with; of two lines the later counts, as after a rewind."""
@@ -54,7 +52,10 @@ class TableVersions:
         if self.in_force(from_batch) == versions:
             return False
         at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        append(self.path, json.dumps(asdict(Use(from_batch=from_batch, versions=dict(versions), at=at))))
+        try:
+            json_lines.append(self.path, [asdict(Use(from_batch=from_batch, versions=dict(versions), at=at))])
+        except OSError as fault:
+            raise unwritable(self.path.parent, fault) from fault
         return True
 
 
@@ -63,9 +64,7 @@ def in_force(uses: Sequence[Use], batch: int) -> dict[str, int]:
     return next((dict(use.versions) for use in reversed(uses) if use.from_batch <= batch), {})
 
 
-def _parsed(lines: list[str]) -> Iterator[Use]:
+def _parsed(lines: list[Any]) -> Iterator[Use]:
     for line in lines:
-        try:
-            yield Use(**json.loads(line))
-        except (ValueError, TypeError):
-            continue
+        with suppress(TypeError):
+            yield Use(**line)

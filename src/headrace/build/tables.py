@@ -22,7 +22,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query, Source, Table
 from headrace.model.layout import QueryLayout
-from headrace.run.faults import python_error
+from headrace.spark.failures import python_error
 from headrace.spark.messages import sentence_of
 
 if TYPE_CHECKING:

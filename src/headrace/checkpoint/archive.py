@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import numbered
 from headrace.errors import CheckpointError, Finding, Where
+from headrace.storage import json_lines
 
 # What the machine loses with its power is taken from Spark's own files again, and those reach back 100 batches.
 _SYNC_EVERY = 16
@@ -70,16 +69,32 @@ class Archive:
 
     def batches(self) -> dict[int, ArchivedBatch]:
         """Every archived batch, in order; empty when there is no archive yet."""
-        return self._load()[0]
+        try:
+            lines = json_lines.read(self.path)
+        except json_lines.DamagedLine as fault:
+            raise self._damaged(fault.number, fault) from fault
+        except OSError as fault:
+            raise self._damaged(0, fault) from fault
+        known: dict[int, ArchivedBatch] = {}
+        conf: Mapping[str, str] = {}
+        for number, line in enumerate(lines, start=1):
+            try:
+                if "void_after" in line:
+                    known = {batch: old for batch, old in known.items() if batch <= line["void_after"]}
+                else:
+                    archived = _archived(line, conf)
+                    conf = archived.entry.conf
+                    known[archived.entry.batch] = archived
+            except (KeyError, TypeError, AttributeError) as fault:
+                raise self._damaged(number, fault) from fault
+        return dict(sorted(known.items()))
 
     def _compare(self, checkpoint: Checkpoint) -> int:
         done = checkpoint.last_committed
         if done is None:
             return 0
-        known, whole = self._load()
+        known = self.batches()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists() and self.path.stat().st_size > whole:
-            os.truncate(self.path, whole)
         lines = []
         if max(known, default=-1) > done:
             lines.append({"void_after": done})
@@ -128,43 +143,11 @@ class Archive:
             self._conf = archived.entry.conf
         if not lines:
             return
-        with self.path.open("ab") as file:
-            file.write("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode())
-            file.flush()
-            self._unsynced += len(lines)
-            if self._unsynced >= _SYNC_EVERY:
-                os.fsync(file.fileno())
-                self._unsynced = 0
-
-    def _load(self) -> tuple[dict[int, ArchivedBatch], int]:
-        """The batches, and how many bytes of the file are whole lines."""
-        try:
-            data = self.path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return {}, 0
-        except OSError as fault:
-            raise self._damaged(0, fault) from fault
-        known: dict[int, ArchivedBatch] = {}
-        conf: Mapping[str, str] = {}
-        whole = 0
-        lines = data.splitlines(keepends=True)
-        for number, line in enumerate(lines, start=1):
-            try:
-                if not line.endswith(b"\n"):
-                    break
-                facts = json.loads(line)
-                if "void_after" in facts:
-                    known = {batch: old for batch, old in known.items() if batch <= facts["void_after"]}
-                else:
-                    archived = _archived(facts, conf)
-                    conf = archived.entry.conf
-                    known[archived.entry.batch] = archived
-            except (ValueError, KeyError, TypeError, AttributeError) as fault:
-                if number == len(lines):
-                    break
-                raise self._damaged(number, fault) from fault
-            whole += len(line)
-        return dict(sorted(known.items())), whole
+        self._unsynced += len(lines)
+        sync = self._unsynced >= _SYNC_EVERY
+        json_lines.append(self.path, lines, sync=sync)
+        if sync:
+            self._unsynced = 0
 
     def _damaged(self, line: int, fault: Exception) -> CheckpointError:
         return CheckpointError(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
+from headrace.checkpoint.source_prefix import SourceBatch, SourcePrefix
 from headrace.checkpoint.uses import further_uses
-from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckpointError, Finding, Where
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.logs import broken
 from headrace.checkpoint.rewrite import replace_file
-from headrace.errors import CheckpointError, Finding, PlatformError, Where
+from headrace.errors import CheckpointError, Finding, Where
+from headrace.storage import json_lines
+from headrace.storage.faults import unwritable
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 
@@ -37,18 +39,15 @@ class Repartitions:
     def all(self) -> tuple[Change, ...]:
         """Every change that was entered, oldest first."""
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines()
-        except (FileNotFoundError, NotADirectoryError):
-            return ()
-        except (OSError, UnicodeDecodeError) as fault:
+            lines = json_lines.read(self.path)
+        except json_lines.DamagedLine as fault:
+            raise self._damaged(fault.number, fault) from fault
+        except OSError as fault:
             raise self._damaged(None, fault) from fault
-        changes = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                changes.append(Change(**json.loads(line)))
-            except (ValueError, TypeError) as fault:
-                raise self._damaged(number, fault) from fault
-        return tuple(changes)
+        try:
+            return tuple(Change(**line) for line in lines)
+        except TypeError as fault:
+            raise self._damaged(None, fault) from fault
 
     def done(self, checkpoint: Checkpoint) -> tuple[Change, ...]:
         """The changes whose batches are committed."""
@@ -70,7 +69,10 @@ class Repartitions:
 
     def enter(self, change: Change) -> None:
         """Enter a change that is to be made."""
-        self._write([*self.all(), change])
+        try:
+            json_lines.append(self.path, [asdict(change)])
+        except OSError as fault:
+            raise unwritable(self.path.parent, fault) from fault
 
     def forget_unbegun(self, checkpoint: Checkpoint) -> None:
         """Leave out the changes that Spark never began, before their batches are used for data."""
@@ -83,7 +85,7 @@ class Repartitions:
         try:
             replace_file(self.path, "".join(json.dumps(asdict(change)) + "\n" for change in changes))
         except OSError as fault:
-            raise _unwritable(self.path.parent, fault) from fault
+            raise unwritable(self.path.parent, fault) from fault
 
     def _damaged(self, line: int | None, fault: Exception) -> CheckpointError:
         return CheckpointError(
@@ -113,18 +115,8 @@ def note_partitions(checkpoint: Checkpoint, batch: int, partitions: int) -> None
     try:
         replace_file(file, "\n".join([version, json.dumps(known, separators=(",", ":")), *offsets]))
     except OSError as fault:
-        raise _unwritable(file.parent, fault) from fault
+        raise unwritable(file.parent, fault) from fault
 
 
 def _up_to(changes: Sequence[Change], batch: int | None) -> tuple[Change, ...]:
     return () if batch is None else tuple(change for change in changes if change.batch <= batch)
-
-
-def _unwritable(folder: Path, fault: OSError) -> PlatformError:
-    return PlatformError(
-        Finding(
-            code="HR540",
-            what=f"the storage directory {folder} cannot be written: {fault.strerror or fault}",
-            fix="give the user that runs Headrace the right to write there, or name another `storage`",
-        )
-    )

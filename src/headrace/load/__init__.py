@@ -4,12 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.load.modules import project_modules
     from headrace.load.project import load
 
-__all__ = ["load", "project_modules"]
+__all__ = ["load"]
 
-_MODULES = {"load": "headrace.load.project", "project_modules": "headrace.load.modules"}
+_MODULES = {"load": "headrace.load.project"}
 
 
 def __getattr__(name: str) -> Any:

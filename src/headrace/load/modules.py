@@ -26,10 +26,7 @@ _of_root: dict[Path, tuple[ModuleType, ...]] = {}
 
 
 def project_modules(root: Path) -> tuple[ModuleType, ...]:
-    """The modules that the last load of the project at `root` ran or imported from below it.
-
-    Workers cannot import them; whoever starts a session pickles what they define by value.
-    """
+    """The modules that the last load of the project at `root` ran or imported from below it."""
     return _of_root.get(root, ())
 
 

@@ -51,7 +51,8 @@ def load(
     declared, faults = modules.run(place.root, _module_files(top, place, reading))
     if place.document is None and not declared and not faults:
         raise ProjectError(places.nothing_at(place))
-    assembly = Assembly(root=place.root, variables=variables, modules=modules.project_modules(place.root))
+    own = modules.project_modules(place.root)
+    assembly = Assembly(root=place.root, variables=variables, modules=own)
     parts = _Parts(assembly)
     parts.take_written(written)
     parts.take_declared(declared)
@@ -67,6 +68,7 @@ def load(
         views=parts.views,
         queries={name: parts.queries[name] for name in parts.places if name in parts.queries},
         secrets=dict(variables.secrets),
+        modules=own,
     )
 
 

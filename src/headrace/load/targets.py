@@ -11,7 +11,7 @@ from headrace.load.state_store import state_store
 from headrace.model import Target
 from headrace.model.project import DURABILITIES, Durability
 from headrace.model.spark_settings import fault as setting_fault
-from headrace.model.spark_settings import master_fault
+from headrace.spark.master_url import master_fault
 
 DURABILITY = "checkpoint_durability"
 KEYS = ("master", "storage", "spark", "state_store", DURABILITY, "vars")

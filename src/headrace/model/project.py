@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Literal, TypeAlias, TypeVar, get_args
 
 from headrace import contract
@@ -101,6 +101,7 @@ class Project:
     """Everything declared in one directory, seen from one target.
 
     secrets: the secret values that the declarations were filled with, each with the text that stood for it.
+    modules: the project's own, which Spark's Python workers cannot import: what they define is sent by value.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Project:
     views: Mapping[str, View] = field(default_factory=dict)
     queries: Mapping[str, Query] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    modules: tuple[ModuleType, ...] = field(default=(), repr=False, compare=False)
 
     def redacted(self, text: str) -> str:
         """`text` with every secret of the project replaced by what stood for it."""

@@ -7,15 +7,6 @@ import re
 
 _BYTES = re.compile(r"(\d+)\s*(b|[kmgtp]b?)?\Z", re.IGNORECASE)
 _TIME = re.compile(r"-?\d+\s*(us|ms|s|m|min|h|d)?\Z", re.IGNORECASE)
-_HOST = r"(\[[0-9A-Fa-f:]+\]|[^\s:/,\[\]]+)"
-_MASTERS = (
-    r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?",
-    rf"spark://{_HOST}:\d+(,{_HOST}:\d+)*",
-    r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]",
-    r"yarn",
-    r"k8s://.+",
-)
-MASTER_FIX = "write local[*], local[2], spark://host:7077, yarn or k8s://..."
 # Spark does not start with less: it keeps 300 MiB for itself, and asks for half as much again.
 LEAST_MEMORY = 471_859_200
 _SCALE = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
@@ -161,20 +152,3 @@ def _near(key: str) -> str | None:
     folded = {known.lower(): known for known in KNOWN}
     near = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=0.92)
     return folded[near[0]] if near else None
-
-
-def master_fault(master: str) -> tuple[str, str] | None:
-    """What is wrong with a master, and what to write."""
-    if master.startswith("sc://"):
-        return "is an address of Spark Connect, which cannot run Headrace's sinks", MASTER_FIX
-    if any(re.fullmatch(form, master) for form in _MASTERS):
-        return None
-    return "is no master of Spark", MASTER_FIX
-
-
-def master_hosts(master: str) -> list[tuple[str, int]]:
-    """The hosts and ports of a standalone cluster's masters; none for another kind."""
-    if not master.startswith("spark://"):
-        return []
-    pairs = (each.rpartition(":") for each in master.removeprefix("spark://").split(","))
-    return [(host.strip("[]"), int(port)) for host, _, port in pairs]

@@ -17,8 +17,8 @@ from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.application import known_facts
-from headrace.run.faults import finding_of_message
 from headrace.run.state_store import applied
+from headrace.spark.failures import finding_of_message
 from headrace.spark.plans import PlanFacts, plan_facts
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _analyse(
     facts: dict[str, PlanFacts],
     connect: bool,
 ) -> list[Finding]:
-    from headrace.spark.session import session
+    from headrace.build.project_session import session
 
     own = spark is None
     spark = spark or session(project, purpose="short")
@@ -91,7 +91,7 @@ def _analysed(
         return
     except Exception as fault:
         # What Spark says of one query must not hide what is to be said of the others.
-        yield finding_of_message(query, str(fault))
+        yield finding_of_message(str(fault), subject=f"query '{query.name}'", where=query.where)
         return
     if not _refused(iter(findings)):
         facts[query.name] = plan

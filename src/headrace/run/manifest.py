@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from headrace.contract import Sink
-from headrace.errors import CheckpointError, Finding, PlatformError, Where
+from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Query
 from headrace.model.layout import QueryLayout
+from headrace.storage import json_lines
+from headrace.storage.faults import unwritable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +40,8 @@ def forms(path: Path) -> list[QueryRevision]:
     Raises CheckpointError for a file that no crash leaves behind.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return []
-    except (OSError, UnicodeDecodeError) as fault:
+        return list(_parsed(json_lines.read(path, skip_damaged=True)))
+    except (OSError, json_lines.DamagedLine) as fault:
         raise CheckpointError(
             Finding(
                 code="HR515",
@@ -50,7 +50,6 @@ def forms(path: Path) -> list[QueryRevision]:
                 fix="restore it from a backup; or move it away, if the query is what it was: a new one is begun",
             )
         ) from fault
-    return list(_parsed(lines))
 
 
 def written_async(path: Path, sink: Sink) -> bool | None:
@@ -75,7 +74,10 @@ def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: in
         spark=spark,
         async_progress=beside,
     )
-    append(layout.manifest, json.dumps(asdict(form)))
+    try:
+        json_lines.append(layout.manifest, [asdict(form)])
+    except OSError as fault:
+        raise unwritable(layout.home, fault) from fault
     if known and not same and next_batch > 0:
         yield Finding(
             code="HR545",
@@ -87,27 +89,7 @@ def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: in
         )
 
 
-def _parsed(lines: list[str]) -> Iterator[QueryRevision]:
+def _parsed(lines: list[Any]) -> Iterator[QueryRevision]:
     for line in lines:
-        try:
-            yield QueryRevision(**json.loads(line))
-        except (ValueError, TypeError):
-            continue
-
-
-def append(path: Path, line: str) -> None:
-    """Append `line`, on a line of its own even after one that a crash cut off."""
-    try:
-        cut_off = path.exists() and not path.read_bytes().endswith(b"\n")
-        with path.open("a", encoding="utf-8") as file:
-            file.write(("\n" if cut_off else "") + line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as fault:
-        raise PlatformError(
-            Finding(
-                code="HR540",
-                what=f"the storage directory {path.parent} cannot be written: {fault.strerror or fault}",
-                fix="give the user that runs Headrace the right to write there, or name another `storage`",
-            )
-        ) from fault
+        with suppress(TypeError):
+            yield QueryRevision(**line)

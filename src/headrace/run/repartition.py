@@ -105,7 +105,7 @@ def _planned(query: Query, checkpoint: Checkpoint, changes: Repartitions, before
 
 
 def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change, spark: SparkSession | None) -> None:
-    from headrace.spark.session import session
+    from headrace.build.project_session import session
 
     own = spark is None
     spark = spark or session(project)

@@ -9,6 +9,7 @@ from headrace.errors import Finding
 from headrace.model import Query
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
+from headrace.spark.batch_work import BatchWork
 
 # A supervisor must not start such a driver again: it would fence off the one that has taken over.
 EXIT_FENCED = 3
@@ -46,20 +47,6 @@ class RunResult:
         if any(finding is not None and finding.code == FENCED for finding in failed):
             return EXIT_FENCED
         return 1 if failed else 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchWork:
-    """How far a running batch is: Spark's tasks that are done and that are known of, and the rows that they have read.
-
-    A task's rows count when it is done. A batch can be several jobs of Spark, one after another; the tasks are those of
-    the job that runs.
-    """
-
-    tasks_done: int
-    tasks: int
-    rows: int
-    seconds: float
 
 
 class Reporter(Protocol):

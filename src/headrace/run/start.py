@@ -41,6 +41,7 @@ from headrace.run.naming import named
 from headrace.run.restore import plan_lost_batch
 from headrace.run.sink_location import enter_sink, require_same_sink
 from headrace.run.state_store import applied, compared, restored, rows_tracked
+from headrace.spark.failures import failure_of
 from headrace.spark.plans import PlanFacts, analysed_plan, plan_facts
 from headrace.spark.settings import default_partitions
 from headrace.storage.private import make_private
@@ -80,6 +81,10 @@ class Running:
     versions: Mapping[str, int]
     scratch: Path | None = None
     lock: DriverLock | None = None
+
+    def failure(self) -> Finding | None:
+        """Why the query ended; None when it ended well."""
+        return failure_of(self.handle, self.faults, subject=f"query '{self.query.name}'", where=self.query.where)
 
     def clean_up(self) -> None:
         """Let others run the query, and remove the checkpoint of a sink that keeps nothing."""

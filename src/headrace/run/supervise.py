@@ -22,7 +22,6 @@ from headrace.progress import BatchRecord
 from headrace.run import driver_lock
 from headrace.run.counted import missed_records, rightly_counted
 from headrace.run.driver_lock import require_one_free
-from headrace.run.faults import failure_of, finding_of_message
 from headrace.run.lag import left_out
 from headrace.run.notes import Notes
 from headrace.run.quarantine import Quarantine
@@ -34,6 +33,7 @@ from headrace.run.start import Reached, Running, start
 from headrace.run.starts import Begun, Start, Starts
 from headrace.run.stop import StopRequest, end_process, stop_on_signals
 from headrace.spark.batch_work import batch_work
+from headrace.spark.failures import finding_of_message
 from headrace.spark.graceful_stop import Halt
 from headrace.spark.listener import Event, Listener
 from headrace.storage.private import make_private
@@ -69,7 +69,7 @@ def run(
     errors = [finding for finding in found if finding.severity == "error"]
     if errors:
         raise CheckFailed(errors)
-    from headrace.spark.session import session
+    from headrace.build.project_session import session
 
     require_one_free(project, chosen)
     own = spark is None
@@ -258,7 +258,11 @@ class _Supervisor:
         except HeadraceError as fault:
             return fault.findings, False
         except Exception as fault:
-            return (finding_of_message(query, str(fault) or type(fault).__name__),), False
+            return (
+                finding_of_message(
+                    str(fault) or type(fault).__name__, subject=f"query '{query.name}'", where=query.where
+                ),
+            ), False
         return running, finishing
 
     def _end(self, watched: Watched, state: OutcomeState, finding: Finding | None) -> None:
@@ -302,7 +306,7 @@ class _Supervisor:
             self._tell_news(watched)
             if watched.stop_gracefully.step() if watched.stop_gracefully else not watched.running.handle.isActive:
                 self._hear_out(watched, listener)
-                finding = failure_of(watched.query, watched.running.handle, watched.running.faults)
+                finding = watched.running.failure()
                 if finding is not None and finding.code == "HR542" and self._has_successor(watched):
                     finding = _superseded(watched.query)
                 if finding is None and not watched.asked and (watched.stop_gracefully or watched.finishing):

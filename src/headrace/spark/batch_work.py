@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from headrace.run.result import BatchWork
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchWork:
+    """How far a running batch is: Spark's tasks that are done and that are known of, and the rows that they have read.
+
+    A task's rows count when it is done. A batch can be several jobs of Spark, one after another; the tasks are those of
+    the job that runs.
+    """
+
+    tasks_done: int
+    tasks: int
+    rows: int
+    seconds: float
 
 
 def batch_work(spark: SparkSession, run_id: str, *, seconds: float) -> BatchWork | None:

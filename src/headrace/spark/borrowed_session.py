@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
-
-from headrace.model import Project
-from headrace.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @contextmanager
-def borrowed(project: Project, spark: SparkSession | None = None) -> Iterator[SparkSession]:
+def borrowed(spark: SparkSession | None, begin: Callable[[], SparkSession]) -> Iterator[SparkSession]:
     """A session to read with, in which settings and temporary views may be changed.
 
     It is a copy of `spark`, or else of the session that is active, and the original keeps its own settings and views.
-    Where there is none, one is started and stopped again.
+    Where there is none, `begin` starts one, which is stopped again.
     """
     from pyspark.sql import SparkSession
 
     lender = spark or SparkSession.getActiveSession() or _default()
     if lender is None:
-        own = session(project, purpose="short")
+        own = begin()
         try:
             yield own
         finally:

@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from headrace.errors import Finding, PlatformError, nearest
-from headrace.model import Project
 from headrace.spark.jar_sums import known_sums
 from headrace.spark.maven import ChecksumError, FetchError, fetch, nearest_version
 from headrace.spark.settings import default_partitions
@@ -51,20 +50,6 @@ def known() -> dict[str, JvmConnector]:
         ),
     )
     return {connector.name: connector for connector in found}
-
-
-def needed(project: Project) -> tuple[JvmConnector, ...]:
-    """The connectors that the sources and sinks of `project` ask for by their attribute `jvm`.
-
-    Raises PlatformError when one of them is unknown.
-    """
-    used = [source.connector for source in project.sources.values()]
-    names = [name for each in (*used, *(query.sink for query in project.queries.values())) for name in _asked(each)]
-    return chosen(dict.fromkeys(names))
-
-
-def _asked(connector: object) -> Sequence[str]:
-    return getattr(connector, "jvm", ())
 
 
 def chosen(names: Iterator[str] | Sequence[str] | Mapping[str, None]) -> tuple[JvmConnector, ...]:

@@ -7,7 +7,7 @@ import re
 import socket
 
 from headrace.errors import Finding, PlatformError
-from headrace.model.spark_settings import MASTER_FIX, master_fault, master_hosts
+from headrace.spark.master_url import MASTER_FIX, master_fault, master_hosts
 from headrace.spark.messages import tidy
 
 ANSWER_SECONDS = 3.0

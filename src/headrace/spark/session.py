@@ -1,4 +1,4 @@
-"""The Spark session that a project runs in."""
+"""A Spark session started with Headrace's settings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
-from headrace.model import Project
 from headrace.spark import gateway
-from headrace.spark import jars as connectors
 from headrace.spark.masters import not_started
-from headrace.spark.settings import Purpose, default_master, is_local, settings
+from headrace.spark.settings import Purpose, is_local, settings
 from headrace.spark.stderr_filter import dropping_lines
 from headrace.storage.private import LOCAL_SETTING, local_directories, umask
 
@@ -37,25 +35,6 @@ TRACES = (b"java.util.concurrent.RejectedExecutionException: Task Future(<not co
 _FIXED_AT_START = ("spark.driver.", "spark.jars", "spark.master")
 # PySpark's own, which log every exception of the analysis.
 QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-
-
-def session(
-    project: Project, *, purpose: Purpose = "stream", overrides: Mapping[str, str] | None = None
-) -> SparkSession:
-    """The session of `project`'s target, started if there is none yet.
-
-    Raises PlatformError when there is no usable Java, or when a connector that the project needs is not to be had.
-    """
-    return start(
-        master=project.target.master or default_master(),
-        purpose=purpose,
-        name=f"headrace {project.name}",
-        overrides={
-            "spark.sql.warehouse.dir": str(project.storage / "warehouse"),
-            **connectors.settings(connectors.needed(project), project.target.spark, root=project.root),
-            **(overrides or {}),
-        },
-    )
 
 
 def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, str] | None = None) -> SparkSession:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.build.catalog import registered_tables
+from headrace.build.project_session import borrowed
 from headrace.contract import ReplayingSink, SinkContext
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.run.application import known_facts
-from headrace.spark.borrowed_session import borrowed
 from headrace.verify import export
 from headrace.verify.answer import Answer, answer
 from headrace.verify.late_rows import counts, listed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Finding, HeadraceError, SinkError
 from headrace.model import Query
-from headrace.run.faults import python_error
+from headrace.spark.failures import python_error
 from headrace.spark.messages import sentence_of
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.build.catalog import registered_tables
+from headrace.build.project_session import borrowed
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import SinkContext
@@ -17,7 +18,6 @@ from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.application import known_facts
 from headrace.run.lag import left_out
-from headrace.spark.borrowed_session import borrowed
 from headrace.verify import faults
 from headrace.verify.answer import answer
 from headrace.verify.comparison import schema_differences

@@ -13,13 +13,14 @@ from uuid import uuid4
 import pytest
 
 import headrace as hr
+from headrace.build.project_session import jars_of
 from headrace.connectors.delta.source import Delta
 from headrace.connectors.delta.table import at_path
 from headrace.contract import SourceBatch, SourcePrefix
-from headrace.errors import SourceError
-from headrace.run.faults import failure_of
+from headrace.errors import NOWHERE, SourceError
 from headrace.run.result import RunResult
-from headrace.spark import jars as connectors
+from headrace.spark.failures import failure_of
+from headrace.spark.jars import LISTS
 from headrace.testing.conformance import SourceConformance, drain, forget_commit, prefix_of
 
 if TYPE_CHECKING:
@@ -206,9 +207,9 @@ def fault(result: RunResult) -> tuple[str, str]:
 
 @pytest.mark.plain
 def test_a_project_with_a_delta_table_gets_deltas_jars_and_settings(tmp_path: Path) -> None:
-    [connector] = connectors.needed(hr.load(declare(tmp_path / "p")))
+    [connector] = jars_of(hr.load(declare(tmp_path / "p")))
     assert connector.name == "delta"
-    assert "spark.sql.extensions" in connectors.LISTS
+    assert "spark.sql.extensions" in LISTS
     assert set(connector.settings) >= {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"}
 
 
@@ -331,8 +332,7 @@ def test_a_column_that_comes_in_mid_stream_is_taken_at_the_next_start(spark: Spa
             query.processAllAvailable()
     finally:
         query.stop()
-    query_of = hr.load(declare(tmp_path / "p")).queries["copy"]
-    told = failure_of(query_of, query, [])
+    told = failure_of(query, [], subject="query 'copy'", where=NOWHERE)
     assert told is not None
     assert told.code == "HR345"
     rows, _ = drain(source.stream(spark, "events"), checkpoint)

@@ -14,7 +14,8 @@ from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.model import Project, Query
-    from headrace.run.result import BatchWork, Outcome, RunResult
+    from headrace.run.result import Outcome, RunResult
+    from headrace.spark.batch_work import BatchWork
 
 
 class View(AbstractContextManager["View"], Protocol):

@@ -22,7 +22,8 @@ from headrace.progress import BatchRecord
 from headrace.run.lag import backlog
 
 if TYPE_CHECKING:
-    from headrace.run.result import BatchWork, Outcome, RunResult
+    from headrace.run.result import Outcome, RunResult
+    from headrace.spark.batch_work import BatchWork
 
 # Narrower terminals get the figures below the bar.
 WIDE = 110

@@ -16,7 +16,8 @@ from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.model import Query
-    from headrace.run.result import BatchWork, Outcome, RunResult
+    from headrace.run.result import Outcome, RunResult
+    from headrace.spark.batch_work import BatchWork
 
 
 class JsonLines:

@@ -19,7 +19,8 @@ from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.model import Query
-    from headrace.run.result import BatchWork, Outcome, RunResult
+    from headrace.run.result import Outcome, RunResult
+    from headrace.spark.batch_work import BatchWork
 
 SECONDS_BETWEEN = 1.0
 # How often a batch that lasts is told of.

@@ -21,7 +21,8 @@ from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.model import Query
-    from headrace.run.result import BatchWork, Outcome, RunResult
+    from headrace.run.result import Outcome, RunResult
+    from headrace.spark.batch_work import BatchWork
 
 # The headline and what explains a figure, and two lines for the cursor and a wrapped headline.
 LINES_BESIDE = 4

@@ -23,7 +23,7 @@ from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.history import QueryStatus
-    from headrace.run.result import BatchWork
+    from headrace.spark.batch_work import BatchWork
 
 
 @dataclass(kw_only=True)

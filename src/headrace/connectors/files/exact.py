@@ -92,7 +92,7 @@ class Exact:
         return text.isNotNull() & (self.value(text, kind).isNull() | ~self._is_exact(text, kind))
 
     def told(self, name: str, text: Column, kind: DataType) -> Column:
-        """What run/faults.py reads of a value that is refused: mark, column, type, file, and the text itself."""
+        """What spark/failures.py reads of a value that is refused: mark, column, type, file, and the text itself."""
         from pyspark.sql import functions as F
 
         nested = self._text_type(kind).simpleString() != "string"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     # What the message of a refused row says, and whether a row has the fault.
     Fault: TypeAlias = tuple[Column, Column]
 
-# What run/faults.py knows the message of a refused row by; what follows is the column and the file.
+# What spark/failures.py knows the message of a refused row by; what follows is the column and the file.
 MISSING = "HEADRACE_MISSING_VALUE"
 ENCODING = "HEADRACE_ENCODING"
 MISFIT = "HEADRACE_MISFIT"

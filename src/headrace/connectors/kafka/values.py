@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 CORRUPT = "_headrace_corrupt_record"
 _BAD = "_headrace_bad"
 _VALUE = "_headrace_value"
-# What run/faults.py knows the message of a refused value by.
+# What spark/failures.py knows the message of a refused value by.
 MARK = "HEADRACE_UNDECODABLE"
 
 

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.contract import SinkFacts
-from headrace.errors import Finding, SinkError, Where
-from headrace.model import Query, SqlTransform
-from headrace.run.faults import finding_of_message
+from headrace.errors import NOWHERE, Finding, SinkError, Where
 from headrace.run.naming import named
+from headrace.spark.failures import finding_of_message
 
 pytestmark = pytest.mark.plain
 
 HEAD = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
 
 
-class Nowhere:
-    facts = SinkFacts(modes=frozenset(), transactional=False, idempotent=False, readable_back=False)
-
-
-QUERY = Query(
-    name="clicks",
-    transform=SqlTransform(sql="", inputs=()),
-    sink=Nowhere(),  # type: ignore[arg-type]
-    sink_kind="x",
-)
+def finding_of(message: str) -> Finding:
+    return finding_of_message(message, subject="query 'clicks'", where=NOWHERE)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +94,7 @@ QUERY = Query(
     ],
 )
 def test_a_failure_is_one_sentence(message: str, code: str, says: str) -> None:
-    finding = finding_of_message(QUERY, message)
+    finding = finding_of(message)
     assert finding.code == code
     assert says in finding.what
     assert finding.fix
@@ -132,7 +122,7 @@ MALFORMED = (
 def test_a_record_that_does_not_fit_is_shown_with_its_line(tmp_path, content: str, cause: str, says: str) -> None:
     file = tmp_path / "a.json"
     file.write_text(content)
-    finding = finding_of_message(QUERY, HEAD + MALFORMED.format(file=file) + f"Caused by: {cause}\n")
+    finding = finding_of(HEAD + MALFORMED.format(file=file) + f"Caused by: {cause}\n")
     assert finding.code == "HR302"
     assert str(file) in finding.what
     assert says in finding.what
@@ -140,8 +130,8 @@ def test_a_record_that_does_not_fit_is_shown_with_its_line(tmp_path, content: st
 
 
 def test_no_message_ends_at_its_colon() -> None:
-    assert "can't decode" in finding_of_message(QUERY, "'utf-8' codec can't decode byte 0xff").what
-    assert finding_of_message(QUERY, "").what.endswith("no reason was given")
+    assert "can't decode" in finding_of("'utf-8' codec can't decode byte 0xff").what
+    assert finding_of("").what.endswith("no reason was given")
 
 
 def test_a_connectors_fault_says_whose_it_is() -> None:

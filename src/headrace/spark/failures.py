@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import Finding, HeadraceError, Where
-from headrace.model import Query
-from headrace.run import bad_records
+from headrace.spark import bad_records
 from headrace.spark.messages import tidy
 
 if TYPE_CHECKING:
@@ -229,7 +228,7 @@ KNOWN = (
 )
 
 
-def failure_of(query: Query, handle: StreamingQuery, faults: list[HeadraceError]) -> Finding | None:
+def failure_of(handle: StreamingQuery, faults: list[HeadraceError], *, subject: str, where: Where) -> Finding | None:
     """The finding of an ended query, None when it ended well.
 
     A fault that the sink reported itself is taken as it is; else Spark's message is read.
@@ -239,8 +238,8 @@ def failure_of(query: Query, handle: StreamingQuery, faults: list[HeadraceError]
         return None
     if faults:
         told = faults[-1].findings[0]
-        return told if told.where.file else replace(told, where=query.where)
-    return finding_of_message(query, str(fault))
+        return told if told.where.file else replace(told, where=where)
+    return finding_of_message(str(fault), subject=subject, where=where)
 
 
 def known_failure(text: str, *, subject: str, where: Where) -> Finding | None:
@@ -253,20 +252,18 @@ def known_failure(text: str, *, subject: str, where: Where) -> Finding | None:
     return None
 
 
-def finding_of_message(query: Query, text: str) -> Finding:
+def finding_of_message(text: str, *, subject: str, where: Where) -> Finding:
     """The finding of a message of StreamingQueryException."""
     if told := _OURS.search(text):
-        return Finding(
-            code=told["code"], what=f"query '{query.name}': {told['what']}", fix=told["fix"], where=query.where
-        )
-    if found := known_failure(text, subject=f"query '{query.name}'", where=query.where):
+        return Finding(code=told["code"], what=f"{subject}: {told['what']}", fix=told["fix"], where=where)
+    if found := known_failure(text, subject=subject, where=where):
         return found
     python = python_error(text)
     return Finding(
         code="HR601",
-        what=f"query '{query.name}' failed: {python or _innermost(text) or 'no reason was given'}",
+        what=f"{subject} failed: {python or _innermost(text) or 'no reason was given'}",
         fix="correct the cause and start again: the run goes on with the batch that was not committed",
-        where=_python_line(text) or query.where,
+        where=_python_line(text) or where,
     )
 
 

@@ -1,0 +1,54 @@
+"""The Spark session of a project: its master, its storage, the jars of its connectors, and its own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from headrace.model import Project
+from headrace.spark import borrowed_session, jars
+from headrace.spark.session import start
+from headrace.spark.settings import Purpose, default_master
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def session(
+    project: Project, *, purpose: Purpose = "stream", overrides: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of `project`'s target, started if there is none yet.
+
+    Raises PlatformError when there is no usable Java, or when a connector that the project needs is not to be had.
+    """
+    return start(
+        master=project.target.master or default_master(),
+        purpose=purpose,
+        name=f"headrace {project.name}",
+        overrides={
+            "spark.sql.warehouse.dir": str(project.storage / "warehouse"),
+            **jars.settings(jars_of(project), project.target.spark, root=project.root),
+            **(overrides or {}),
+        },
+    )
+
+
+def borrowed(project: Project, spark: SparkSession | None = None) -> AbstractContextManager[SparkSession]:
+    """A session to read with, given back as it was; one of the project's own where there is none to copy."""
+    return borrowed_session.borrowed(spark, lambda: session(project, purpose="short"))
+
+
+def jars_of(project: Project) -> tuple[jars.JvmConnector, ...]:
+    """The jars that the sources and sinks of `project` ask for by their attribute `jvm`.
+
+    Raises PlatformError when one of them is unknown.
+    """
+    return jars.chosen(dict.fromkeys(_names(project)))
+
+
+def _names(project: Project) -> Iterator[str]:
+    sources = (source.connector for source in project.sources.values())
+    sinks = (query.sink for query in project.queries.values())
+    for each in (*sources, *sinks):
+        yield from getattr(each, "jvm", ())

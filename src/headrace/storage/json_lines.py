@@ -1,0 +1,76 @@
+"""Append-only files of JSON lines, of which a crash can cut off no more than the last line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+class DamagedLine(ValueError):
+    """A line that no crash leaves behind; `number` counts from 1."""
+
+    def __init__(self, number: int, reason: Exception) -> None:
+        self.number = number
+        super().__init__(str(reason))
+
+
+def append(path: Path, values: Iterable[Any], *, sync: bool = True) -> None:
+    """Add a line for each of `values`, after what a crash has cut off is taken away. Raises OSError.
+
+    With `sync` the lines are on the disk when this returns, and the name of a file that is new as well.
+    """
+    text = "".join(json.dumps(value, separators=(",", ":")) + "\n" for value in values)
+    is_new = not path.exists()
+    with path.open("ab") as file:
+        if not is_new:
+            _end_last_line(path, file)
+        file.write(text.encode())
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+    if sync and is_new:
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def read(path: Path, *, skip_damaged: bool = False) -> list[Any]:
+    """Every whole line, oldest first; none where there is no file. Raises OSError, and DamagedLine for another line.
+
+    With `skip_damaged` lines that are no JSON are passed over: version 0.1.0 wrote on after one that was cut off.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(json.loads(line.decode()))
+        except ValueError as fault:
+            # What is written is ASCII, so that no crash leaves half a character.
+            passed_over = skip_damaged or number == len(lines)
+            if not (passed_over and isinstance(fault, json.JSONDecodeError)):
+                raise DamagedLine(number, fault) from fault
+    return found
+
+
+def _end_last_line(path: Path, file: Any) -> None:
+    """Take away a last line that is not whole; end one that lacks nothing but its end."""
+    size = file.tell()
+    with path.open("rb") as opened:
+        opened.seek(max(size - 1, 0))
+        if opened.read() in (b"\n", b""):
+            return
+        opened.seek(0)
+        whole, _, last = opened.read().rpartition(b"\n")
+    try:
+        json.loads(last.decode())
+        file.write(b"\n")
+    except ValueError:
+        file.truncate(len(whole) + 1 if whole else 0)
