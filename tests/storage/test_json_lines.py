@@ -16,6 +16,7 @@ LEFT = {
     "whole lines": (b'{"n":1}\n', [{"n": 1}], b'{"n":1}\n{"n":3}\n'),
     "a part of the last line": (b'{"n":1}\n{"n":', [{"n": 1}], b'{"n":1}\n{"n":3}\n'),
     "a part of the only line": (b'{"n', [], b'{"n":3}\n'),
+    "zeros in place of the last line": (b'{"n":1}\n\0\0\0\n', [{"n": 1}], b'{"n":1}\n{"n":3}\n'),
     "a line without its end": (b'{"n":1}\n{"n":2}', [{"n": 1}, {"n": 2}], b'{"n":1}\n{"n":2}\n{"n":3}\n'),
 }
 
@@ -39,7 +40,9 @@ def test_a_file_that_is_not_there_is_empty_and_is_made(tmp_path: Path) -> None:
     assert read(file) == [1, 2]
 
 
-@pytest.mark.parametrize(("content", "line"), [(b'1\n{"n":\n2\n', 2), (b"1\n\xff\n", 2), (b"\xff", 1)])
+@pytest.mark.parametrize(
+    ("content", "line"), [(b'1\n{"n":\n2\n', 2), (b"1\n\n2\n", 2), (b"1\n\xff\n", 2), (b"\xff", 1)]
+)
 def test_a_line_that_no_crash_leaves_is_told_by_its_number(tmp_path: Path, content: bytes, line: int) -> None:
     file = tmp_path / "log.jsonl"
     file.write_bytes(content)

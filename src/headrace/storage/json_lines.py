@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+_TAIL_BYTES = 65_536
+
 
 class DamagedLine(ValueError):
     """A line that no crash leaves behind; `number` counts from 1."""
@@ -45,10 +47,12 @@ def read(path: Path, *, skip_damaged: bool = False) -> list[Any]:
     With `skip_damaged` lines that are no JSON are passed over: version 0.1.0 wrote on after one that was cut off.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = path.read_bytes().rstrip(b"\n").split(b"\n")
     except (FileNotFoundError, NotADirectoryError):
         return []
     found = []
+    if lines == [b""]:
+        return []
     for number, line in enumerate(lines, start=1):
         try:
             found.append(json.loads(line.decode()))
@@ -64,13 +68,15 @@ def _end_last_line(path: Path, file: Any) -> None:
     """Take away a last line that is not whole; end one that lacks nothing but its end."""
     size = file.tell()
     with path.open("rb") as opened:
-        opened.seek(max(size - 1, 0))
-        if opened.read() in (b"\n", b""):
-            return
-        opened.seek(0)
-        whole, _, last = opened.read().rpartition(b"\n")
+        opened.seek(max(size - _TAIL_BYTES, 0))
+        tail = opened.read()
+        if b"\n" not in tail.rstrip(b"\n"):
+            opened.seek(0)
+            tail = opened.read()
+    last = tail.rstrip(b"\n").rpartition(b"\n")[2]
     try:
         json.loads(last.decode())
-        file.write(b"\n")
+        if not tail.endswith(b"\n"):
+            file.write(b"\n")
     except ValueError:
-        file.truncate(len(whole) + 1 if whole else 0)
+        file.truncate(size - len(tail) + len(tail.rstrip(b"\n")) - len(last))
