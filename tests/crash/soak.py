@@ -14,6 +14,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -77,6 +78,7 @@ class Soak:
     seed: int
     proxy: Proxy | None = None
     files: int = 0
+    round_begins: int = 0
     seen: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -133,6 +135,7 @@ class Soak:
         if self.server is not None:
             faults += [self.server_dies, partial(network, self)]
         fault = self.chance.choice(faults)
+        self.round_begins = len(self.log())
         what = fault()
         self.check()
         self.seen[fault.func.__name__ if isinstance(fault, partial) else fault.__name__] += 1
@@ -179,7 +182,7 @@ class Soak:
 
     def said(self) -> str:
         """The last finding that a driver ended with, for whoever reads along."""
-        lines = [line for line in (self.root / ".driver.log").read_text().splitlines() if " failed " in line]
+        lines = [line for line in self.log_of_round().splitlines() if " failed " in line]
         return f" (last: {lines[-1][:200]})" if lines else ""
 
     # ------------------------------------------------------------------------------------------------- checks
@@ -187,7 +190,7 @@ class Soak:
     def finish(self) -> None:
         """Run to the end, without a fault, and find everything."""
         code = Driver(self.root).wait()
-        assert code == 0, (self.root / ".driver.log").read_text()[-3000:]
+        assert code == 0, self.end_of_log()
         self.check()
         for query in ("action_counts", "every_event"):
             files = self.files_of(query, len(self.batches(query)))
@@ -196,7 +199,7 @@ class Soak:
 
     def check(self) -> None:
         """Both tables hold exactly what the files of the batches in the ledger give."""
-        log = (self.root / ".driver.log").read_text()
+        log = self.log()
         assert "Traceback (most recent call last)" not in _without_spark(log), self.end_of_log()
         batches, stored = self.stored_counts()
         counts: Counter[tuple[str, str]] = Counter()
@@ -209,7 +212,14 @@ class Soak:
         assert found == wanted, f"{found} after {batches} batches, not {wanted}; {self.end_of_log()}"
 
     def end_of_log(self) -> str:
-        return (self.root / ".driver.log").read_text()[-3000:]
+        return self.log()[-3000:]
+
+    def log(self) -> str:
+        file = self.root / ".driver.log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def log_of_round(self) -> str:
+        return self.log()[self.round_begins :]
 
     def batches(self, query: str) -> list[int]:
         """The batches in the ledger, which must be 0, 1, 2, ..."""
@@ -306,14 +316,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=20260301)
     options = parser.parse_args(arguments)
     for kind in options.databases:
-        with (
-            tempfile.TemporaryDirectory(prefix="headrace-soak-") as scratch,
-            soaking(kind, Path(scratch) / "project", options.seed) as soak,
-        ):
+        scratch = tempfile.mkdtemp(prefix="headrace-soak-")  # Kept with the driver's log where a round fails.
+        with soaking(kind, Path(scratch) / "project", options.seed) as soak:
             for number in range(1, options.rounds + 1):
-                print(f"{kind} {number}: {soak.round()}", flush=True)
+                try:
+                    print(f"{kind} {number}: {soak.round()}", flush=True)
+                except BaseException:
+                    print(f"{kind} {number}: failed; the project is kept in {scratch}", flush=True)
+                    raise
             soak.finish()
             print(f"{kind}: {options.rounds} rounds, {soak.files} files, {dict(soak.seen)}: exact", flush=True)
+        shutil.rmtree(scratch, ignore_errors=True)
     return 0
 
 

@@ -80,17 +80,30 @@ class Driver:
             stdout=self._output,
             stderr=self._output,
             start_new_session=True,
+            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
         )
 
     def wait(self, timeout: float = 120) -> int:
-        """Wait for the end; returns the exit code, negative for a signal. Kills the group on a time-out."""
+        """Wait for the end; returns the exit code, negative for a signal.
+
+        On a time-out the log gets what each thread of the driver and of its JVM is at, and the group is killed.
+        """
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
+            self._dump_threads()
             self.kill()
             raise
         finally:
             self._output.close()
+
+    def _dump_threads(self) -> None:
+        """Let the JVM, by SIGQUIT, and Python, by SIGABRT, write their threads' stacks into the log."""
+        for sent, children_only in ((signal.SIGQUIT, True), (signal.SIGABRT, False)):
+            with contextlib.suppress(ProcessLookupError, OSError):
+                for pid in _java_children(self.process.pid) if children_only else (self.process.pid,):
+                    os.kill(pid, sent)
+            time.sleep(2)
 
     def kill(self) -> None:
         """SIGKILL to the driver and its JVM."""
@@ -108,6 +121,15 @@ class Driver:
             return True
         self._output.close()
         return False
+
+
+def _java_children(group: int) -> Iterator[int]:
+    """The JVMs of a process group, where the system has /proc."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            name, _, rest = (place / "stat").read_text().partition("(")[2].rpartition(")")
+            if name == "java" and int(rest.split()[2]) == group:
+                yield int(place.name)
 
 
 def moments(seed: int, count: int, *, longest: float) -> Iterator[float]:
