@@ -54,4 +54,11 @@ def test_a_line_that_no_crash_leaves_is_told_by_its_number(tmp_path: Path, conte
 def test_lines_that_are_no_json_can_be_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     file.write_bytes(b'1\n{"n":\n2\n')
-    assert read(file, skip_damaged=True) == [1, 2]
+    assert read(file, skip="any") == [1, 2]
+
+
+def test_a_file_that_is_always_replaced_whole_has_no_line_that_is_cut_off(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(b'1\n{"n":')
+    with pytest.raises(DamagedLine):
+        read(file, skip="none")

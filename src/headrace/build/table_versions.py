@@ -34,7 +34,7 @@ class TableVersions:
 
     def uses(self) -> list[Use]:
         """Every whole line, oldest first."""
-        return list(_parsed(json_lines.read(self.path, skip_damaged=True)))
+        return list(_parsed(json_lines.read(self.path, skip="any")))
 
     def in_force(self, batch: int) -> dict[str, int]:
         """The versions that `batch` is or was made with; of two lines the later counts, as after a rewind."""

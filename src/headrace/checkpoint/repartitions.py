@@ -39,7 +39,7 @@ class Repartitions:
     def all(self) -> tuple[Change, ...]:
         """Every change that was entered, oldest first."""
         try:
-            lines = json_lines.read(self.path)
+            lines = json_lines.read(self.path, skip="none")
         except json_lines.DamagedLine as fault:
             raise self._damaged(fault.number, fault) from fault
         except OSError as fault:
@@ -69,10 +69,7 @@ class Repartitions:
 
     def enter(self, change: Change) -> None:
         """Enter a change that is to be made."""
-        try:
-            json_lines.append(self.path, [asdict(change)])
-        except OSError as fault:
-            raise unwritable(self.path.parent, fault) from fault
+        self._write([*self.all(), change])
 
     def forget_unbegun(self, checkpoint: Checkpoint) -> None:
         """Leave out the changes that Spark never began, before their batches are used for data."""
@@ -83,7 +80,7 @@ class Repartitions:
 
     def _write(self, changes: Sequence[Change]) -> None:
         try:
-            replace_file(self.path, "".join(json.dumps(asdict(change)) + "\n" for change in changes))
+            replace_file(self.path, json_lines.text_of(asdict(change) for change in changes))
         except OSError as fault:
             raise unwritable(self.path.parent, fault) from fault
 

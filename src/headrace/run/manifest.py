@@ -40,7 +40,7 @@ def forms(path: Path) -> list[QueryRevision]:
     Raises CheckpointError for a file that no crash leaves behind.
     """
     try:
-        return list(_parsed(json_lines.read(path, skip_damaged=True)))
+        return list(_parsed(json_lines.read(path, skip="any")))
     except (OSError, json_lines.DamagedLine) as fault:
         raise CheckpointError(
             Finding(

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 _TAIL_BYTES = 65_536
 
@@ -24,7 +24,7 @@ def append(path: Path, values: Iterable[Any], *, sync: bool = True) -> None:
 
     With `sync` the lines are on the disk when this returns, and the name of a file that is new as well.
     """
-    text = "".join(json.dumps(value, separators=(",", ":")) + "\n" for value in values)
+    text = text_of(values)
     is_new = not path.exists()
     with path.open("ab") as file:
         if not is_new:
@@ -41,10 +41,16 @@ def append(path: Path, values: Iterable[Any], *, sync: bool = True) -> None:
             os.close(directory)
 
 
-def read(path: Path, *, skip_damaged: bool = False) -> list[Any]:
-    """Every whole line, oldest first; none where there is no file. Raises OSError, and DamagedLine for another line.
+def text_of(values: Iterable[Any]) -> str:
+    """The lines for `values`."""
+    return "".join(json.dumps(value, separators=(",", ":")) + "\n" for value in values)
 
-    With `skip_damaged` lines that are no JSON are passed over: version 0.1.0 wrote on after one that was cut off.
+
+def read(path: Path, *, skip: Literal["none", "last", "any"] = "last") -> list[Any]:
+    """Every line, oldest first; none where there is no file. Raises OSError, and DamagedLine for a line that is no JSON.
+
+    skip: which such line is passed over instead: `last`, which a crash cuts off while it is appended, or `any`, since
+    version 0.1.0 wrote on after one that was cut off.
     """
     try:
         lines = path.read_bytes().rstrip(b"\n").split(b"\n")
@@ -58,7 +64,7 @@ def read(path: Path, *, skip_damaged: bool = False) -> list[Any]:
             found.append(json.loads(line.decode()))
         except ValueError as fault:
             # What is written is ASCII, so that no crash leaves half a character.
-            passed_over = skip_damaged or number == len(lines)
+            passed_over = skip == "any" or (skip == "last" and number == len(lines))
             if not (passed_over and isinstance(fault, json.JSONDecodeError)):
                 raise DamagedLine(number, fault) from fault
     return found
