@@ -47,7 +47,7 @@ def text_of(values: Iterable[Any]) -> str:
 
 
 def read(path: Path, *, skip: Literal["none", "last", "any"] = "last") -> list[Any]:
-    """Every line, oldest first; none where there is no file. Raises OSError, and DamagedLine for a line that is no JSON.
+    """Every line, oldest first; none where there is no file. Raises OSError, and DamagedLine for a line of no JSON.
 
     skip: which such line is passed over instead: `last`, which a crash cuts off while it is appended, or `any`, since
     version 0.1.0 wrote on after one that was cut off.
