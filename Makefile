@@ -59,7 +59,7 @@ capabilities: setup
 	$(BIN)/python scripts/capabilities.py
 
 docs: setup
-	$(BIN)/python scripts/reference.py
+	$(BIN)/python -m scripts.reference
 
 bench: setup
 	$(BIN)/python -m benchmarks $(NAME)

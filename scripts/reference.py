@@ -27,9 +27,11 @@ from headrace.run.repartition import Repartitioned
 from headrace.run.result import Outcome, RunResult
 from headrace.spark.settings import BLOCK_CACHE, LEAST_CACHE_MB, STATE_CACHE_MB, settings
 from headrace.verify import Difference, LateBatch, Lateness, LateRow, Replayed, Verdict
+from scripts import architecture, findings_page
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
+EXPLANATION = ROOT / "docs" / "explanation"
 EXAMPLES = ROOT / "examples"
 RESULTS = ROOT / "benchmarks" / "results"
 # The five figures that the README shows; the page of the benchmarks has them all.
@@ -50,6 +52,10 @@ def main() -> int:
         if text != file.read_text(encoding="utf-8"):
             file.write_text(text, encoding="utf-8")
             print(f"wrote {file.relative_to(ROOT)}")
+    text = findings_page.PAGE.read_text(encoding="utf-8")
+    if text != (made := findings_page.page(text)):
+        findings_page.PAGE.write_text(made, encoding="utf-8")
+        print(f"wrote {findings_page.PAGE.relative_to(ROOT)}")
     return subprocess.run([sys.executable, str(ROOT / "scripts" / "capabilities.py"), "--page"], cwd=ROOT).returncode
 
 
@@ -67,6 +73,7 @@ def parts() -> dict[Path, dict[str, Callable[[], str]]]:
     found: dict[Path, dict[str, Callable[[], str]]] = {
         ROOT / "README.md": {"benchmarks": lambda: benchmark_table(IN_SHORT)},
         ROOT / "benchmarks" / "README.md": {"results": benchmark_table},
+        EXPLANATION / "architecture.md": {"picture": architecture.picture, "rooms": architecture.table},
         REFERENCE / "commands.md": {"commands": command_list},
         REFERENCE / "settings.md": {"settings": setting_list},
         REFERENCE / "state-store.md": {"options": state_store_list},

@@ -2,7 +2,7 @@
 
 HeadraceError                  anything foreseeable; printed as its findings, never as a stack trace
 ├── ProjectError               the project's files or declarations are wrong (exit code 1)
-├── PlatformError           Java, an extra, a directory or a permission is missing (exit code 2)
+├── PlatformError              Java, an extra, a directory or a permission is missing (exit code 2)
 ├── CheckFailed                a check found an error before start (exit code 1)
 ├── QueryFailed                a query stopped with an error (exit code 1)
 │   ├── Fenced                 a newer driver runs the same query
@@ -15,14 +15,15 @@ HeadraceError                  anything foreseeable; printed as its findings, ne
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, cast
 
+from headrace.findings import Severity, objection, severity_of
 from headrace.redaction import redacted
-
-Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -39,17 +40,34 @@ class Where:
 
 
 NOWHERE = Where()
+_OF_THE_CATALOGUE = cast("Severity", "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that a check found, in the four parts that every message has."""
+    """One thing that a check found, in the four parts that every message has.
+
+    severity: the catalogue's for the code, unless another of those that the catalogue has for it is given.
+    """
 
     code: str
     what: str
     fix: str = ""
     where: Where = NOWHERE
-    severity: Severity = "error"
+    severity: Severity = _OF_THE_CATALOGUE
+
+    def __post_init__(self) -> None:
+        if not self.severity:
+            object.__setattr__(self, "severity", severity_of(self.code))
+        # Under pytest, in its subprocesses too, a mistake fails at once; a user gets the message all the same.
+        if "PYTEST_CURRENT_TEST" in os.environ and (wrong := objection(self.code, self.severity)):
+            raise ValueError(f"{wrong}; correct src/headrace/findings.py, then: make docs")
+
+    def weighed(self, severity: Severity) -> Finding:
+        """The same finding with any severity, as where an error of one part stops nothing of the whole."""
+        other = copy(self)
+        object.__setattr__(other, "severity", severity)
+        return other
 
     def __str__(self) -> str:
         mark = "" if self.severity == "error" else f" ({self.severity})"

@@ -111,7 +111,7 @@ def build(
 
 def _validated(cls: Any, options: Mapping[str, Any]) -> tuple[Any | None, list[tuple[str, str, str, str]]]:
     """The instance, or the faults as (option, code, what, fix)."""
-    faults = [(name, "HR112", "", "") for name in _required(cls) if name not in options]
+    faults = [(name, "HR112", "", "") for name in required(cls) if name not in options]
     values: dict[str, Any] = {}
     for name, value in options.items():
         try:
@@ -128,7 +128,8 @@ def _validated(cls: Any, options: Mapping[str, Any]) -> tuple[Any | None, list[t
         return None, [("", "HR113", str(fault), "correct the options that are named")]
 
 
-def _required(cls: Any) -> list[str]:
+def required(cls: Any) -> list[str]:
+    """The options of a connector that have no default."""
     return [each.name for each in fields(cls) if each.init and each.default is each.default_factory is MISSING]
 
 
@@ -147,6 +148,16 @@ def _converted(cls: Any, name: str, value: Any) -> Any:
         except ValidationError:
             raise ValueError("") from None
     return tuple(value) if isinstance(value, list) else value
+
+
+def option_schema(cls: Any, name: str) -> dict[str, Any]:
+    """The JSON Schema of one option's values; empty where its type has none."""
+    from pydantic import PydanticUserError
+
+    try:
+        return _adapter(cls, name).json_schema()
+    except PydanticUserError:
+        return {}
 
 
 @cache

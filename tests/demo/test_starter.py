@@ -12,8 +12,8 @@ from headrace.errors import HeadraceError
 pytestmark = pytest.mark.plain
 
 FILES: dict[Form, set[str]] = {
-    "python": {"headrace.yml", "pipeline.py", "README.md", ".gitignore"},
-    "sql": {"headrace.yml", "queries/action_counts.sql", "README.md", ".gitignore"},
+    "python": {"headrace.yml", "headrace.schema.json", "pipeline.py", "README.md", ".gitignore"},
+    "sql": {"headrace.yml", "headrace.schema.json", "queries/action_counts.sql", "README.md", ".gitignore"},
 }
 
 

@@ -50,6 +50,8 @@ def finding_of(message: str) -> Finding:
             id="directories of another column",
         ),
         pytest.param(HEAD + "java.io.IOException: No space left on device", "HR541", "no space", id="disk full"),
+        pytest.param(HEAD + "java.io.IOException: Permission denied", "HR543", "permission denied", id="no right"),
+        pytest.param(HEAD + "java.lang.OutOfMemoryError: Java heap space", "HR604", "memory", id="no memory"),
         pytest.param(
             HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR542", "another driver", id="two"
         ),

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,7 +90,7 @@ class Tables:
                 if name not in last or self.gone({name: last[name]}):
                     raise
                 versions[name] = last[name]
-                notes.append(replace(fault.findings[0], severity="warning"))
+                notes.append(fault.findings[0].weighed("warning"))
         return versions, tuple(notes)
 
     def compute(self, name: str, versions: Mapping[str, int], *, same_schema: bool = False) -> int:

@@ -94,7 +94,6 @@ def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
             what=f"query '{query.name}' keeps the state of its {operator.kind}{by} for ever",
             fix="give the source a watermark and use its column, or a window of it, in the operation",
             where=query.where,
-            severity="warning",
         )
 
 
@@ -105,7 +104,6 @@ def _indeterminate(query: Query, facts: PlanFacts) -> Iterator[Finding]:
             what=f"query '{query.name}' is not deterministic: {', '.join(facts.indeterminate[:3])}",
             fix="compute it from the row's own columns, so that a batch made again after a crash gives the same rows",
             where=query.where,
-            severity="warning",
         )
 
 

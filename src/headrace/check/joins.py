@@ -60,7 +60,6 @@ def _unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:
             what=f"query '{query.name}' keeps every row of {_all(kept, ' and of ')} for ever to join it: {reason}",
             fix=fix,
             where=query.where,
-            severity="warning",
         )
 
 
@@ -121,7 +120,6 @@ def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Find
                 fix="nothing is to be done; shorter delays and ranges give these rows earlier, and an input without "
                 "new events holds them back",
                 where=query.where,
-                severity="note",
             )
 
 
@@ -138,4 +136,4 @@ def _all(sides: Sequence[JoinSide], between: str = " and ") -> str:
 
 
 def _note(query: Query, what: str, fix: str) -> Finding:
-    return Finding(code="HR275", what=f"query '{query.name}' {what}", fix=fix, where=query.where, severity="note")
+    return Finding(code="HR275", what=f"query '{query.name}' {what}", fix=fix, where=query.where)

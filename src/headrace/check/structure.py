@@ -88,7 +88,6 @@ def _target(project: Project) -> Iterator[Finding]:
             what=f"spark.jars.packages names {packages}, which Spark fetches without comparing a SHA-256 sum",
             fix="to be sure, fetch the jars once, compare their sums, and name them in spark.jars",
             where=project.target.where,
-            severity="note",
         )
     for key in project.target.spark:
         if known := misspelt(key):
@@ -97,7 +96,6 @@ def _target(project: Project) -> Iterator[Finding]:
                 what=f"the setting {key} is unknown, and {known} is nearly its name; Spark says nothing of that",
                 fix=f"write {known}, if that is meant",
                 where=project.target.where,
-                severity="warning",
             )
 
 
@@ -370,5 +368,4 @@ def _unused(project: Project) -> Iterator[Finding]:
                 what=f"{whose} is read by no query",
                 fix="remove it, or let a query ask for it by name",
                 where=thing.where,
-                severity="note",
             )

@@ -25,7 +25,6 @@ def triggers(project: Project, query: Query) -> Iterator[Finding]:
             what=f"query '{query.name}' uses the trigger once, which Spark has deprecated: it ignores rate limits",
             fix="use the trigger available-now",
             where=query.where,
-            severity="warning",
         )
     if isinstance(trigger, Continuous):
         yield from _connectors(project, query, "continuous")
@@ -34,7 +33,6 @@ def triggers(project: Project, query: Query) -> Iterator[Finding]:
             what=f"query '{query.name}' runs continuously, so a row may come twice after a crash: it is at least once",
             fix="use the trigger every('1 second'), if no row may come twice",
             where=query.where,
-            severity="note",
         )
         if query.mode == "complete":
             yield _wrong_mode(query, "continuous", "append")

@@ -133,7 +133,6 @@ class Archive:
                     what=f"batches {first} to {reached - 1} were purged by Spark before they were archived",
                     fix="raise spark.sql.streaming.minBatchesToRetain; what was read before batch "
                     f"{reached} can no longer be verified",
-                    severity="warning",
                 )
             )
 

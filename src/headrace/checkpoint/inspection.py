@@ -93,7 +93,6 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
             what=f"the offsets of batch {batch} are missing between those of its neighbours",
             fix="restore the file from a backup, if progress was not written beside the batches; verify takes it from "
             "the archive, and Spark itself needs those of the last two batches only",
-            severity="warning",
         )
     if not offsets:
         if commits:
@@ -111,7 +110,6 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
             if behind == 1
             else f"the newest commit is {'missing' if done is None else done}, and batch {last} is planned",
             fix="nothing is to be done: it gets the same rows, and an exactly-once sink skips what it has",
-            severity="note",
         )
     for batch in sorted(set(range(max(min(offsets), min(commits, default=0)), done or 0)) - set(commits)):
         yield Finding(
@@ -119,7 +117,6 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
             where=Where(file=str(root / "commits" / str(batch))),
             what=f"the commit of batch {batch} is missing, and later ones are there",
             fix="nothing is to be done: Spark reads only the newest one",
-            severity="note",
         )
 
 

@@ -19,6 +19,7 @@ from headrace.cli.jars import connectors
 from headrace.cli.late import late
 from headrace.cli.output import say_error
 from headrace.cli.run import run
+from headrace.cli.schema import schema
 from headrace.cli.state import state
 from headrace.cli.status import status
 from headrace.cli.verify import verify
@@ -33,7 +34,7 @@ _NUMBERS = {
     "float range": "a number",
 }
 
-COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify, late, inspect, state, connectors)
+COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify, late, inspect, state, connectors, schema)
 
 
 class Commands(click.Group):

@@ -19,7 +19,7 @@ def findings_of(fault: HeadraceError) -> Iterator[Finding]:
 def not_asked(why: str, fix: str) -> Finding:
     """The warning that a sink could not be asked."""
     what = f"the sink could not be asked whether it takes the result: {why}"
-    return Finding(code="HR469", what=what, fix=fix or "leave it out: --no-connect", severity="warning")
+    return Finding(code="HR469", what=what, fix=fix or "leave it out: --no-connect")
 
 
 def twice(names: Sequence[str]) -> Iterator[str]:

@@ -5,12 +5,14 @@ Source: "Structured Streaming In Apache Spark", the mobile monitoring applicatio
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from headrace.demo.generator import write_file
 from headrace.errors import Finding, HeadraceError
+from headrace.load.schema import schema
 
 Form = Literal["python", "sql"]
 
@@ -18,6 +20,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 LANDING = Path("landing/events")
 RESULT = Path("result.db")
+# By the first line of headrace.yml an editor finds it beside that file, without a network.
+SCHEMA = Path("headrace.schema.json")
 QUERY = "action_counts"
 FILES, SEED = 3, 7
 
@@ -36,6 +40,8 @@ def write_project(directory: Path, *, form: Form = "python", event_files: int = 
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.replace("{{name}}", name), encoding="utf-8")
             written.append(relative)
+        (directory / SCHEMA).write_text(json.dumps(schema()) + "\n", encoding="utf-8")
+        written.append(SCHEMA)
         for number in range(event_files):
             write_file(directory / LANDING, number, seed=SEED)
             written.append(LANDING / f"events-{number:06d}.json")

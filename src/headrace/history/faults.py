@@ -25,7 +25,6 @@ def faults(path: Path) -> Iterator[None]:
             where=where,
             what=f"the history cannot be reached or written: {fault}",
             fix="free space in the storage directory, give the right to write there, or end what locks the file",
-            severity="warning",
         )
         raise PlatformError(finding) from fault
     except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as fault:
@@ -34,7 +33,6 @@ def faults(path: Path) -> Iterator[None]:
             where=where,
             what=f"the history is damaged: {fault}",
             fix="move the file and those with -wal and -shm beside it away; the next run begins a new one",
-            severity="warning",
         )
         raise CheckpointError(finding) from fault
     except OSError as fault:
@@ -43,7 +41,6 @@ def faults(path: Path) -> Iterator[None]:
             where=where,
             what=f"the history cannot be reached or written: {fault.strerror or fault}",
             fix="give the user that runs the query the right to write the storage directory",
-            severity="warning",
         )
         raise PlatformError(finding) from fault
 
@@ -56,7 +53,6 @@ def nothing_yet(path: Path) -> CheckpointError:
             where=Where(file=str(path)),
             what="there is no history yet, as nothing was run with this storage directory",
             fix="start a query with `headrace run`, or name the right target with --target",
-            severity="note",
         )
     )
 
@@ -69,6 +65,5 @@ def newer(path: Path, found: int) -> CheckpointError:
             where=Where(file=str(path)),
             what=f"the history is of version {found}, and this Headrace knows versions up to {VERSION}",
             fix="upgrade Headrace, or move the file away; the next run begins a new one",
-            severity="warning",
         )
     )

@@ -49,7 +49,6 @@ def _falling_behind(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
             what=f"it works off {processed:,.0f} rows a second while {arriving:,.0f} arrive, so it falls behind",
             fix="give it more cores, bound a batch by the source's rate limit, or look at the slowest part of a batch: "
             + _slowest(busy),
-            severity="warning",
         )
 
 
@@ -64,7 +63,6 @@ def _piling_up(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
             f"from {waiting[0].count:,} to {waiting[-1].count:,} {waiting[-1].unit}",
             fix="raise the source's rate limit or give the query more cores; the slowest part of a batch is "
             + _slowest(busy),
-            severity="warning",
         )
 
 
@@ -89,7 +87,6 @@ def _held_back(query: str, busy: list[BatchRecord], watermarked: Collection[str]
         + " and ".join(f"{count:,} from '{name}'" for name, count in rows.items() if count),
         fix=f"see why {_named(idle)} gives nothing; rows of outer joins without a match, and windows in append mode, "
         "come out when it gives later events",
-        severity="warning",
     )
 
 
@@ -119,7 +116,6 @@ def _growing(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
             where=Where(file=f"query '{query}'"),
             what=f"its state grew with each of the last {len(sizes)} batches, from {sizes[0]:,} to {sizes[-1]:,} rows",
             fix="if keys are not bounded, declare a watermark and group by a window or drop duplicates within it",
-            severity="warning",
         )
 
 
@@ -132,5 +128,4 @@ def _dropping(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
             what=f"rows were dropped as later than the watermark: Spark counted {dropped:,} in the last "
             f"{len(batches)} batches, after partial aggregation, so there may be more",
             fix=f"see them with `headrace late {query}`, or declare a longer delay",
-            severity="note",
         )

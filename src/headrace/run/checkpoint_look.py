@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.checkpoint import Archive, Checkpoint
@@ -114,4 +114,4 @@ def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:
     try:
         Archive(layout.archive).entries()
     except CheckpointError as fault:
-        yield from (replace(finding, severity="warning") for finding in fault.findings)
+        yield from (finding.weighed("warning") for finding in fault.findings)

@@ -85,7 +85,6 @@ def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: in
             fix=f"if it means something else now, begin it anew; `headrace verify {query.name}` tells whether the "
             "result is that of the query as it is now",
             where=query.where,
-            severity="warning",
         )
 
 

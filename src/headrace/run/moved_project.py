@@ -85,7 +85,6 @@ def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
             what=f"the project was moved from {old} to {now.root}: {changed} paths in the logs of query "
             f"'{query.name}' now name the new place",
             where=query.where,
-            severity="note",
         )
     former = () if before is None else tuple(before.former)
     if old is not None and old not in (now.root, *former):

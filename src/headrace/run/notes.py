@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from headrace.errors import Finding, HeadraceError
 from headrace.history import History
@@ -53,7 +52,6 @@ class Notes:
                     f"{fault.strerror or fault}",
                     fix="make room or give the right to write; what is missing is written with the next batch",
                     where=query.where,
-                    severity="warning",
                 )
             )
 
@@ -64,4 +62,4 @@ class Notes:
 
     def _warn(self, fault: HeadraceError) -> None:
         for finding in fault.findings:
-            self.tell(replace(finding, severity="warning"))
+            self.tell(finding.weighed("warning"))

@@ -80,7 +80,6 @@ class Quarantine:
                     f"they are in {path}",
                     fix="mend them and let them land again as a new file",
                     where=source.where,
-                    severity="warning",
                 )
 
     def _file(self, source: str, batch: int) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.build.tables import Tables
@@ -87,6 +87,6 @@ class Refresher:
                 try:
                     work.versions[name] = self._tables.compute(name, work.versions, same_schema=True)
                 except CheckFailed as fault:
-                    work.faults[name] = replace(fault.findings[0], severity="warning")
+                    work.faults[name] = fault.findings[0].weighed("warning")
         finally:
             work.done = True

@@ -63,7 +63,6 @@ def plan_lost_batch(project: Project, query: Query, layout: QueryLayout) -> Find
         what=f"the checkpoint of query '{query.name}' had lost entries of batches that are in the sink up to "
         f"{found.last}; batch {found.first} is planned again as the sink's ledger has it",
         fix="nothing: the sink skips what it has, and the query goes on",
-        severity="warning",
     )
 
 

@@ -295,7 +295,6 @@ def _beginnings(project: Project, query: Query) -> Iterator[Finding]:
                 f"{source.connector.beginning()}",
                 fix="set starting_offsets before the first start to begin elsewhere",
                 where=source.where,
-                severity="note",
             )
 
 

@@ -111,5 +111,4 @@ def _kept(query: Query, name: str, asked: str, kept: str, fix: str) -> Finding:
         what=f"query '{query.name}' goes on with {name} {kept}, which its state was begun with, and not with {asked}",
         fix=f"{fix}, or set {kept}",
         where=query.where,
-        severity="warning",
     )

@@ -379,7 +379,6 @@ class _Supervisor:
                         what=f"table '{name}' of query '{watched.query.name}' has changed: from batch "
                         f"{running.tables.next_batch} on its version {number} counts",
                         where=running.tables.declared[name].where,
-                        severity="note",
                     )
                 )
 

@@ -95,7 +95,6 @@ def make(java: Java) -> Path | None:
         note = Finding(
             code="HR003",
             what=f"no class archive was made, so Spark starts a few seconds later: {why}",
-            severity="note",
         )
         print(note, file=sys.stderr)
         return None
@@ -130,7 +129,6 @@ def ensure_in_background(java: Java) -> Finding | None:
     return Finding(
         code="HR003",
         what=f"{why}: Spark starts a few seconds later this time, and one is being made in the background",
-        severity="note",
     )
 
 

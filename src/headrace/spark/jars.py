@@ -145,7 +145,6 @@ def _unchecked(name: str, jars: Sequence[str]) -> Finding:
         code="HR484",
         what=f"of the connector '{name}', these jars are unchecked, for want of a SHA-256 sum: {', '.join(jars)}",
         fix="compare them with the sums that their projects publish",
-        severity="note",
     )
 
 

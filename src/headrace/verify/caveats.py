@@ -34,7 +34,6 @@ def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Operat
                 what=f"query '{query.name}' keeps the duplicate that came first, and a batch knows no order",
                 fix="drop duplicates by every column that is used afterwards, so that they do not differ",
                 where=query.where,
-                severity="note",
             )
         if operator.kind == "Join" or any(each in operator.kind for each in ARBITRARY_STATE):
             yield Finding(
@@ -42,7 +41,6 @@ def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Operat
                 what=f"what {_words(operator.kind)} drops, or has not given out yet, cannot be told from outside",
                 fix="compare the differing rows below by hand",
                 where=query.where,
-                severity="note",
             )
     for name in dict.fromkeys(node.name for node in tree.walk() if node.name in LIMITS):
         yield Finding(
@@ -50,7 +48,6 @@ def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Operat
             what=f"query '{query.name}' takes the first rows only ({name}), and equal rows have no order",
             fix="sort by enough columns, or take the first rows where the result is read",
             where=query.where,
-            severity="note",
         )
 
 
@@ -71,7 +68,6 @@ def untraceable(query: Query, node: str) -> Finding:
         what=f"rows of query '{query.name}' pass through {node}, behind which it cannot be told which came late",
         fix="use column expressions there, or judge the differing rows by hand",
         where=query.where,
-        severity="note",
     )
 
 
@@ -82,7 +78,6 @@ def revived_sessions(query: Query, rows: int) -> Finding:
         what=f"{rows} rows in time for a session of their own may have missed one that was closed already",
         fix="allow more delay in the source's watermark; compare the differing sessions below by hand",
         where=query.where,
-        severity="note",
     )
 
 
@@ -103,7 +98,6 @@ def order_of_rows(query: Query, of: str) -> Finding:
         what=f"what query '{query.name}' gives depends on the order in which rows come: {of}",
         fix="sort what is collected, or choose by columns in which no two rows are equal",
         where=query.where,
-        severity="note",
     )
 
 
@@ -120,7 +114,6 @@ def _asked_again(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Findin
             what=f"query '{query.name}' may answer otherwise when it is asked again: {', '.join(found[:3])}",
             fix="compute the value from the row's own columns",
             where=query.where,
-            severity="note",
         )
     if ordered := by_order(tree):
         yield order_of_rows(query, ", ".join(ordered[:3]))

@@ -84,13 +84,12 @@ def _first(asked: Answer, limit: int) -> Iterator[LateRow]:
 
 def _findings(query: Query, asked: Answer) -> Iterator[Finding]:
     for finding in asked.incomplete:
-        yield replace(finding, severity="error")
+        yield finding.weighed("error")
     if not asked.incomplete and not asked.late:
         yield Finding(
             code="HR690",
             what=f"query '{query.name}' can drop no row as late: {_why(query, asked)}",
             where=query.where,
-            severity="note",
         )
 
 
@@ -116,4 +115,4 @@ def _replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int 
     try:
         return query.sink.replayed(run), ()
     except HeadraceError as fault:
-        return None, tuple(replace(finding, severity="warning") for finding in fault.findings)
+        return None, tuple(finding.weighed("warning") for finding in fault.findings)

@@ -124,7 +124,6 @@ def _unknown(query: Query, last: int) -> Finding:
         what=f"the tables of query '{query.name}' were not kept yet when it made the batches up to {last}",
         fix="look whether the differing rows below are of those batches",
         where=query.where,
-        severity="note",
     )
 
 
@@ -136,7 +135,6 @@ def above_state(query: Query) -> Finding:
         "result has seen cannot be told from outside",
         fix="join the table before rows are grouped, or look at the differing rows below",
         where=query.where,
-        severity="note",
     )
 
 

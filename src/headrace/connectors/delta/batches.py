@@ -89,7 +89,7 @@ class DeltaBatches:
                 return
             what = f"another writer changed {self.name} meanwhile; batch {batch} is tried again"
             fix = "nothing, if the next batches come in"
-            self.run.noted(Finding(code="HR411", what=what, fix=fix, severity="warning"))
+            self.run.noted(Finding(code="HR411", what=what, fix=fix))
         fix = "let nobody else change the table while the query runs, then start again: the batch is made again"
         raise SinkError(self._finding("HR441", batch, said, fix))
 

@@ -262,7 +262,6 @@ class BatchWriter:
                 code="HR411",
                 what=f"{cause}; batch {batch} is tried again in {pause:.1f} s",
                 fix="nothing, if the next batches come in",
-                severity="warning",
             )
         )
 
@@ -273,7 +272,6 @@ class BatchWriter:
                 what=f"{bad} rows of batch {batch} of query '{self.run.query}' do not fit table '{self.table.name}' "
                 f"and were set aside in table '{Quarantine.TABLE}'",
                 fix="look at their reasons there, and mend the query or the table",
-                severity="warning",
             )
         )
 

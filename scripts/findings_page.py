@@ -1,0 +1,46 @@
+"""The page of findings: its headings come from the catalogue, what stands below each is written by hand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from headrace.findings import CATALOGUE, CODES
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "findings.md"
+_HEADING = re.compile(r"^(?=##+ )", re.MULTILINE)
+_CODE = re.compile(r"### (HR\d{3})\b")
+
+
+def page(text: str) -> str:
+    """The page as it should be: a heading for each code of the catalogue, in order, with the text that it had."""
+    parts = _HEADING.split(text)
+    parts = [_renamed(part) for part in parts]
+    for code in CODES:
+        if not any(_of(part) == code.code for part in parts):
+            parts.insert(_place(parts, code.code), f"### {code.heading}\n\n")
+    return "".join(parts)
+
+
+def _of(part: str) -> str | None:
+    """The code that a part of the page is about."""
+    found = _CODE.match(part)
+    return found[1] if found else None
+
+
+def _renamed(part: str) -> str:
+    code = _of(part)
+    if code is None:
+        return part
+    if code not in CATALOGUE:
+        raise SystemExit(f"{PAGE.name} tells of {code}, which is not in src/headrace/findings.py")
+    return f"### {CATALOGUE[code].heading}\n{part.partition(chr(10))[2]}"
+
+
+def _place(parts: list[str], code: str) -> int:
+    """Behind the next smaller code of the same hundred, or in front of the next larger one, or at the end."""
+    hundred = [(found, at) for at, part in enumerate(parts) if (found := _of(part)) and found[:3] == code[:3]]
+    smaller = [at for found, at in hundred if found < code]
+    larger = [at for _, at in hundred] or [len(parts)]
+    return smaller[-1] + 1 if smaller else larger[0]

@@ -1,0 +1,201 @@
+"""The JSON Schema of headrace.yml: the keys of the file and the options of every connector that is installed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from inspect import getdoc
+from typing import Any
+
+from headrace import registry
+from headrace.contract import OUTPUT_MODES
+from headrace.declare import TIMED
+from headrace.errors import HeadraceError
+from headrace.load import targets, yaml_form
+from headrace.model.project import DURABILITIES
+from headrace.model.state_store import OPTIONS, Choice
+
+Schema = dict[str, Any]
+
+DIALECT = "http://json-schema.org/draft-07/schema#"
+# A variable may stand in place of any value, and is filled in when the project is loaded.
+_VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
+_TEXT: Schema = {"type": ["string", "number", "boolean"]}
+_NOTHING: Schema = {"type": "null"}
+_DOCS: Mapping[str, str] = {
+    "name": "The project's name; that of the directory without it.",
+    "modules": "The Python files that declare something, relative to the project.",
+    "sources": "Unbounded inputs by name.",
+    "tables": "Bounded inputs by name, each a SELECT.",
+    "views": "Named transformations by name, each a SELECT.",
+    "queries": "Queries by name: a SELECT, a sink, a mode and a trigger.",
+    "targets": "Named sets of settings; the one that --target or HEADRACE_TARGET names is used, else dev.",
+    "spark": "Settings of Spark.",
+    "state_store": "Options of the state store.",
+    "storage": "The directory of checkpoints and history, relative to the project.",
+    "checkpoint_durability": "What a checkpoint survives by itself: process, its end; power_loss, the machine's too.",
+    "master": "Spark's master, as local[4] or spark://host:7077.",
+    "vars": "Variables for the texts of this file.",
+    "sql": "The path of a file with the SELECT.",
+    "select": "The SELECT.",
+    "description": "What it is for.",
+    "refresh": "How often the table is computed anew while a query that reads it runs.",
+    "sink": "Where the result is written.",
+    "mode": "Spark's output mode.",
+    "trigger": "When a batch starts.",
+    "watermark": "How late a row may come by the time in one of its columns.",
+    "column": "The column with the event time.",
+    "delay": "How late a row may come, as 2 hours.",
+}
+
+
+def schema() -> Schema:
+    """The JSON Schema of headrace.yml with the connectors that are installed here."""
+    made = {
+        "name": _TEXT,
+        "modules": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},
+        "sources": _by_name(_source()),
+        "tables": _by_name(_select(yaml_form.TABLE_KEYS)),
+        "views": _by_name(_select(yaml_form.SQL_KEYS)),
+        "queries": _by_name(_query()),
+        "targets": _by_name(_object(targets.KEYS, _settings())),
+        **_settings(),
+    }
+    top = _object(yaml_form.KEYS, made)
+    return {"$schema": DIALECT, "title": "headrace.yml", **top}
+
+
+def _settings() -> dict[str, Schema]:
+    """What stands at the top of the file and in a target."""
+    return {
+        "master": _TEXT,
+        "storage": _TEXT,
+        "spark": _by_name(_TEXT),
+        "state_store": _state_store(),
+        targets.DURABILITY: _one_of(DURABILITIES),
+        "vars": _by_name(_TEXT),
+    }
+
+
+def _state_store() -> Schema:
+    made: dict[str, Schema] = {}
+    for name, option in OPTIONS.items():
+        words = option.takes.words if isinstance(option.takes, Choice) else ()
+        switch = set(words) == {"true", "false"}
+        value = {"type": "boolean"} if switch else _one_of(words) if words else {"type": "number"}
+        made[name] = {**_or_variable(value), "description": f"{option.meaning}; {option.default} without it"}
+    return _object(tuple(OPTIONS), made)
+
+
+def _select(keys: tuple[str, ...]) -> Schema:
+    """A SELECT as a text, or with `keys`, one of which holds the text or the path of its file."""
+    made = {"sql": _TEXT, "select": _TEXT, "description": _TEXT, "refresh": _refresh()}
+    return {"anyOf": [{"type": "string"}, {**_object(keys, made), **_exactly_one(("sql", "select"))}]}
+
+
+def _refresh() -> Schema:
+    return {"anyOf": [_TEXT, _object(("every",), {"every": _TEXT})]}
+
+
+def _query() -> Schema:
+    made = {
+        "sql": _TEXT,
+        "select": _TEXT,
+        "description": _TEXT,
+        "sink": _sink(),
+        "mode": _or_variable(_one_of(OUTPUT_MODES)),
+        "trigger": _trigger(),
+    }
+    return {**_object(yaml_form.QUERY_KEYS, made), "required": ["sink"], **_exactly_one(("sql", "select"))}
+
+
+def _trigger() -> Schema:
+    timed = {**_object(tuple(TIMED), dict.fromkeys(TIMED, _TEXT)), "minProperties": 1, "maxProperties": 1}
+    return {"anyOf": [{"type": "string"}, timed]}
+
+
+# ----------------------------------------------------------------------------------------------------- connectors
+
+
+def _source() -> Schema:
+    known = registry.known("source")
+    watermark = _object(yaml_form.WATERMARK_KEYS, dict.fromkeys(yaml_form.WATERMARK_KEYS, _TEXT))
+    watermark["required"] = list(yaml_form.WATERMARK_KEYS)
+    pair = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
+    made = {**_connectors("source"), "watermark": {"anyOf": [watermark, pair]}}
+    return {**_object((*known, "watermark"), made), **_exactly_one(known)}
+
+
+def _sink() -> Schema:
+    known = registry.known("sink")
+    return {"anyOf": [_one_of(known), {**_object(known, _connectors("sink")), **_exactly_one(known)}]}
+
+
+def _connectors(kind: registry.ConnectorKind) -> dict[str, Schema]:
+    return {name: _connector(kind, name) for name in registry.known(kind)}
+
+
+def _connector(kind: registry.ConnectorKind, name: str) -> Schema:
+    """The options of a connector: keys and values, or one value in place of the first of them."""
+    try:
+        cls = registry.connector(kind, name)
+    except HeadraceError:
+        return {"description": f"This {kind} needs an extra that is not installed."}
+    docs = option_docs(cls)
+    names = registry.option_names(kind, name)
+    made = {
+        option: {**_or_variable(_texts(registry.option_schema(cls, option))), **_described(docs.get(option))}
+        for option in names
+    }
+    options: Schema = _object(names, made)
+    if required := registry.required(cls):
+        options["required"] = required
+    first = [made[names[0]]] if names and not set(required) - {names[0]} else []
+    nothing = [] if required else [_NOTHING]
+    return {"anyOf": [options, *first, *nothing], **_described(docs.get(""))}
+
+
+def option_docs(cls: type) -> dict[str, str]:
+    """What a connector's docstring says of itself, under an empty name, and of its options."""
+    found: dict[str, str] = {"": (getdoc(cls) or "").partition("\n\n")[0]}
+    for names, meaning in re.findall(r"^(\w+(?:, \w+)*): (.+(?:\n +.+)*)", getdoc(cls) or "", re.MULTILINE):
+        found |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
+    return found
+
+
+def _texts(value: Schema) -> Schema:
+    """Spark's own options are texts, and take numbers and switches as well."""
+    if value.get("additionalProperties") == {"type": "string"}:
+        return {**value, "additionalProperties": _TEXT}
+    return value
+
+
+# --------------------------------------------------------------------------------------------------------- pieces
+
+
+def _object(keys: Iterable[str], made: Mapping[str, Schema]) -> Schema:
+    """A mapping with these keys and no others."""
+    properties = {
+        key: {**made[key], **({} if "description" in made[key] else _described(_DOCS.get(key)))} for key in keys
+    }
+    return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
+
+
+def _by_name(value: Schema) -> Schema:
+    return {"type": ["object", "null"], "additionalProperties": value}
+
+
+def _one_of(words: Iterable[str]) -> Schema:
+    return {"enum": list(words)}
+
+
+def _exactly_one(keys: Iterable[str]) -> Schema:
+    return {"oneOf": [{"required": [key]} for key in keys]}
+
+
+def _or_variable(value: Schema) -> Schema:
+    return {"anyOf": [value, _VARIABLE]} if value else {}
+
+
+def _described(text: str | None) -> Schema:
+    return {"description": " ".join(text.split())} if text else {}

@@ -1,0 +1,214 @@
+"""Findings that are raised seldom, each by the smallest case that raises it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+import headrace
+from headrace.connectors.delta.source import Delta
+from headrace.connectors.kafka.source import Kafka
+from headrace.connectors.rate.source import Rate
+from headrace.connectors.spark_files import prefix as file_prefix
+from headrace.contract import SourceBatch, SourcePrefix
+from headrace.errors import Finding, HeadraceError
+from headrace.model import Project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Seen = Sequence[Any]
+
+
+def project(root: Path, *, query: str = "sink: console", top: str = "") -> Project:
+    (root / "headrace.yml").write_text(
+        f"name: p\n{top}\nsources:\n  ticks: {{rate: 5}}\n"
+        f"queries:\n  shown: {{select: SELECT value FROM ticks, {query}}}\n"
+    )
+    return headrace.load(root)
+
+
+def raised(work: Callable[[], object]) -> Seen:
+    """The findings of the error that `work` ends with."""
+    with pytest.raises(HeadraceError) as caught:
+        work()
+    return caught.value.findings
+
+
+def checked(root: Path, **parts: str) -> Seen:
+    return headrace.check(project(root, **parts), spark=False).findings
+
+
+# ---------------------------------------------------------------------------------------------------- without Spark
+
+
+def no_directory(root: Path) -> Seen:
+    from headrace.demo.starter import write_project
+
+    (root / "file").touch()
+    return raised(lambda: write_project(root / "file" / "p"))
+
+
+def no_starter(root: Path) -> Seen:
+    from headrace.declare import declarations
+
+    query = project(root) and headrace.query(sink=headrace.sink.console())(lambda ticks: ticks)
+    before, declarations.starters[:] = list(declarations.starters), []
+    try:
+        return raised(lambda: query.start(None))
+    finally:
+        declarations.starters[:] = before
+
+
+def no_session(root: Path) -> Seen:
+    from headrace.spark.masters import not_started
+
+    return not_started(
+        RuntimeError("java.lang.IllegalArgumentException: System memory must be larger"), "local"
+    ).findings
+
+
+def no_entry_of_the_log(root: Path) -> Seen:
+    prefix = SourcePrefix(batches=(SourceBatch(batch=0, start=None, end='{"logOffset": 0}'),), log={})
+    return raised(lambda: file_prefix.files(prefix))
+
+
+def no_creation_of_the_rate(root: Path) -> Seen:
+    prefix = SourcePrefix(batches=(SourceBatch(batch=0, start=None, end="3"),), log={})
+    return raised(lambda: Rate()._created(prefix))
+
+
+def no_disk(root: Path) -> Seen:
+    from headrace.run.durability import secured
+
+    sync = secured(project(root).target, root / "checkpoint")
+    (root / "checkpoint/offsets").mkdir(parents=True)
+    (root / "checkpoint/offsets/0").write_text("v1")
+
+    def full(_: int) -> NoReturn:
+        raise OSError(5, "Input/output error")
+
+    patch = pytest.MonkeyPatch()
+    with patch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        return raised(lambda: sync(0))  # type: ignore[misc]
+
+
+def no_archive(root: Path) -> Seen:
+    from headrace.run.notes import Notes
+
+    told: list[Finding] = []
+
+    class Watching:
+        note = staticmethod(told.append)
+
+    def full() -> NoReturn:
+        raise OSError(28, "No space left on device", "archive")
+
+    declared = project(root)
+    notes = Notes(declared, Watching())  # type: ignore[arg-type]
+    notes.guarded(declared.queries["shown"], full)
+    notes.close()
+    return told
+
+
+def no_input(root: Path) -> Seen:
+    from headrace.build import plan_builder
+    from headrace.errors import NOWHERE
+
+    builder = plan_builder._Builder(project(root), None, None, {})  # type: ignore[arg-type]
+    return raised(lambda: builder.input("tick", NOWHERE))
+
+
+def no_reading_back(root: Path) -> Seen:
+    from headrace.verify import proof
+
+    return list(proof._unreadable_sink(project(root).queries["shown"]))
+
+
+PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
+    "a project in a file": ("HR093", no_directory, "Not a directory"),
+    "half of Headrace imported": ("HR122", no_starter, "nothing is there"),
+    "a JVM that refuses": ("HR127", no_session, "System memory must be larger"),
+    "a misspelt setting": (
+        "HR129",
+        lambda root: checked(root, top="spark: {spark.sql.shufle.partitions: 8}"),
+        "spark.sql.shuffle.partitions",
+    ),
+    "an input that no check has seen": ("HR204", no_input, "'tick'"),
+    "a continuous query": (
+        "HR263",
+        lambda root: checked(root, query="sink: console, trigger: {continuous: 1 s}"),
+        "twice",
+    ),
+    "a gap in the log of files": ("HR313", no_entry_of_the_log, "no entry 0"),
+    "no log of a rate": ("HR313", no_creation_of_the_rate, "the time of its creation"),
+    "Kafka without a stop at lost data": (
+        "HR337",
+        lambda root: list(Kafka(bootstrap_servers="a:1", subscribe="t", fail_on_data_loss=False).problems()),
+        "messages that go before they are read",
+    ),
+    "Delta without a stop at lost data": (
+        "HR348",
+        lambda root: list(Delta(path="t", fail_on_data_loss=False).problems()),
+        "versions that go before they are read",
+    ),
+    "a disk that fails": ("HR421", no_disk, "Input/output error"),
+    "a full disk beside the stream": ("HR544", no_archive, "No space left on device"),
+    "a sink that nobody reads": ("HR703", no_reading_back, "'console'"),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(("code", "case", "says"), PLAIN.values(), ids=PLAIN)
+def test_without_spark(code: str, case: Callable[[Path], Seen], says: str, tmp_path: Path) -> None:
+    assert [says in found.what + found.fix for found in case(tmp_path) if found.code == code] == [True]
+
+
+# ------------------------------------------------------------------------------------------------------- with Spark
+
+
+def refused(work: Callable[[], object]) -> Seen:
+    """The finding of what Spark raises."""
+    from headrace.spark.messages import finding_of
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        work()
+    return [finding_of(caught.value)]
+
+
+def no_files(spark: SparkSession, root: Path) -> Seen:
+    from headrace.connectors.files.source import Files
+
+    (root / "in").mkdir()
+    return raised(lambda: Files(path=str(root / "in"), format="json", infer_schema=True).stream(spark, "s"))
+
+
+def no_delta(spark: SparkSession, root: Path) -> Seen:
+    from headrace.connectors.delta.table import require_delta
+    from headrace.errors import SourceError
+
+    return raised(lambda: require_delta(spark, SourceError))
+
+
+SPARK: dict[str, tuple[str, Callable[[SparkSession, Path], Seen], str]] = {
+    "no such table": ("HR215", lambda spark, _: refused(lambda: spark.sql("SELECT * FROM nowhere")), "nowhere"),
+    "another type": ("HR218", lambda spark, _: refused(lambda: spark.sql("SELECT sum(array(1))")), "sum"),
+    "what has no code": ("HR220", lambda spark, _: refused(lambda: spark.sql("SELECT sum(max(1))")), "aggregate"),
+    "no stream": ("HR232", lambda spark, _: refused(lambda: spark.range(1).writeStream), "stream"),
+    "no file to infer from": ("HR317", no_files, "no schema can be inferred"),
+    "a session without Delta": ("HR340", no_delta, "spark.sql.extensions"),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("code", "case", "says"), SPARK.values(), ids=SPARK)
+def test_with_spark(
+    code: str, case: Callable[[SparkSession, Path], Seen], says: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    found = case(spark, tmp_path)
+    assert [(each.code, says in each.what) for each in found] == [(code, True)]
