@@ -26,6 +26,7 @@ READS = {
     "WITH": ("WITH a AS (SELECT * FROM events), b AS (SELECT * FROM a) SELECT * FROM b JOIN a", "events"),
     "WITH that hides its own source": ("WITH events AS (SELECT * FROM events) SELECT * FROM events", "events"),
     "WITH and column names": ("WITH a(x, y) AS (SELECT 1, 2 FROM events) SELECT * FROM a, phones", "events phones"),
+    "WITH in front of FROM": ("WITH a AS (SELECT 1 FROM events) FROM a, phones SELECT *", "events phones"),
     "WITH within": ("SELECT * FROM (WITH a AS (SELECT 1 FROM events) SELECT * FROM a) JOIN a", "events a"),
     "recursive": ("WITH RECURSIVE r AS (SELECT 1 UNION ALL SELECT * FROM r) SELECT * FROM r, events", "events"),
     "a union": (
