@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.declare.variables import read_dotenv
+
 pytestmark = pytest.mark.plain
 
 BASE = """\
@@ -64,6 +66,29 @@ def test_variables_come_from_the_env_file_last(loaded):
     project = loaded(files)
     assert project.queries["q"].sink.path.endswith("from-f")
     assert project.sources["events"].connector.path == "/d"
+
+
+DOTENV = {
+    "plain": ("A=a b ", "a b", ()),
+    "a comment behind": ("A=a # b", "a", ()),
+    "a comment behind quotes": ('A="a" # b', "a", ()),
+    "no comment without space": ("A=a#b", "a#b", ()),
+    "export": ("export A='a'", "a", ()),
+    "nothing": ("A=", "", ()),
+    "single quotes keep all": (r"A='a\n #${B}'", r"a\n #${B}", ()),
+    "double quotes with an escape": (r'A="a\tb"', "a\tb", ()),
+    "several lines": ('A="a\nb"', "a\nb", ()),
+    "no reference is followed": ("B=b\nA=${B}", "${B}", ()),
+    "the last counts": ("A=a\nA=b", "b", ()),
+    "lines that set nothing": ("# words\n\nA=a\nwords\n\n9=b\nB", "a", (4, 6, 7)),
+    "a quote left open": ('B="b\nA=a', "a", (1,)),
+}
+
+
+@pytest.mark.parametrize(("text", "value", "passed_over"), DOTENV.values(), ids=DOTENV)
+def test_a_line_of_the_env_file_is_read_as_other_tools_read_it(text, value, passed_over):
+    values, lines = read_dotenv(text)
+    assert (values["A"], lines) == (value, passed_over)
 
 
 def test_an_unset_variable_is_told_with_every_place_searched(faults):

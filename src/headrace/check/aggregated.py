@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.errors import Finding, Severity
+from headrace.errors import Finding
+from headrace.findings import Severity
 from headrace.model import Query
 from headrace.spark.aggregations import Aggregation, aggregations, grouped_functions
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class Variables:
         """The variables of the project at `root`, before any target is chosen."""
         file = root / ".env"
         try:
-            text = read_text(file) if os.path.lexists(file) else ""
+            values, passed_over = read_dotenv(read_text(file)) if os.path.lexists(file) else ({}, ())
         except NoText as fault:
             raise ProjectError(
                 Finding(
@@ -56,9 +57,9 @@ class Variables:
             ) from fault
         return cls(
             environ=os.environ if environ is None else environ,
-            dotenv=read_dotenv(text),
+            dotenv=values,
             dotenv_file=file,
-            dotenv_passed_over=tuple(_passed_over(text)),
+            dotenv_passed_over=passed_over,
             root=root,
         )
 
@@ -161,20 +162,20 @@ class Variables:
         return redacted(known.redacted(text))
 
 
-def read_dotenv(text: str) -> dict[str, str]:
-    """The `KEY=VALUE` lines of a `.env` file; comments and anything else are passed over."""
+def read_dotenv(text: str) -> tuple[dict[str, str], tuple[int, ...]]:
+    """What a `.env` file sets, and the numbers of its lines that set nothing and are no comments.
+
+    A `${VAR}` in it stays as it is: a value is taken literally.
+    """
+    from dotenv.parser import parse_stream
+
     found: dict[str, str] = {}
-    for line in text.splitlines():
-        key, equals, value = line.strip().removeprefix("export ").partition("=")
-        key, value = key.strip(), value.strip()
-        if equals and _NAME.match(key):
-            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-            found[key] = value[1:-1] if quoted else value.split(" #")[0].rstrip()
-    return found
-
-
-def _passed_over(text: str) -> Iterator[int]:
-    """The numbers of the lines of a `.env` file that are neither empty nor comments and set nothing."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip() and not line.lstrip().startswith("#") and not read_dotenv(line):
-            yield number
+    passed_over = []
+    for binding in parse_stream(StringIO(text)):
+        said = binding.original.string
+        if binding.key is not None and binding.value is not None and _NAME.match(binding.key):
+            found[binding.key] = binding.value
+        elif binding.error or binding.key is not None:
+            # The parser counts from the empty lines in front.
+            passed_over.append(binding.original.line + said[: len(said) - len(said.lstrip())].count("\n"))
+    return found, tuple(passed_over)
