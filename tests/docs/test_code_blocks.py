@@ -17,7 +17,7 @@ from tests.docs.blocks import ROOT, Block, blocks, of_language, projects
 
 pytestmark = pytest.mark.plain
 
-KNOWN_LANGUAGES = {"python", "yaml", "sql", "console", "text", "ini", "json"}
+KNOWN_LANGUAGES = {"python", "yaml", "sql", "console", "text", "ini", "json", "mermaid"}
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
