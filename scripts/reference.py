@@ -109,7 +109,7 @@ def _filled(file: Path, made: dict[str, Callable[[], str]]) -> str:
 
 def command_list() -> str:
     """Each command with its arguments and options."""
-    return "\n\n".join(_command(name, command) for name, command in commands.commands.items())
+    return "\n\n".join(_command(name, command) for name, command in commands.commands.items() if not command.hidden)
 
 
 def _command(name: str, command: click.Command, level: str = "##") -> str:

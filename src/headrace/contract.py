@@ -136,7 +136,7 @@ class RemoteSource(Source, Protocol):
 
     @property
     def jvm(self) -> tuple[str, ...]:
-        """The connectors of Spark that it needs, by their names in `headrace connectors list`."""
+        """The connectors of Spark that it needs, by their names in `headrace jars list`."""
         ...
 
     def check_connection(self, spark: SparkSession) -> None:

@@ -162,7 +162,6 @@ SYNONYMS = {
     "new": "init",
     "create": "init",
     "example": "demo",
-    "jars": "connectors",
     "ps": "status",
 }
 

@@ -28,8 +28,9 @@ OPTIONS = {
     "run": ["QUERY", "--once", "--available-now", "--trigger", "--project", "-C", "--target", "--json"],
     "status": ["--watch", "--project", "-C", "--target", "--json"],
     "verify": ["QUERY", "--project", "-C", "--target", "--json"],
-    "late": ["QUERY", "--since", "--limit", "--count", "--to", "--replay", "--project", "-C", "--target", "--json"],
-    "connectors": ["list", "fetch"],
+    "late": ["QUERY", "--since", "--limit", "--count", "--export", "--replay", "--project", "-C", "--target", "--json"],
+    "jars": ["list", "fetch"],
+    "schema": ["--json"],
     "inspect": ["checkpoint"],
     "state": ["repartition"],
 }
@@ -148,7 +149,7 @@ def test_an_unforeseen_error_leaves_a_crash_log_beside_the_project(
     assert "command: headrace explode" in log.read_text()
 
 
-@pytest.mark.parametrize(("code", "exit_code"), [("HR409", 1), ("HR602", 0)], ids=["fenced", "failed before"])
+@pytest.mark.parametrize(("code", "exit_code"), [("HR409", 1), ("HR601", 0)], ids=["fenced", "failed before"])
 def test_status_tells_of_a_driver_that_a_newer_one_has_fenced_off(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, exit_code: int
 ) -> None:
@@ -167,7 +168,15 @@ def test_status_tells_of_a_driver_that_a_newer_one_has_fenced_off(
 
 
 def test_python_m_headrace_is_the_command() -> None:
-    done = subprocess.run([sys.executable, "-m", "headrace", "chek"], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "headrace", "chck"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == "headrace HR090: there is no command 'chek'\n  fix: did you mean 'check'?\n"
+    assert done.stderr == "headrace HR090: there is no command 'chck'\n  fix: did you mean 'check'?\n"
+
+
+@pytest.mark.parametrize("words", [["connectors", "list"], ["jars", "list"]], ids=" ".join)
+def test_the_former_word_for_jars_works_and_is_not_shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--json"]) == 0
+    assert {"kafka", "avro", "delta"} <= set(json.loads(capsys.readouterr().out))
+    assert main(["--help"]) == 0
+    assert "connectors" not in capsys.readouterr().out

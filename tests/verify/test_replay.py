@@ -164,7 +164,7 @@ def test_where_a_group_may_still_change_rows_are_not_brought_back(
         late(project, query, replay=True, spark=spark)
     (finding,) = refused.value.findings
     assert (finding.code, why in finding.what) == ("HR691", True), finding
-    assert f"headrace late {query} --to" in finding.fix
+    assert f"headrace late {query} --export" in finding.fix
 
 
 def test_while_the_query_runs_nothing_is_brought_back(spark: SparkSession, tmp_path: Path) -> None:

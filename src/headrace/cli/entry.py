@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from headrace.cli.check import check
 from headrace.cli.demo import demo
 from headrace.cli.init import init
 from headrace.cli.inspect import inspect
-from headrace.cli.jars import connectors
+from headrace.cli.jars import jars
 from headrace.cli.late import late
 from headrace.cli.output import say_error
 from headrace.cli.run import run
@@ -34,7 +35,14 @@ _NUMBERS = {
     "float range": "a number",
 }
 
-COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify, late, inspect, state, connectors, schema)
+COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify, late, inspect, state, jars, schema)
+# Words of earlier versions; they work, and no help shows them.
+FORMER: dict[str, click.Command] = {"connectors": jars}
+
+
+def shown(group: click.Group) -> list[str]:
+    """The commands of a group that help tells of."""
+    return [name for name, command in group.commands.items() if not command.hidden]
 
 
 class Commands(click.Group):
@@ -53,7 +61,7 @@ class Commands(click.Group):
                 Finding(
                     code="HR090",
                     what=f"there is no command '{args[0]}'",
-                    fix=nearest(args[0], self.commands),
+                    fix=nearest(args[0], shown(self)),
                 )
             )
         return super().resolve_command(ctx, args)
@@ -75,6 +83,10 @@ def headrace(context: click.Context) -> None:
 
 for _command in COMMANDS:
     headrace.add_command(_command)
+for _word, _command in FORMER.items():
+    _former = copy(_command)
+    _former.hidden = True
+    headrace.add_command(_former, _word)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,7 +127,7 @@ def _misused(fault: click.UsageError, given: Sequence[str]) -> Finding:
     wrong = re.match(r"No such command '(.+)'", fault.format_message())
     if wrong and isinstance(here, click.Group):
         what = f"{command} has no command '{wrong[1]}'"
-        return Finding(code="HR090", what=what, fix=nearest(wrong[1], here.commands))
+        return Finding(code="HR090", what=what, fix=nearest(wrong[1], shown(here)))
     if isinstance(fault, click.NoSuchOption) and here is headrace:
         owners = [each.name for each in COMMANDS if any(fault.option_name in option.opts for option in each.params)]
         if owners:

@@ -1,4 +1,4 @@
-"""`headrace connectors`: the connectors of Spark that are no part of it, here or fetched."""
+"""`headrace jars`: the jars that Spark's connectors need, here or fetched."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headrace.cli.output import say_json
 
 
 @click.group()
-def connectors() -> None:
-    """List and fetch what Spark needs for Kafka."""
+def jars() -> None:
+    """List and fetch the jars that Spark needs for Kafka and Delta Lake."""
 
 
-@connectors.command("list")
+@jars.command("list")
 @json_option
 def list_command(as_json: bool) -> int:
     """Say which connectors there are, and which are here."""
@@ -23,15 +23,15 @@ def list_command(as_json: bool) -> int:
 
     found = {name: find(connector) for name, connector in known().items()}
     if as_json:
-        say_json({name: None if jars is None else [str(jar) for jar in jars] for name, jars in found.items()})
+        say_json({name: None if files is None else [str(file) for file in files] for name, files in found.items()})
         return 0
-    for name, jars in found.items():
+    for name, files in found.items():
         coordinates = ", ".join(known()[name].coordinates)
-        click.echo(f"{name}  {'here' if jars is not None else 'not here'}  {coordinates}")
+        click.echo(f"{name}  {'here' if files is not None else 'not here'}  {coordinates}")
     return 0
 
 
-@connectors.command()
+@jars.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def fetch(directory: Path, names: tuple[str, ...]) -> int:
@@ -39,7 +39,7 @@ def fetch(directory: Path, names: tuple[str, ...]) -> int:
     from headrace.spark.jars import DIRECTORIES_VARIABLE, chosen, install, known
 
     for connector in chosen(names or tuple(known())):
-        jars = install(connector, directory.absolute())
-        click.echo(f"{connector.name}: {len(jars)} jars")
+        files = install(connector, directory.absolute())
+        click.echo(f"{connector.name}: {len(files)} jars")
     click.echo(f"on the machine without a network: export {DIRECTORIES_VARIABLE}={directory.absolute()}")
     return 0

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(min=0), default=20, metavar="N", help="List so many rows [default: 20].")
 @click.option("--count", is_flag=True, help="Count the rows, and list none.")
 @click.option(
-    "--to",
+    "--export",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Write the rows into DIR as their sources gave them, each once.",
 )
+@click.option("--to", "former", type=click.Path(path_type=Path, file_okay=False), hidden=True)
 @click.option("--replay", is_flag=True, help="Bring the rows back into the result of QUERY, which must not be running.")
 @project_options
 def late(
@@ -33,7 +34,8 @@ def late(
     since: int,
     limit: int,
     count: bool,
-    to: Path | None,
+    export: Path | None,
+    former: Path | None,
     replay: bool,
     directory: Path,
     target: str | None,
@@ -42,11 +44,12 @@ def late(
     """Show which rows QUERY dropped as late, and how late they were.
 
     They are counted exactly, from each batch's rows and the watermark that was in force. Nothing is written, unless
-    --to or --replay asks for it; both may be repeated, and go on where they were cut off. With --json each row is a
-    line, and the counts are the last one.
+    --export or --replay asks for it; both may be repeated, and resume where they were cut off. With --json each row is
+    a line, and the counts are the last one.
     """
-    if replay and (since or to is not None):
-        raise click.UsageError("--replay brings every late row back, and takes neither --since nor --to")
+    export = export or former  # --to is the word of earlier versions.
+    if replay and (since or export is not None):
+        raise click.UsageError("--replay brings every late row back, and takes neither --since nor --export")
     project = opened(directory, target)
     (name,) = chosen(project, [query])
     from rich.console import Console
@@ -56,7 +59,7 @@ def late(
     console = Console(stderr=True, markup=False, highlight=False)
     waiting = console.status(f"{name}: looking for late rows") if console.is_terminal else nullcontext()
     with waiting:
-        found = late_of(project, name, since=since, limit=0 if count else limit, to=to, replay=replay)
+        found = late_of(project, name, since=since, limit=0 if count else limit, to=export, replay=replay)
     if as_json:
         for row in found.rows:
             say_json({"event": "late row", "query": name, **row.as_dict()})

@@ -156,7 +156,7 @@ def _fix(fault: FetchError | OSError, directory: Path) -> str:
     if isinstance(fault, OSError):
         return f"give the user that runs Headrace the right to write into {directory}, or name another place"
     if directory == cache():
-        return f"on a machine with a network: headrace connectors fetch DIR; then set {DIRECTORIES_VARIABLE}=DIR"
+        return f"on a machine with a network: headrace jars fetch DIR; then set {DIRECTORIES_VARIABLE}=DIR"
     return "see that this machine reaches the repository (proxies and mirrors in ~/.m2/settings.xml), then try again"
 
 

@@ -158,7 +158,7 @@ REFUSALS = (
     Refusal(
         "HR012",
         r"Failed to find the data source: (kafka|avro|delta|iceberg)|'kafka' source requires",
-        "let Headrace start the session, or give yours the jars of: headrace connectors fetch DIR",
+        "let Headrace start the session, or give yours the jars of: headrace jars fetch DIR",
     ),
     Refusal("HR216", r"PARSE_SYNTAX_ERROR|ParseException", "correct the SQL at the place that Spark names"),
     Refusal(

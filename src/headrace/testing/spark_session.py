@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def local_session(home: Path, *, cores: int = 2, connectors: Sequence[str] = ()) -> SparkSession:
     """A session on `cores` threads that keeps its warehouse and scratch files below `home`.
 
-    connectors: names of `headrace connectors list`. Raises PlatformError when one of them is not to be had.
+    connectors: names of `headrace jars list`. Raises PlatformError when one of them is not to be had.
     """
     return start(
         master=f"local[{cores}]",

@@ -142,7 +142,7 @@ def _impossible(query: Query, why: str) -> CheckFailed:
         Finding(
             code="HR691",
             what=f"late rows of query '{query.name}' cannot be brought back into its result: {why}",
-            fix=f"export them and add them where the result is used: headrace late {query.name} --to DIRECTORY",
+            fix=f"export them and add them where the result is used: headrace late {query.name} --export DIRECTORY",
             where=query.where,
         )
     )

@@ -58,7 +58,8 @@ def apply_late_rows(
                     dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
     except RowError as fault:
         fix = (
-            "correct the query or the table, or set on_bad_row to quarantine; the late rows can also be exported: --to"
+            "correct the query or the table, or set on_bad_row to quarantine; the late rows can also be exported: "
+            "--export"
         )
         raise _fault(context, "HR408", str(fault), fix) from None
     except StageError as fault:
