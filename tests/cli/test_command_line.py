@@ -30,7 +30,7 @@ OPTIONS = {
     "verify": ["QUERY", "--project", "-C", "--target", "--json"],
     "late": ["QUERY", "--since", "--limit", "--count", "--export", "--replay", "--project", "-C", "--target", "--json"],
     "jars": ["list", "fetch"],
-    "schema": ["--json"],
+    "schema": ["JSON Schema", "--json"],
     "inspect": ["checkpoint"],
     "state": ["repartition"],
 }

@@ -12,9 +12,9 @@ from headrace.cli.options import json_option
 @click.command()
 @json_option
 def schema(as_json: bool) -> int:
-    """Print the JSON Schema of headrace.yml, by which an editor completes and checks it.
+    """Print the JSON Schema of headrace.yml.
 
-    It holds the options of every connector that is installed.
+    An editor completes and checks the file by it. It holds the options of every connector that is installed.
     """
     from headrace.load.schema import schema as made
 
