@@ -12,7 +12,7 @@ from headrace.cli.output import say_json
 
 @click.group()
 def jars() -> None:
-    """List and fetch the jars that Spark needs for Kafka and Delta Lake."""
+    """List and fetch the jars of Spark's connectors."""
 
 
 @jars.command("list")

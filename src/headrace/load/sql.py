@@ -59,7 +59,7 @@ def _first(found: Sequence[Token]) -> Token | None:
 def _template(found: Sequence[Token]) -> _Fault | None:
     braces = next((token for token, after in pairwise(found) if token.text == "{" and after.text in "{%"), None)
     fix = "write the input's name, FROM its_name, and ${VAR} for a variable"
-    return braces and _Fault("it holds {{ or {%, of a template that Headrace does not fill in", braces, fix)
+    return _Fault("it holds {{ or {%, of a template that Headrace does not fill in", braces, fix) if braces else None
 
 
 def _other_statement(found: Sequence[Token]) -> _Fault | None:
@@ -84,7 +84,8 @@ def _missing_name(found: Sequence[Token]) -> _Fault | None:
 def _second_statement(found: Sequence[Token]) -> _Fault | None:
     behind = dropwhile(lambda token: not (token.text == ";" and token.kind == "other"), found)
     rest = next((token for token in behind if token.text != ";"), None)
-    return rest and _Fault("there is more than one statement", rest, "put each SELECT into a view or query of its own")
+    fix = "put each SELECT into a view or query of its own"
+    return _Fault("there is more than one statement", rest, fix) if rest else None
 
 
 def _unbalanced(found: Sequence[Token]) -> _Fault | None:
