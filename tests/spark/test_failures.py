@@ -49,6 +49,24 @@ def finding_of(message: str) -> Finding:
             "have come that change its columns from v#1 to v#5,dt#6",
             id="directories of another column",
         ),
+        pytest.param(
+            HEAD + "Traceback (most recent call last):\n  File 'a.py', line 1\n"
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o1023.getResult.\n"
+            ": org.apache.spark.SparkException: Exception thrown in awaitResult:\n\tat x.Y\n"
+            "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n",
+            "HR607",
+            "a Python worker of Spark died",
+            id="a dead Python worker",
+        ),
+        pytest.param(
+            HEAD + "Traceback (most recent call last):\n  File 'a.py', line 1\n"
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o1023.getResult.\n"
+            ": org.apache.spark.SparkException: Exception thrown in awaitResult:\n\tat x.Y\n"
+            "Caused by: java.lang.ArithmeticException: long overflow\n",
+            "HR601",
+            "failed: long overflow",
+            id="an exception of the JVM behind a call from Python",
+        ),
         pytest.param(HEAD + "java.io.IOException: No space left on device", "HR541", "no space", id="disk full"),
         pytest.param(HEAD + "java.io.IOException: Permission denied", "HR543", "permission denied", id="no right"),
         pytest.param(HEAD + "java.lang.OutOfMemoryError: Java heap space", "HR604", "memory", id="no memory"),

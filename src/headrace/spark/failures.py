@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Finding, HeadraceError, Where
 from headrace.spark import bad_records
 from headrace.spark.messages import tidy
+from headrace.spark.python_worker import worker_died
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -228,6 +229,13 @@ KNOWN = (
 )
 
 
+_WORKER_DIED = "a Python worker of Spark died in the middle of a batch"
+_WORKER_FIX = (
+    "look into the machine's log for what killed it, mostly the lack of memory: give spark.executor.memoryOverhead or "
+    "the machine more; then start again: the batch is made again"
+)
+
+
 def failure_of(handle: StreamingQuery, faults: list[HeadraceError], *, subject: str, where: Where) -> Finding | None:
     """The finding of an ended query, None when it ended well.
 
@@ -258,6 +266,8 @@ def finding_of_message(text: str, *, subject: str, where: Where) -> Finding:
         return Finding(code=told["code"], what=f"{subject}: {told['what']}", fix=told["fix"], where=where)
     if found := known_failure(text, subject=subject, where=where):
         return found
+    if worker_died(text):
+        return Finding(code="HR607", what=f"{subject}: {_WORKER_DIED}", fix=_WORKER_FIX, where=where)
     python = python_error(text)
     return Finding(
         code="HR601",
@@ -299,6 +309,8 @@ def python_error(text: str) -> str:
     if "Traceback (most recent call last)" not in text or not found:
         return ""
     name, sentence = found[-1]
+    if name.startswith("Py4J"):
+        return ""  # PySpark called the JVM, whose own exception follows.
     return f"{name}: {tidy(sentence) or sentence}"
 
 
