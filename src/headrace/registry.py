@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from inspect import get_annotations
-from types import SimpleNamespace, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
+from headrace.contract import Jars, option_type
 from headrace.errors import Finding, PlatformError, Where, nearest
 
 if TYPE_CHECKING:
@@ -48,15 +49,28 @@ def connector(kind: ConnectorKind, name: str) -> type[Any]:
     return loaded
 
 
+def declared_jars() -> dict[str, Jars]:
+    """The jars that installed connectors declare themselves, whatever their options are."""
+    found: dict[str, Jars] = {}
+    for kind in ("source", "sink"):
+        for name in known(kind):
+            with suppress(PlatformError):
+                jars = connector(kind, name).jars
+                found |= {each.name: each for each in jars if isinstance(each, Jars)} if isinstance(jars, tuple) else {}
+    return found
+
+
 def option_names(kind: ConnectorKind, name: str) -> tuple[str, ...]:
-    """The options of a connector: its own in the order of their declaration, then those that it shares with others.
+    """The options of a connector, first the one that may be given without its name.
+
+    Then its own in the order of their declaration, and those that it shares with others.
 
     Raises as `connector` does.
     """
     cls = connector(kind, name)
     own = get_annotations(cls)
     options = [option.name for option in fields(cls) if option.init]
-    return tuple(sorted(options, key=lambda option: option not in own))
+    return tuple(sorted(options, key=lambda option: (option != cls.positional, option not in own)))
 
 
 def build(
@@ -117,7 +131,7 @@ def _validated(cls: Any, options: Mapping[str, Any]) -> tuple[Any | None, list[t
         try:
             values[name] = _converted(cls, name, value)
         except ValueError as fault:
-            what, fix = taken_by(_hint(cls, name), value)
+            what, fix = taken_by(option_type(cls, name), value)
             fix = _EXAMPLES.get(name, fix)
             faults.append((name, "HR113", f"option '{name}' takes {what}{fault}", fix))
     if faults:
@@ -135,7 +149,7 @@ def required(cls: Any) -> list[str]:
 
 def _converted(cls: Any, name: str, value: Any) -> Any:
     """`value` as the option's type; raises ValueError, which may say more but does not repeat the value."""
-    hint = _hint(cls, name)
+    hint = option_type(cls, name)
     if isinstance(value, Mapping) and get_args(hint) == (str, str):
         value = {key: _text(item) for key, item in value.items()}
     if isinstance(value, bool) and not _fits(hint, value):
@@ -164,15 +178,7 @@ def option_schema(cls: Any, name: str) -> dict[str, Any]:
 def _adapter(cls: Any, name: str) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(_hint(cls, name))
-
-
-@cache
-def _hint(cls: Any, name: str) -> Any:
-    """The type of one option; those of other fields may name what only type checkers import."""
-    owner = next(each for each in cls.__mro__ if name in get_annotations(each))
-    alone = SimpleNamespace(__annotations__={name: get_annotations(owner)[name]})
-    return get_type_hints(alone, vars(sys.modules[owner.__module__]))[name]
+    return TypeAdapter(option_type(cls, name))
 
 
 def _fits(hint: Any, value: Any) -> bool:

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import build
-from headrace.contract import CataloguedSink
 from headrace.errors import HeadraceError
 from headrace.model import Project, Query
 
@@ -38,9 +37,9 @@ def topological_order(project: Project, queries: Sequence[Query]) -> tuple[Query
 
 def register_written(project: Project, query: Query, spark: SparkSession) -> None:
     """Let the session's catalog know the tables that `query` reads and another query of the project has written."""
-    for writer, sink in _unknown(project, query, spark):
+    for writer, _ in _unknown(project, query, spark):
         with suppress(HeadraceError):  # A fault of the other query, of which that one's own check tells.
-            sink.register_table(_result(project, writer, spark))
+            writer.sink.register_table(_result(project, writer, spark))
 
 
 @contextmanager
@@ -52,25 +51,25 @@ def registered_tables(project: Project, query: Query, spark: SparkSession) -> It
     made = []
     with TemporaryDirectory(prefix="headrace-") as empty:
         try:
-            for writer, sink in _unknown(project, query, spark):
+            for writer, table in _unknown(project, query, spark):
                 with suppress(HeadraceError):  # As above.
                     with registered_tables(project, writer, spark):
                         frame = _result(project, writer, spark)
-                    place = Path(empty) / sink.catalog_table
+                    place = Path(empty) / table
                     place.mkdir()
-                    sink.register_table(frame, placeholder=str(place))
-                    made.append(sink.catalog_table)
+                    writer.sink.register_table(frame, placeholder=str(place))
+                    made.append(table)
             yield
         finally:
-            for table in made:
-                spark.sql(f"DROP TABLE IF EXISTS {table}")
+            for each in made:
+                spark.sql(f"DROP TABLE IF EXISTS {each}")
 
 
-def _unknown(project: Project, query: Query, spark: SparkSession) -> Iterator[tuple[Query, CataloguedSink]]:
+def _unknown(project: Project, query: Query, spark: SparkSession) -> Iterator[tuple[Query, str]]:
     for writer in project.writers_for(query):
-        sink = writer.sink
-        if isinstance(sink, CataloguedSink) and not spark.catalog.tableExists(sink.catalog_table):
-            yield writer, sink
+        table = writer.sink.catalog_table
+        if table is not None and not spark.catalog.tableExists(table):
+            yield writer, table
 
 
 def _result(project: Project, query: Query, spark: SparkSession) -> DataFrame:

@@ -83,7 +83,8 @@ class _Builder:
             finding = finding_of(fault, where=source.where, subject=subject)
             if finding.code == UNNAMED.code:
                 # What Spark finds in the directory may be what a batch would have ended with.
-                finding = known_failure(str(fault), subject=subject, where=source.where) or finding
+                known = known_failure(str(fault), subject=subject, where=source.where, connectors=(source.connector,))
+                finding = known or finding
             raise CheckFailed(finding) from fault
         if source.watermark is not None:
             try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from headrace.contract import Jars
 from headrace.model import Project
 from headrace.spark import borrowed_session, jars
 from headrace.spark.session import start
@@ -39,16 +40,14 @@ def borrowed(project: Project, spark: SparkSession | None = None) -> AbstractCon
     return borrowed_session.borrowed(spark, lambda: session(project, purpose="short"))
 
 
-def jars_of(project: Project) -> tuple[jars.JvmConnector, ...]:
-    """The jars that the sources and sinks of `project` ask for by their attribute `jvm`.
+def jars_of(project: Project) -> tuple[Jars, ...]:
+    """The jars that the sources and sinks of `project` ask for by their member `jars`.
 
     Raises PlatformError when one of them is unknown.
     """
-    return jars.chosen(dict.fromkeys(_names(project)))
-
-
-def _names(project: Project) -> Iterator[str]:
     sources = (source.connector for source in project.sources.values())
     sinks = (query.sink for query in project.queries.values())
-    for each in (*sources, *sinks):
-        yield from getattr(each, "jvm", ())
+    asked = [each for connector in (*sources, *sinks) for each in connector.jars]
+    own = {each.name: each for each in asked if isinstance(each, Jars)}
+    names = dict.fromkeys(each.name if isinstance(each, Jars) else each for each in asked)
+    return jars.chosen(tuple(names), {**jars.known(), **own})

@@ -11,7 +11,7 @@ from headrace.model import Project, Query, Trigger
 def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = False) -> Iterator[Finding]:
     """What `query` cannot do with its live sources; `begun`: its checkpoint has batches already."""
     for source in project.sources_of(query):
-        if not source.connector.facts.live:
+        if not source.connector.facts.ephemeral:
             continue
         if trigger.ends:
             yield Finding(

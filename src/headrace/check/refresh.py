@@ -54,7 +54,7 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
             where=query.where,
         )
     for source in project.sources_of(query):
-        if source.connector.facts.live:
+        if source.connector.facts.ephemeral:
             yield Finding(
                 code="HR293",
                 what=f"{whose} and the source '{source.name}' cannot go on from where the query halted",

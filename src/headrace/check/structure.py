@@ -238,8 +238,8 @@ def _told(project: Project, problem: OptionError, whose: str, where: Where) -> F
 
 def _watermarks(project: Project) -> Iterator[Finding]:
     for name, source in project.sources.items():
-        schema = getattr(source.connector, "schema", None)
-        if source.watermark is None or not isinstance(schema, str):
+        schema = source.connector.declared_schema()
+        if source.watermark is None or schema is None:
             continue
         columns = columns_of(schema)
         column = source.watermark.column

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.contract import ContinuousSource
 from headrace.errors import Finding
 from headrace.model import Continuous, Default, Every, Once, Project, Query, RealTime
 
@@ -98,7 +97,7 @@ def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Findi
     if not isinstance(query.trigger, Continuous):
         return
     sources = [source.connector for source in project.sources_of(query)]
-    wanted = sum(source.parallelism(spark) for source in sources if isinstance(source, ContinuousSource))
+    wanted = sum(source.parallelism(spark) for source in sources)
     there = int(spark.sparkContext.defaultParallelism)
     if wanted > there:
         yield Finding(

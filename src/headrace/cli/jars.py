@@ -19,14 +19,16 @@ def jars() -> None:
 @json_option
 def list_command(as_json: bool) -> int:
     """Say which connectors there are, and which are here."""
+    from headrace.registry import declared_jars
     from headrace.spark.jars import find, known
 
-    found = {name: find(connector) for name, connector in known().items()}
+    every = {**known(), **declared_jars()}
+    found = {name: find(connector) for name, connector in every.items()}
     if as_json:
         say_json({name: None if files is None else [str(file) for file in files] for name, files in found.items()})
         return 0
     for name, files in found.items():
-        coordinates = ", ".join(known()[name].coordinates)
+        coordinates = ", ".join(every[name].coordinates)
         click.echo(f"{name}  {'here' if files is not None else 'not here'}  {coordinates}")
     return 0
 
@@ -36,9 +38,11 @@ def list_command(as_json: bool) -> int:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def fetch(directory: Path, names: tuple[str, ...]) -> int:
     """Fetch connectors into DIRECTORY, all or those named, for a machine without a network."""
+    from headrace.registry import declared_jars
     from headrace.spark.jars import DIRECTORIES_VARIABLE, chosen, install, known
 
-    for connector in chosen(names or tuple(known())):
+    every = {**known(), **declared_jars()}
+    for connector in chosen(names or tuple(every), every):
         files = install(connector, directory.absolute())
         click.echo(f"{connector.name}: {len(files)} jars")
     click.echo(f"on the machine without a network: export {DIRECTORIES_VARIABLE}={directory.absolute()}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from headrace import model, registry
+from headrace.contract import object_options, path_options
 from headrace.declare.declarations import (
     DECLARED,
     DeclaredQuery,
@@ -101,12 +102,8 @@ class Assembly:
 
 
 def absolute(connector: Any, root: Path) -> Any:
-    """`connector` with its relative local paths, the fields marked `path`, resolved against `root`."""
-    changes = {
-        option.name: _absolute(getattr(connector, option.name), root)
-        for option in fields(connector)
-        if option.init and option.metadata.get("path")
-    }
+    """`connector` with its relative local paths, the options of the type ProjectPath, resolved against `root`."""
+    changes = {name: _absolute(getattr(connector, name), root) for name in path_options(connector)}
     changes = {name: path for name, path in changes.items() if path != getattr(connector, name)}
     return replace(connector, **changes) if changes else connector
 
@@ -122,16 +119,13 @@ def _absolute(value: Any, root: Path) -> Any:
 
 
 def with_objects(connector: Any, modules: Sequence[ModuleType]) -> Any:
-    """`connector` with what its texts `module:name`, in the fields marked `object`, name in a Python file.
+    """`connector` with what its texts `module:name`, in options of the type ProjectObject, name in a Python file.
 
     A text that names nothing stays, for the connector to say so.
     """
-    texts = {
-        option.name: getattr(connector, option.name)
-        for option in fields(connector)
-        if option.metadata.get("object") and isinstance(getattr(connector, option.name), str)
-    }
-    return replace(connector, **{name: _named(text, modules) for name, text in texts.items()}) if texts else connector
+    given = {name: getattr(connector, name) for name in object_options(connector)}
+    found = {name: _named(text, modules) for name, text in given.items() if isinstance(text, str)}
+    return replace(connector, **found) if found else connector
 
 
 def _named(text: str, modules: Sequence[ModuleType]) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from headrace.contract import Backlog
+from headrace.contract import Lag
 from headrace.errors import Finding
 
 RunState: TypeAlias = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
@@ -49,7 +49,7 @@ class QueryStatus:
     state_bytes: int | None = None
     state_hits: int | None = None
     state_misses: int | None = None
-    backlog: Backlog | None
+    backlog: Lag | None
     restarts: int
     error: Finding | None
     error_pid: int | None = None

@@ -163,15 +163,14 @@ class Project:
         """The sources that feed `query`, in the order in which they are met."""
         return tuple(thing for thing in self.upstream(query.transform) if isinstance(thing, Source))
 
+    def connectors_of(self, query: Query) -> tuple[contract.Connector, ...]:
+        """The sources of `query` and its sink."""
+        return (*(source.connector for source in self.sources_of(query)), query.sink)
+
     def writers_for(self, query: Query) -> tuple[Query, ...]:
         """The queries whose sinks write tables of Spark's catalog that `query` reads as streams."""
-        connectors = [source.connector for source in self.sources_of(query)]
-        read = {each.catalog_table for each in connectors if isinstance(each, contract.CataloguedSource)}
-        return tuple(
-            other
-            for other in self.queries.values()
-            if isinstance(other.sink, contract.CataloguedSink) and other.sink.catalog_table in read
-        )
+        read = {source.connector.catalog_table for source in self.sources_of(query)} - {None}
+        return tuple(other for other in self.queries.values() if other.sink.catalog_table in read)
 
     def refreshed_tables_of(self, query: Query) -> tuple[Table, ...]:
         """The tables that feed `query` and are computed anew while it runs, each after those that it reads itself."""

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from headrace.contract import Backlog
+from headrace.contract import Lag
 
 _REPORTED_BY_WRITER = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -61,7 +61,7 @@ class BatchRecord:
     dropped_by_watermark: int = 0
     sources: tuple[SourceProgress, ...] = ()
     observed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    backlog: Backlog | None = None
+    backlog: Lag | None = None
 
     @classmethod
     def parse(cls, json_text: str, *, source_names: Sequence[str] = (), rows_tracked: bool = True) -> BatchRecord:
@@ -118,7 +118,7 @@ class BatchRecord:
         facts["at"] = datetime.fromisoformat(facts["at"])
         facts["watermark"] = datetime.fromisoformat(facts["watermark"]) if facts["watermark"] else None
         facts["sources"] = tuple(SourceProgress(**source) for source in facts["sources"])
-        facts["backlog"] = Backlog(**facts["backlog"]) if facts["backlog"] else None
+        facts["backlog"] = Lag(**facts["backlog"]) if facts["backlog"] else None
         return cls(**facts)
 
 

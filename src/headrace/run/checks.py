@@ -12,7 +12,7 @@ from headrace.check.analysed import analysed
 from headrace.check.guarantee import guarantee
 from headrace.check.result import CheckResult
 from headrace.check.structure import concerning, structure
-from headrace.contract import CheckedSink, SinkContext
+from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
@@ -91,7 +91,12 @@ def _analysed(
         return
     except Exception as fault:
         # What Spark says of one query must not hide what is to be said of the others.
-        yield finding_of_message(str(fault), subject=f"query '{query.name}'", where=query.where)
+        yield finding_of_message(
+            str(fault),
+            subject=f"query '{query.name}'",
+            where=query.where,
+            connectors=project.connectors_of(query),
+        )
         return
     if not _refused(iter(findings)):
         facts[query.name] = plan
@@ -100,8 +105,6 @@ def _analysed(
 
 def _of_sink(project: Project, query: Query, frame: DataFrame, connect: bool) -> Iterator[Finding]:
     """Whether the sink would take the result."""
-    if not isinstance(query.sink, CheckedSink):
-        return
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     context = SinkContext(
         query=query.name,
@@ -110,5 +113,8 @@ def _of_sink(project: Project, query: Query, frame: DataFrame, connect: bool) ->
         checkpoint=layout.checkpoint,
         **known_facts(project),
     )
-    for finding in query.sink.incompatibilities(frame, context, connect=connect):
+    found = list(query.sink.check_result(frame, context))
+    if connect and not _refused(iter(found)):
+        found += query.sink.check_connection(frame, context)
+    for finding in found:
         yield finding if finding.where.file else replace(finding, where=query.where)

@@ -85,7 +85,7 @@ def _rows_of(
     from pyspark.errors import PySparkException
 
     sources = project.sources_of(running.query)
-    if not batches or not all(source.connector.facts.readable_as_batch for source in sources):
+    if not batches or not all(source.connector.readable_as_batch for source in sources):
         return {}
     found: dict[int, dict[str, int]] = {batch: {source.name: 0 for source in sources} for batch in batches}
     try:

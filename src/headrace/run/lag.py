@@ -7,25 +7,25 @@ from collections.abc import Iterator
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
-from headrace.contract import Backlog, OptionError, SelectiveSource, SourcePrefix
+from headrace.contract import Lag, SourcePrefix, overrides
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 
 
-def backlog(project: Project, query: Query, layout: QueryLayout) -> Backlog | None:
+def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
     """The sum over the sources of `query`, without a JVM; None where one of them cannot tell or counts otherwise."""
     sources = project.sources_of(query)
     try:
         prefixes = _prefixes(layout, [source.name for source in sources])
-        parts = [source.connector.backlog(prefixes[source.name]) for source in sources]
+        parts = [source.connector.lag(prefixes[source.name]) for source in sources]
     except (HeadraceError, OSError):
         return None
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts) or len({part.unit for part in known}) > 1:
         return None
     sizes = [part.bytes for part in known if part.bytes is not None]
-    return Backlog(
+    return Lag(
         count=sum(part.count for part in known),
         unit=known[0].unit,
         bytes=sum(sizes) if len(sizes) == len(known) else None,
@@ -35,12 +35,12 @@ def backlog(project: Project, query: Query, layout: QueryLayout) -> Backlog | No
 
 def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What the sources of `query` hold and will never give, without a JVM."""
-    sources = [each for each in project.sources_of(query) if isinstance(each.connector, SelectiveSource)]
-    if not sources:
+    sources = project.sources_of(query)
+    if not any(overrides(source.connector, "left_out") for source in sources):
         return
     try:
-        prefixes = _prefixes(layout, [source.name for source in project.sources_of(query)])
-        found = [(source, _left_out(source.connector, prefixes[source.name])) for source in sources]
+        prefixes = _prefixes(layout, [source.name for source in sources])
+        found = [(source, source.connector.left_out(prefixes[source.name])) for source in sources]
     except (HeadraceError, OSError):
         return
     for source, problem in found:
@@ -52,11 +52,6 @@ def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
                 where=source.where,
                 severity=problem.severity,
             )
-
-
-def _left_out(connector: object, prefix: SourcePrefix) -> OptionError | None:
-    assert isinstance(connector, SelectiveSource)
-    return connector.left_out(prefix)
 
 
 def _prefixes(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
-from headrace.contract import QuarantiningSource, SourcePrefix, bad_rows_metric
+from headrace.contract import SourcePrefix, bad_rows_metric
 from headrace.errors import Finding
 from headrace.model import Source
 from headrace.model.layout import QueryLayout
@@ -54,18 +54,16 @@ class Quarantine:
 
     def quarantining(self) -> tuple[Source, ...]:
         """The sources that set rows aside at all."""
-        return tuple(each for each in self.sources if each.connector.facts.quarantines)
+        return tuple(each for each in self.sources if each.connector.quarantines)
 
     def _write(self, batches: range) -> Iterator[Finding]:
         names = [source.name for source in self.sources]
         checkpoint, archive = Checkpoint(self.layout.checkpoint), Archive(self.layout.archive)
         prefixes = committed_prefix(checkpoint, archive, names, batches[-1], since=batches[0])
         for source in self.quarantining():
-            if not isinstance(source.connector, QuarantiningSource):
-                continue
             whole = prefixes[source.name]
             part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in batches), log=whole.log)
-            frame = source.connector.bad_rows(self.spark, part)
+            frame = source.connector.rejected_rows(self.spark, part)
             if frame is None:
                 continue
             by_batch: dict[int, list[dict[str, object]]] = {}

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from headrace.checkpoint.archive import Archive
-from headrace.contract import Backlog
+from headrace.contract import Lag
 from headrace.errors import Finding
 from headrace.model import Project, Query, Trigger
 from headrace.progress import BatchRecord
 from headrace.progress.health import health
-from headrace.run.lag import backlog
+from headrace.run.lag import lag
 from headrace.run.quarantine import Quarantine
 from headrace.run.refresh import Refresher
-from headrace.run.source_health import Ailments
+from headrace.run.source_health import SourceHealth
 from headrace.run.start import Running
 from headrace.spark.graceful_stop import Halt
 
@@ -37,14 +37,14 @@ class Watched:
     history_run: int | None
     archive: Archive | None
     quarantine: Quarantine | None
-    source_health: Ailments
+    source_health: SourceHealth
     batches: int = 0
     rows: int = 0
     last_batch: int | None = None
     batch_when_asked: int | None = None
     asked: bool = False
     terminated: bool = False
-    backlog: Backlog | None = None
+    backlog: Lag | None = None
     backlog_at: float = field(default=0.0)
     event_at: float = field(default_factory=time.monotonic)
     looked_at: float = 0.0
@@ -62,13 +62,13 @@ class Watched:
     def ends(self) -> bool:
         return self.trigger.ends
 
-    def known_backlog(self, project: Project) -> Backlog | None:
+    def known_backlog(self, project: Project) -> Lag | None:
         """What the query's sources still hold, looked at no more than once a second."""
         now = time.monotonic()
         if self.archive is None or (self.backlog_at and now - self.backlog_at < BACKLOG_SECONDS):
             return self.backlog
         self.backlog_at = now
-        self.backlog = backlog(project, self.query, self.running.layout)
+        self.backlog = lag(project, self.query, self.running.layout)
         return self.backlog
 
     def new_ills(self, record: BatchRecord) -> Iterator[Finding]:

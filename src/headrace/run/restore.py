@@ -9,7 +9,7 @@ from headrace.checkpoint import Checkpoint, PlannedBatch
 from headrace.checkpoint.relocation import rewrite
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.checkpoint.restore import Restorable, restorable, restore
-from headrace.contract import RestoringSink, SinkContext
+from headrace.contract import Sink, SinkContext
 from headrace.errors import CheckpointError, Finding, PlatformError, Where
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
@@ -26,8 +26,6 @@ def plan_lost_batch(project: Project, query: Query, layout: QueryLayout) -> Find
     alone, its rows are skipped by the sink, and this is asked again. Raises PlatformError, SinkError.
     """
     sink, checkpoint = query.sink, Checkpoint(layout.checkpoint)
-    if not isinstance(sink, RestoringSink):
-        return None
     try:
         if checkpoint.id is None:
             return None
@@ -74,9 +72,7 @@ def _bring_along(project: Project, checkpoint: Checkpoint, roots: Sequence[Path]
             rewrite(checkpoint.root / "sources" / name, str(former), str(project.root.absolute()))
 
 
-def _lost(
-    checkpoint: Checkpoint, sink: RestoringSink, run: SinkContext, last: int, partitions: int | None
-) -> Restorable | None:
+def _lost(checkpoint: Checkpoint, sink: Sink, run: SinkContext, last: int, partitions: int | None) -> Restorable | None:
     plans: dict[int, PlannedBatch] = {}
     asked: list[bool] = []
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.rewrite import replace_file
-from headrace.contract import LocatedSink, SinkLocation
+from headrace.contract import SinkLocation
 from headrace.errors import CheckpointError, Finding, PlatformError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
@@ -24,9 +24,9 @@ def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> No
     A checkpoint without a record, as version 0.1.0 made them, is taken; a ledger beside the rows tells of it.
     """
     last, kept = Checkpoint(layout.checkpoint).last_batch, _kept(layout.sink)
-    if last is None or kept is None or not isinstance(query.sink, LocatedSink):
-        return
     now = query.sink.location
+    if last is None or kept is None or now is None:
+        return
     same = (kept["kind"], kept["name"]) == (query.sink_kind, now.name)
     if same and (now.ledger or set(kept["systems"]) & set(_systems(project, now))):
         return
@@ -45,9 +45,9 @@ def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> No
 
 def enter_sink(project: Project, query: Query, layout: QueryLayout) -> None:
     """Keep where the sink writes, before the first batch can come in."""
-    if not isinstance(query.sink, LocatedSink):
-        return
     now = query.sink.location
+    if now is None:
+        return
     found = {
         "kind": query.sink_kind,
         "name": now.name,

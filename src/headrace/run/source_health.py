@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.contract import AilingSource
 from headrace.errors import Finding
 from headrace.model import Source
 
@@ -19,8 +18,8 @@ LEFT_OUT_SECONDS = 10.0
 LEFT_OUT_SHARE = 0.05
 
 
-class Ailments:
-    """Asks the sources of one query no more than once a second, and tells each one's ailment once.
+class SourceHealth:
+    """Asks the sources of one query no more than once a second, and tells once what each one's health check says.
 
     left_out: what the sources hold and will never give; asked more rarely, told once, and at the end what is new.
     """
@@ -31,7 +30,7 @@ class Ailments:
         spark: SparkSession,
         left_out: Callable[[], Iterable[Finding]] = tuple,
     ) -> None:
-        self.sources = {source.name: source for source in sources if isinstance(source.connector, AilingSource)}
+        self.sources = {source.name: source for source in sources}
         self.spark = spark
         self.asked_at = 0.0
         self.left_out = left_out
@@ -39,13 +38,12 @@ class Ailments:
         self.look_at = 0.0
 
     def new(self, *, begun: bool) -> Iterator[Finding]:
-        """What has begun to ail since it was last asked; `begun`: the query has made a batch."""
+        """What has gone wrong since it was last asked; `begun`: the query has made a batch."""
         now = time.monotonic()
         if now - self.asked_at < SECONDS:
             return
         self.asked_at = now
         for name, source in list(self.sources.items()) if begun else ():
-            assert isinstance(source.connector, AilingSource)
             problem = source.connector.health(self.spark)
             if problem is not None:
                 del self.sources[name]

@@ -26,7 +26,7 @@ from headrace.checkpoint.handover import fill_gap, move
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.checkpoint.uses import source_of
-from headrace.contract import Boundary, ContinuousSource, PositionedSource, RemoteSource, ShapingSink, SinkContext
+from headrace.contract import Boundary, Connector, SinkContext
 from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, HeadraceError, PlatformError
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
@@ -63,6 +63,7 @@ class Running:
 
     computed: for each batch, whether each time that its sink computed it came to the end.
     rows_tracked: whether its state store counts its rows.
+    connectors: its sources and its sink, which explain failures of their own.
     tables, versions: those that are computed anew while it runs, and which versions it was started over.
     """
 
@@ -79,12 +80,19 @@ class Running:
     rows_tracked: bool = True
     tables: Tables
     versions: Mapping[str, int]
+    connectors: tuple[Connector, ...] = ()
     scratch: Path | None = None
     lock: DriverLock | None = None
 
     def failure(self) -> Finding | None:
         """Why the query ended; None when it ended well."""
-        return failure_of(self.handle, self.faults, subject=f"query '{self.query.name}'", where=self.query.where)
+        return failure_of(
+            self.handle,
+            self.faults,
+            subject=f"query '{self.query.name}'",
+            where=self.query.where,
+            connectors=self.connectors,
+        )
 
     def clean_up(self) -> None:
         """Let others run the query, and remove the checkpoint of a sink that keeps nothing."""
@@ -204,9 +212,8 @@ def _started(
             _require_planned(project, query, layout)
         judged = replace(query, trigger=wanted)
         for source in project.sources_of(query):
-            if isinstance(source.connector, RemoteSource):
-                with named(f"query '{query.name}', source '{source.name}'", source.where):
-                    source.connector.check_connection(spark)
+            with named(f"query '{query.name}', source '{source.name}'", source.where):
+                source.connector.check_connection(spark)
         if findings := list(cores(project, judged, spark)):
             raise CheckFailed(findings)
         register_written(project, query, spark)
@@ -226,6 +233,12 @@ def _started(
         faults: list[HeadraceError] = []
         news: SimpleQueue[Finding] = SimpleQueue()
         computed: dict[int, list[bool]] = {}
+        opening = [tell] if tell is not None else []
+
+        def noted(finding: Finding) -> None:
+            """Tell at once what comes while the sink is made ready; later it is told between batches."""
+            (opening[0] if opening else news.put)(replace(finding, where=query.where))
+
         sink_run = SinkContext(
             query=query.name,
             generation=layout.generation,
@@ -233,7 +246,7 @@ def _started(
             checkpoint=checkpoint_directory,
             fingerprint=fingerprint(frame, query),
             failed=faults.append,
-            noted=lambda finding: news.put(replace(finding, where=query.where)),
+            noted=noted,
             computed=lambda batch, whole: computed.setdefault(batch, []).append(whole),
             empty_batches=changes.batches(checkpoint),
             restoring=restoring,
@@ -243,11 +256,9 @@ def _started(
             sink_run = replace(sink_run, reached=reached)
         if scratch is None and (secure := secured(project.target, checkpoint_directory)) is not None:
             sink_run = replace(sink_run, secured=secure)
-        waits = (
-            sink_run if tell is None else replace(sink_run, noted=lambda told: tell(replace(told, where=query.where)))
-        )
         with named(f"the sink of query '{query.name}'", query.where):
-            query.sink.prepare(frame, waits)
+            writer = query.sink.open(frame, sink_run)
+        opening.clear()
         if scratch is None:
             enter_sink(project, query, layout)
         continuous = isinstance(judged.trigger, Continuous)
@@ -261,9 +272,8 @@ def _started(
             next_batch = 0 if last is None else last + 1
             notes += tuple(enter(layout, query, sink_run.fingerprint, next_batch=next_batch, spark=spark.version))
             tables.enter(versions)
-        if isinstance(query.sink, ShapingSink):
-            frame = query.sink.shape(frame)
-        handle = query.sink.write(_writer(frame, query, sink_run, judged.trigger), sink_run).start()
+        frame = writer.serialize(frame)
+        handle = writer.attach(_writer(frame, query, sink_run, judged.trigger)).start()
     except BaseException:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -282,17 +292,18 @@ def _started(
         rows_tracked=rows_tracked(spark),
         tables=tables,
         versions=versions,
+        connectors=project.connectors_of(query),
         scratch=scratch,
     )
 
 
 def _beginnings(project: Project, query: Query) -> Iterator[Finding]:
     for source in project.sources_of(query):
-        if isinstance(source.connector, PositionedSource):
+        if position := source.connector.starting_position():
             yield Finding(
                 code="HR131",
                 what=f"query '{query.name}' starts for the first time, and its source '{source.name}' begins "
-                f"{source.connector.beginning()}",
+                f"{position}",
                 fix="set starting_offsets before the first start to begin elsewhere",
                 where=source.where,
             )
@@ -303,7 +314,7 @@ def _reader(spark: SparkSession, trigger: Trigger) -> Reader:
 
     def stream(source: Source) -> DataFrame:
         connector = source.connector
-        if isinstance(trigger, (Continuous, RealTime)) and isinstance(connector, ContinuousSource):
+        if isinstance(trigger, (Continuous, RealTime)):
             connector = connector.without_rate_limit()
         return connector.stream(spark, source.name)
 

@@ -28,7 +28,7 @@ from headrace.run.quarantine import Quarantine
 from headrace.run.query_run import Watched
 from headrace.run.refresh import Refresher
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult, Silent
-from headrace.run.source_health import Ailments
+from headrace.run.source_health import SourceHealth
 from headrace.run.start import Reached, Running, start
 from headrace.run.starts import Begun, Start, Starts
 from headrace.run.stop import StopRequest, end_process, stop_on_signals
@@ -221,7 +221,7 @@ class _Supervisor:
             quarantine=Quarantine(layout=running.layout, sources=self.project.sources_of(query), spark=self.spark)
             if lasting
             else None,
-            source_health=Ailments(
+            source_health=SourceHealth(
                 self.project.sources_of(query),
                 self.spark,
                 (lambda: left_out(self.project, query, running.layout)) if lasting else tuple,
@@ -260,7 +260,10 @@ class _Supervisor:
         except Exception as fault:
             return (
                 finding_of_message(
-                    str(fault) or type(fault).__name__, subject=f"query '{query.name}'", where=query.where
+                    str(fault) or type(fault).__name__,
+                    subject=f"query '{query.name}'",
+                    where=query.where,
+                    connectors=self.project.connectors_of(query),
                 ),
             ), False
         return running, finishing

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.contract import Connector
 from headrace.errors import Finding, HeadraceError, Where
 from headrace.spark import bad_records
 from headrace.spark.messages import tidy
@@ -89,66 +91,6 @@ KNOWN = (
         "start the query again; it reads the columns of its schema and leaves out the others",
     ),
     Known(
-        "HR335",
-        r"HEADRACE_UNDECODABLE (?P<place>[^\s\"'.]\S*/\d+/\d+)",
-        "the value of the message {place} (topic/partition/offset) does not decode",
-        "set on_bad_row to quarantine, and such messages are set aside; or correct the schema and start again",
-    ),
-    Known(
-        "HR336",
-        r"KAFKA_DATA_LOSS|Some data may have been lost|Cannot fetch record for offset",
-        "messages of its topic have gone before they were read",
-        "begin the query anew, or set fail_on_data_loss to false to go on without them; let the topic keep more",
-    ),
-    Known(
-        "HR332",
-        r"UnknownTopicOrPartitionException|UnknownTopicIdException",
-        "a topic that it reads or writes is no longer there",
-        "create the topic again, or correct its name, and start again",
-    ),
-    Known(
-        "HR331",
-        r"kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException)|Failed to construct kafka",
-        "the Kafka broker does not answer",
-        "start the broker, then start again: the run goes on with the batch that was not committed",
-    ),
-    Known(
-        "HR344",
-        r"DELTA_SOURCE_TABLE_IGNORE_CHANGES|DELTA_SOURCE_IGNORE_DELETE",
-        "rows of a Delta table that it reads were changed or deleted",
-        "start again with skip_change_commits to leave such versions out, or with ignore_deletes, where rows were only "
-        "deleted; or begin the query anew",
-    ),
-    Known(
-        "HR345",
-        r"DELTA_SCHEMA_CHANGED|DELTA_STREAMING_\w*SCHEMA_(?:CHANGE|MISMATCH|EVOLUTION)",
-        "the columns of a Delta table that it reads have changed meanwhile",
-        "start again: the query goes on with the new columns; if a column was dropped, renamed or got another type, "
-        "begin the query anew",
-    ),
-    Known(
-        "HR346",
-        r"DELTA_VERSION_NOT_FOUND|VersionNotFoundException|DELTA_TIMESTAMP_GREATER_THAN_COMMIT|"
-        r"Cannot time travel Delta table to version",
-        "a Delta table does not have the version to go on from: its log was cut, or the given start is too late",
-        "give starting_version or starting_timestamp a version that the table has, as DESCRIBE HISTORY shows them; if "
-        "the query has run before, begin it anew, and let the table keep its log for longer",
-    ),
-    Known(
-        "HR347",
-        r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
-        "a Delta table that it reads is another one than that which its checkpoint knows",
-        "put the old table back, or begin the query anew",
-    ),
-    Known(
-        "HR343",
-        r"DELTA_(?:LOG_FILE_NOT_FOUND|MISSING_FILES_UNEXPECTED_VERSION|STREAMING_TRAILING_COMMIT_MISSING|"
-        r"TRUNCATED_TRANSACTION_LOG|FILE_NOT_FOUND)",
-        "versions or files of a Delta table have gone before they were read",
-        "restore them, or begin the query anew; let the table keep more: delta.logRetentionDuration, and VACUUM with a "
-        "longer time",
-    ),
-    Known(
         "HR302",
         r"MALFORMED_RECORD_IN_PARSING|MALFORMED_CSV_RECORD|Malformed (?:records|CSV record)",
         "a row does not fit the schema{at}{record}",
@@ -208,19 +150,6 @@ KNOWN = (
         "give the user that runs Headrace the right to write there, and start again",
     ),
     Known(
-        "HR318",
-        r"terminated with exception: (?:Connection (?:refused|timed out|reset)|No route to host|Host is unreachable|"
-        r"Host is down|Network is unreachable|Operation timed out|Connect timed out)",
-        "the server of its socket source cannot be reached",
-        "start the server first, or correct host and port; then start the query again",
-    ),
-    Known(
-        "HR418",
-        r"OpenReturnedNone",
-        "the method `open` of its foreach sink's object returned None, so that no row would be processed",
-        "return True from open, or False where the rows are to be left out",
-    ),
-    Known(
         "HR604",
         r"OutOfMemoryError|Java heap space|GC overhead limit",
         "Spark ran out of memory",
@@ -236,7 +165,14 @@ _WORKER_FIX = (
 )
 
 
-def failure_of(handle: StreamingQuery, faults: list[HeadraceError], *, subject: str, where: Where) -> Finding | None:
+def failure_of(
+    handle: StreamingQuery,
+    faults: list[HeadraceError],
+    *,
+    subject: str,
+    where: Where,
+    connectors: Sequence[Connector] = (),
+) -> Finding | None:
     """The finding of an ended query, None when it ended well.
 
     A fault that the sink reported itself is taken as it is; else Spark's message is read.
@@ -247,11 +183,14 @@ def failure_of(handle: StreamingQuery, faults: list[HeadraceError], *, subject: 
     if faults:
         told = faults[-1].findings[0]
         return told if told.where.file else replace(told, where=where)
-    return finding_of_message(str(fault), subject=subject, where=where)
+    return finding_of_message(str(fault), subject=subject, where=where, connectors=connectors)
 
 
-def known_failure(text: str, *, subject: str, where: Where) -> Finding | None:
-    """The finding of a message of Spark's whose cause is known."""
+def known_failure(text: str, *, subject: str, where: Where, connectors: Sequence[Connector] = ()) -> Finding | None:
+    """The finding of a message of Spark's whose cause is known, to one of `connectors` or to all."""
+    for connector in connectors:
+        if (told := connector.explain_failure(text)) is not None:
+            return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
     for known in KNOWN:
         if match := re.search(known.pattern, text):
             parts = match.groupdict()
@@ -260,11 +199,11 @@ def known_failure(text: str, *, subject: str, where: Where) -> Finding | None:
     return None
 
 
-def finding_of_message(text: str, *, subject: str, where: Where) -> Finding:
+def finding_of_message(text: str, *, subject: str, where: Where, connectors: Sequence[Connector] = ()) -> Finding:
     """The finding of a message of StreamingQueryException."""
     if told := _OURS.search(text):
         return Finding(code=told["code"], what=f"{subject}: {told['what']}", fix=told["fix"], where=where)
-    if found := known_failure(text, subject=subject, where=where):
+    if found := known_failure(text, subject=subject, where=where, connectors=connectors):
         return found
     if worker_died(text):
         return Finding(code="HR607", what=f"{subject}: {_WORKER_DIED}", fix=_WORKER_FIX, where=where)

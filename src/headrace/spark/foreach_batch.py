@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from headrace.contract import Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+Take = TypeVar("Take", bound="Callable[[DataFrame, int], None]")
 
 # How a call into the JVM ends when Spark breaks the batch off, because the query is being stopped: its job is
 # cancelled, or the thread is interrupted. A client of another system can be interrupted by a timeout too.
@@ -24,6 +28,16 @@ class BrokenOff(Exception):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"py4j.protocol.Py4JJavaError: An error occurred while calling: {why[:_LONGEST]}")
+
+
+class ForEachBatch(Writer, Generic[Take]):
+    """A writer that gives each batch, with its number, to `take`."""
+
+    def __init__(self, take: Take) -> None:
+        self.take = take
+
+    def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
+        return for_each_batch(stream_writer, self.take)
 
 
 def for_each_batch(writer: DataStreamWriter, take: Callable[[DataFrame, int], None]) -> DataStreamWriter:

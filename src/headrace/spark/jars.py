@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from headrace.contract import Jars
 from headrace.errors import Finding, PlatformError, nearest
 from headrace.spark.jar_sums import known_sums
 from headrace.spark.maven import ChecksumError, FetchError, fetch, nearest_version
@@ -23,22 +23,13 @@ LISTS = ("spark.jars", "spark.sql.extensions")
 CONTENT = "coordinates"
 
 
-@dataclass(frozen=True, kw_only=True)
-class JvmConnector:
-    """Jars for Spark's class path, by coordinates, and the settings that a session needs to use them."""
-
-    name: str
-    coordinates: tuple[str, ...]
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-def known() -> dict[str, JvmConnector]:
+def known() -> dict[str, Jars]:
     """Every connector that Headrace can fetch, for the installed Spark."""
     spark = version("pyspark")
     found = (
-        JvmConnector(name="kafka", coordinates=(f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}",)),
-        JvmConnector(name="avro", coordinates=(f"org.apache.spark:spark-avro_{SCALA}:{spark}",)),
-        JvmConnector(
+        Jars(name="kafka", coordinates=(f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}",)),
+        Jars(name="avro", coordinates=(f"org.apache.spark:spark-avro_{SCALA}:{spark}",)),
+        Jars(
             name="delta",
             coordinates=(f"io.delta:delta-spark_{'.'.join(spark.split('.')[:2])}_{SCALA}:{DELTA}",),
             settings={
@@ -52,9 +43,9 @@ def known() -> dict[str, JvmConnector]:
     return {connector.name: connector for connector in found}
 
 
-def chosen(names: Iterator[str] | Sequence[str] | Mapping[str, None]) -> tuple[JvmConnector, ...]:
-    """The connectors of these names; raises PlatformError for one that there is not."""
-    every = known()
+def chosen(names: Sequence[str], every: Mapping[str, Jars] | None = None) -> tuple[Jars, ...]:
+    """The connectors of these names among `every`, or those that are known; raises PlatformError for others."""
+    every = known() if every is None else every
     unknown = [
         Finding(code="HR013", what=f"no connector is named '{name}'", fix=nearest(name, every))
         for name in names
@@ -66,7 +57,7 @@ def chosen(names: Iterator[str] | Sequence[str] | Mapping[str, None]) -> tuple[J
 
 
 def settings(
-    connectors: Sequence[JvmConnector], own: Mapping[str, str] | None = None, *, root: Path | None = None
+    connectors: Sequence[Jars], own: Mapping[str, str] | None = None, *, root: Path | None = None
 ) -> dict[str, str]:
     """What a session needs for `connectors`, with the project's `own` settings. Fetches jars that are not here.
 
@@ -96,7 +87,7 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / "connectors"
 
 
-def find(connector: JvmConnector, root: Path | None = None) -> list[Path] | None:
+def find(connector: Jars, root: Path | None = None) -> list[Path] | None:
     """The jars of `connector`, or None when they are nowhere."""
     for place in places(root):
         folder = place / connector.name
@@ -109,7 +100,7 @@ def find(connector: JvmConnector, root: Path | None = None) -> list[Path] | None
     return None
 
 
-def install(connector: JvmConnector, directory: Path) -> list[Path]:
+def install(connector: Jars, directory: Path) -> list[Path]:
     """Fetch the jars of `connector` into a folder of `directory`; raises PlatformError."""
     folder = directory / connector.name
     try:
@@ -160,6 +151,6 @@ def _fix(fault: FetchError | OSError, directory: Path) -> str:
     return "see that this machine reaches the repository (proxies and mirrors in ~/.m2/settings.xml), then try again"
 
 
-def _jars(connector: JvmConnector, root: Path | None) -> list[Path]:
+def _jars(connector: Jars, root: Path | None) -> list[Path]:
     found = find(connector, root)
     return install(connector, cache()) if found is None else found

@@ -25,7 +25,6 @@ from headrace.checkpoint.prefix import committed_prefix
 from headrace.contract import (
     OUTPUT_MODES,
     OutputMode,
-    ShapingSink,
     Sink,
     SinkContext,
     Source,
@@ -116,13 +115,13 @@ class SourceConformance(SourceTriggers):
     ) -> None:
         source, checkpoint = self.make(home), tmp_path / "checkpoint"
         first: Rows = {}
-        if source.facts.live:
+        if source.facts.ephemeral:
             first = drain_live(source.stream(spark, NAME), checkpoint, lambda: self.feed(home, 0))
-        for step in range(0 if source.facts.live else 2):
+        for step in range(0 if source.facts.ephemeral else 2):
             self.feed(home, step)
             first |= drain(source.stream(spark, NAME), checkpoint)[0]
         last = forget_commit(checkpoint)
-        if not source.facts.live:
+        if not source.facts.ephemeral:
             self.feed(home, 2)
         again = drain(source.stream(spark, NAME), checkpoint)[0]
         assert first[last]
@@ -132,7 +131,7 @@ class SourceConformance(SourceTriggers):
         self, spark: SparkSession, home: Path, tmp_path: Path
     ) -> None:
         source, checkpoint = self.make(home), tmp_path / "checkpoint"
-        if source.facts.live:
+        if source.facts.ephemeral:
             drain_live(source.stream(spark, NAME), checkpoint, lambda: self.feed(home, 0))
             with pytest.raises(SourceError):
                 source.read(spark, prefix_of(checkpoint)).collect()
@@ -142,7 +141,7 @@ class SourceConformance(SourceTriggers):
             self.feed(home, step)
             frame = source.stream(spark, NAME)
             streamed += [(*row, batch) for batch, rows in drain(frame, checkpoint)[0].items() for row in rows]
-        if not source.facts.readable_as_batch:
+        if not source.readable_as_batch:
             with pytest.raises(SourceError):
                 source.read(spark, prefix_of(checkpoint)).collect()
             return
@@ -161,7 +160,7 @@ class SourceConformance(SourceTriggers):
 
     def test_a_batch_is_no_larger_than_the_limit(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
         source, checkpoint = self.make(home), tmp_path / "checkpoint"
-        if source.facts.live:
+        if source.facts.ephemeral:
             assert not source.facts.rate_limited
             assert list(drain(source.stream(spark, NAME), checkpoint)[0].values()) in ([], [[]])
             return
@@ -174,14 +173,15 @@ class SourceConformance(SourceTriggers):
 
     def test_rows_that_do_not_fit_are_counted_and_listed(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
         source, checkpoint = self.make(home), tmp_path / "checkpoint"
-        if not source.facts.quarantines:
-            assert getattr(source, "bad_rows", lambda *_: None)(spark, SourcePrefix(batches=())) is None
+        if not source.quarantines:
+            assert source.rejected_rows(spark, SourcePrefix(batches=())) is None
             return
         self.feed(home, 0)
         self.spoil(home)
         _, progress = drain(source.stream(spark, NAME), checkpoint)
         counted = sum(batch.observedMetrics[bad_rows_metric(NAME)]["rows"] for batch in progress)
-        listed = source.bad_rows(spark, prefix_of(checkpoint))  # type: ignore[attr-defined]
+        listed = source.rejected_rows(spark, prefix_of(checkpoint))
+        assert listed is not None
         assert listed.columns == ["file", "record", "batch"]
         assert counted == listed.count() == 1
 
@@ -225,18 +225,17 @@ class SinkConformance(SinkTriggers):
     ) -> StreamingQuery:
         """Prepare the sink and start the stream, until all input is taken if `ends`."""
         frame = self.frame(spark, tmp_path, context.mode, stream=True)
-        sink.prepare(frame, context)
-        if isinstance(sink, ShapingSink):
-            frame = sink.shape(frame)
+        opened = sink.open(frame, context)
+        frame = opened.serialize(frame)
         writer = frame.writeStream.outputMode(context.mode).option("checkpointLocation", str(context.checkpoint))
         writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="100 milliseconds")
-        query = sink.write(writer, context).start()
+        query = opened.attach(writer).start()
         if ends:
             query.awaitTermination()
         return query
 
     def written(self, spark: SparkSession, sink: Sink, context: SinkContext) -> list[tuple[Any, ...]]:
-        return sorted(map(tuple, sink.snapshot(spark, context).rows.collect()))
+        return sorted(map(tuple, sink.read_back(spark, context).rows.collect()))
 
     def answer(self, spark: SparkSession, tmp_path: Path, mode: OutputMode) -> list[tuple[Any, ...]]:
         return sorted(map(tuple, self.frame(spark, tmp_path, mode, stream=False).collect()))
@@ -254,12 +253,12 @@ class SinkConformance(SinkTriggers):
         for step in range(STEPS):
             self.feed(tmp_path, step, shared=mode != "append")
         self.start(spark, sink, tmp_path, context, ends=True)
-        if not sink.facts.readable_back:
+        if not sink.readable_back:
             with pytest.raises(SinkError):
-                sink.snapshot(spark, context)
+                sink.read_back(spark, context)
             return
         assert self.written(spark, sink, context) == self.answer(spark, tmp_path, mode)
-        assert sink.snapshot(spark, context).batch in ((STEPS - 1,) if sink.facts.durable else (None,))
+        assert sink.read_back(spark, context).batch in ((STEPS - 1,) if sink.facts.durable else (None,))
 
     @pytest.mark.parametrize("mode", OUTPUT_MODES)
     def test_a_batch_that_comes_again_changes_nothing(
@@ -275,12 +274,12 @@ class SinkConformance(SinkTriggers):
         forget_commit(context.checkpoint)
         self.feed(tmp_path, 2, shared=mode != "append")
         again = self.make(home, mode)
-        if not sink.facts.durable and mode == "append" and sink.facts.readable_back:
+        if not sink.facts.durable and mode == "append" and sink.readable_back:
             with pytest.raises(SinkError):
                 self.start(spark, again, tmp_path, context, ends=True)
             return
         self.start(spark, again, tmp_path, context, ends=True)
-        if sink.facts.readable_back:
+        if sink.readable_back:
             assert self.written(spark, again, context) == self.answer(spark, tmp_path, mode)
 
     def test_an_older_driver_writes_nothing_more(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
@@ -295,13 +294,13 @@ class SinkConformance(SinkTriggers):
             if not older.facts.transactional:
                 # Nothing tells two drivers of such a sink apart: the older one goes on.
                 with suppress(SinkError):
-                    newer.prepare(self.frame(spark, tmp_path, mode, stream=True), context)
+                    newer.open(self.frame(spark, tmp_path, mode, stream=True), context)
                 self.feed(tmp_path, 1, shared=False)
                 query.processAllAvailable()
                 assert (query.isActive, told) == (True, [])
                 return
             before = self.written(spark, older, context)
-            newer.prepare(self.frame(spark, tmp_path, mode, stream=True), context)
+            newer.open(self.frame(spark, tmp_path, mode, stream=True), context)
             self.feed(tmp_path, 1, shared=False)
             with pytest.raises(Exception, match="newer driver"):
                 query.processAllAvailable()

@@ -16,7 +16,7 @@ import pytest
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import numbered
-from headrace.contract import ContinuousSource, OutputMode, ShapingSink, Sink, SinkContext, Source
+from headrace.contract import OutputMode, Sink, SinkContext, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,11 +88,8 @@ class SourceTriggers(ABC):
     ) -> None:
         source, table = self.make(home), f"came_{uuid4().hex}"
         claimed = source.facts.continuous if word == "continuous" else source.facts.real_time
-        if isinstance(source, ContinuousSource):
-            assert source.parallelism(spark) <= spark.sparkContext.defaultParallelism
-            source = source.without_rate_limit()
-        else:
-            assert not claimed, "a source without batches must be a ContinuousSource"
+        assert source.parallelism(spark) <= spark.sparkContext.defaultParallelism
+        source = source.without_rate_limit()
         writer = source.stream(spark, NAME).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
         came: Callable[[StreamingQuery], bool] = _rows_told
         if word == "continuous":
@@ -101,7 +98,7 @@ class SourceTriggers(ABC):
             came = lambda query: bool(spark.table(table).collect())  # noqa: E731
         else:
             writer = writer.format("console").outputMode("update")
-        feed = self._feed_once_connected if source.facts.live else self.feed
+        feed = self._feed_once_connected if source.facts.ephemeral else self.feed
         assert runs(writer, word, feed=lambda: feed(home, 0), came=came) is claimed
 
     def _feed_once_connected(self, home: Path, step: int) -> None:
@@ -182,8 +179,7 @@ class SinkTriggers(ABC):
     ) -> tuple[DataStreamWriter, SinkContext]:
         """A writer of `frame` into the sink, of a query that has not run before."""
         context = SinkContext(query=f"q_{uuid4().hex}", generation=1, mode=mode, checkpoint=tmp_path / "checkpoint")
-        sink.prepare(frame, context)
-        if isinstance(sink, ShapingSink):
-            frame = sink.shape(frame)
+        opened = sink.open(frame, context)
+        frame = opened.serialize(frame)
         writer: Any = frame.writeStream.outputMode(mode).option("checkpointLocation", str(context.checkpoint))
-        return sink.write(writer, context), context
+        return opened.attach(writer), context

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.build.catalog import registered_tables
 from headrace.build.project_session import borrowed
-from headrace.contract import ReplayingSink, SinkContext
+from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
@@ -103,8 +103,6 @@ def _why(query: Query, asked: Answer) -> str:
 
 def _replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int | None, tuple[Finding, ...]]:
     """The last batch whose late rows were brought back; a sink that does not answer hides no late row."""
-    if not isinstance(query.sink, ReplayingSink):
-        return None, ()
     run = SinkContext(
         query=query.name,
         generation=layout.generation,
@@ -113,6 +111,6 @@ def _replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int 
         **known_facts(project),
     )
     try:
-        return query.sink.replayed(run), ()
+        return query.sink.last_correction(run), ()
     except HeadraceError as fault:
         return None, tuple(finding.weighed("warning") for finding in fault.findings)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.contract import path_options
 from headrace.errors import CheckFailed, Finding, PlatformError
 from headrace.model import Project, Query
 from headrace.verify.answer import LateInput
@@ -79,9 +79,9 @@ def _write(file: Path, lines: Iterable[str]) -> None:
 
 def _places(connector: object) -> Iterator[Path]:
     """The directories that a connector names in its options."""
-    for option in fields(connector) if is_dataclass(connector) else ():
-        value = getattr(connector, option.name)
-        if option.metadata.get("path") and isinstance(value, str) and "://" not in value:
+    for option in path_options(connector):
+        value = getattr(connector, option)
+        if isinstance(value, str) and "://" not in value:
             # Of a pattern, the part that every match begins with.
             parts = Path(value).parts
             plain = next((at for at, part in enumerate(parts) if set(part) & set("*?[{")), len(parts))

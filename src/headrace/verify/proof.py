@@ -118,7 +118,7 @@ def committed_batch(layout: QueryLayout) -> int | None:
 
 
 def _unreadable_sink(query: Query) -> Iterator[Finding]:
-    if not query.sink.facts.readable_back:
+    if not query.sink.readable_back:
         yield Finding(
             code="HR703",
             what=f"the sink '{query.sink_kind}' of query '{query.name}' cannot be read back",
@@ -130,7 +130,7 @@ def _unreadable_sink(query: Query) -> Iterator[Finding]:
 def blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What keeps the committed prefix from being read, as far as it is seen from the start."""
     for source in project.sources_of(query):
-        if not source.connector.facts.readable_as_batch:
+        if not source.connector.readable_as_batch:
             yield Finding(
                 code="HR702",
                 what=f"the source '{source.name}' ({source.kind}) does not keep what it has given",
@@ -165,7 +165,7 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         **known_facts(project),
     )
     with faults.blamed_on_the_sink(query):
-        snapshot = query.sink.snapshot(spark, run)
+        snapshot = query.sink.read_back(spark, run)
     through = committed if snapshot.batch is None else snapshot.batch
     if through is None:
         return Verdict(query=query.name, batch=None, state="undecided", findings=(uncommitted(query),))

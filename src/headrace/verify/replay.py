@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.contract import Correction, ReplayingSink, SinkContext, Snapshot
+from headrace.contract import Correction, SinkContext, Snapshot
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
@@ -42,7 +42,7 @@ def apply_late_rows(
         project, query, code="HR558", fix="stop it first, bring late rows back, and start it again; nothing is lost"
     )
     sink = query.sink
-    if not isinstance(sink, ReplayingSink):
+    if not sink.correctable:
         raise _impossible(query, f"the sink '{query.sink_kind}' cannot replace single rows")
     run = SinkContext(
         query=query.name,
@@ -55,7 +55,7 @@ def apply_late_rows(
         run = replace(run, reached=reached)
     # Before the snapshot: the sink is never behind what was committed earlier.
     committed = committed_batch(layout)
-    held = sink.snapshot(spark, run)
+    held = sink.read_back(spark, run)
     if not held.key:
         raise _impossible(query, "its sink has no key by which a row could be replaced")
     if held.batch is None or (committed is not None and held.batch < committed):
@@ -72,8 +72,8 @@ def apply_late_rows(
     changed, gone = _changes(after, held)
     changed, gone = changed.persist(), gone.persist()
     try:
-        correction = Correction(snapshot=held, rows=changed, gone=gone, late=late)
-        sink.replay(correction, run)
+        correction = Correction(snapshot=held, rows=changed, deletes=gone, late=late)
+        sink.apply_correction(correction, run)
         return Replayed(late=late, written=changed.count(), deleted=gone.count())
     finally:
         changed.unpersist()

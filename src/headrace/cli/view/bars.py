@@ -19,7 +19,7 @@ from headrace.errors import Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
-from headrace.run.lag import backlog
+from headrace.run.lag import lag
 
 if TYPE_CHECKING:
     from headrace.run.result import Outcome, RunResult
@@ -68,7 +68,7 @@ class Bars:
 
     def started(self, query: Query, layout: QueryLayout) -> None:
         self._progress.headline.started()
-        waiting = backlog(self._project, query, layout)
+        waiting = lag(self._project, query, layout)
         self._done[query.name] = f"{left(waiting)} to take" if waiting else "running"
         task = self._task(query.name)
         self._progress.start_task(task)

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from headrace.cli.output import counted
-from headrace.contract import Backlog
+from headrace.contract import Lag
 from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def instant(value: datetime | None) -> str:
     return NOTHING if value is None else f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
-def left(backlog: Backlog | None) -> str:
+def left(backlog: Lag | None) -> str:
     """`3 files`, `12 files (1.5 MB)`, `0 files, 2 left out`."""
     if backlog is None:
         return NOTHING

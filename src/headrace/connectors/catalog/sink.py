@@ -14,14 +14,13 @@ from urllib.parse import unquote
 from headrace.connectors.catalog.names import canonical
 from headrace.connectors.not_asked import findings_of
 from headrace.connectors.spark_files import formats as file_form
-from headrace.connectors.spark_files.sink_log import CommittedFiles, nullable
+from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter, nullable
 from headrace.connectors.spark_files.writable import unwritable
-from headrace.contract import OptionError, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.contract import OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
 from headrace.errors import Finding, SinkError, nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
 FORMATS = ("text", "csv", "json", "parquet", "orc")
@@ -29,7 +28,7 @@ _NAME = re.compile(r"(?:spark_catalog\.)?(?:(\w+)\.)?(\w+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSink:
+class TableSink(Sink):
     """Files of a table, named `table` or `database.table`; Spark's log among them says which of them count.
 
     Source: Structured Streaming guide, "Streaming Table APIs". The table is made if it is not there; if it is, its
@@ -38,9 +37,7 @@ class TableSink:
     its tables with the session; the sink makes its table known again, with all rows, when it starts.
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset({"append"}), transactional=False, idempotent=True, readable_back=True
-    )
+    facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset({"append"}), transactional=False, idempotent=True)
     table: str
     format: Literal["text", "csv", "json", "parquet", "orc"] = "parquet"
     partition_by: Sequence[str] = ()
@@ -60,15 +57,15 @@ class TableSink:
                 fix="use mode append, with a watermark if the query aggregates, or a database sink",
             )
 
-    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
+    def open(self, frame: DataFrame, context: SinkContext) -> FilesWriter:
         """Make the table, or compare it with the result, and see that its rows are of this query."""
         spark = frame.sparkSession
-        self._require_partitions(frame, run)
+        self._require_partitions(frame, context)
         self._require_database(spark)
         found = self._described(spark)
         files = self._files(spark, found)
         if found is not None:
-            self._require_fit(spark, found, frame.schema, run)
+            self._require_fit(spark, found, frame.schema, context)
         if files.is_local and not files.is_prepared and _holds_data(files.path):
             what = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
             fix = "write to another table: readers would no longer see those rows"
@@ -76,7 +73,9 @@ class TableSink:
         if found is None:
             directory = files.path if files.is_local and os.path.isdir(files.path) else None
             self._create(spark, frame.schema, directory, files.read_options)
-        files.prepare(frame, run)
+        files.prepare(frame, context)
+        # What toTable does for such a table once it is there, but for the start, which is the caller's.
+        return FilesWriter(files=self._files(spark, self._described(spark)), partition_by=self.partition_by)
 
     @property
     def location(self) -> SinkLocation:
@@ -84,17 +83,22 @@ class TableSink:
             name=self.catalog_table, systems=("",), shown=f"table '{self.catalog_table}' of the catalog"
         )
 
-    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
+    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+        try:
+            self._require_partitions(frame, context)
+        except SinkError as fault:
+            yield from fault.findings
+            return
+        yield from unwritable(frame, self.format, self.partition_by, context)
+        yield from file_form.incompatibilities(self.format, frame.schema, self.partition_by, context.query)
+
+    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         spark = frame.sparkSession
         try:
-            self._require_partitions(frame, run)
-            yield from unwritable(frame, self.format, self.partition_by, run)
-            yield from file_form.incompatibilities(self.format, frame.schema, self.partition_by, run.query)
-            if connect:
-                self._require_database(spark)
-                found = self._described(spark)
-                if found is not None:
-                    self._require_fit(spark, found, frame.schema, run)
+            self._require_database(spark)
+            found = self._described(spark)
+            if found is not None:
+                self._require_fit(spark, found, frame.schema, context)
         except SinkError as fault:
             yield from findings_of(fault)
 
@@ -110,14 +114,9 @@ class TableSink:
         if directory is not None:
             self._create(spark, frame.schema, directory, files.read_options)
 
-    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
-        # What toTable does for such a table once it is there, but for the start, which is the caller's.
-        spark = writer._spark
-        return self._files(spark, self._described(spark)).write(writer, self.partition_by)
-
-    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
+    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         self._require_database(spark)
-        return self._files(spark, self._described(spark)).snapshot(spark, run, self.partition_by)
+        return self._files(spark, self._described(spark)).snapshot(spark, context, self.partition_by)
 
     def _files(self, spark: SparkSession, found: Mapping[str, Any] | None) -> CommittedFiles:
         """The table's directory: where the catalog says, or where it would put it."""
@@ -162,18 +161,20 @@ class TableSink:
             what = f"the catalog has no database '{database}' for table '{self.table}'"
             raise SinkError(Finding(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {database}"))
 
-    def _require_partitions(self, frame: DataFrame, run: SinkContext) -> None:
+    def _require_partitions(self, frame: DataFrame, context: SinkContext) -> None:
         missing = [name for name in self.partition_by if name not in frame.columns]
         if missing:
-            what = f"partition_by names {', '.join(missing)}, which the result of query '{run.query}' does not have"
+            what = f"partition_by names {', '.join(missing)}, which the result of query '{context.query}' does not have"
             raise SinkError(Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns)))
         if self.partition_by and set(frame.columns) == set(self.partition_by):
-            what = f"partition_by names every column of the result of query '{run.query}'"
+            what = f"partition_by names every column of the result of query '{context.query}'"
             raise SinkError(
                 Finding(code="HR404", what=what, fix="leave at least one column to be written into the files")
             )
 
-    def _require_fit(self, spark: SparkSession, found: Mapping[str, Any], schema: StructType, run: SinkContext) -> None:
+    def _require_fit(
+        self, spark: SparkSession, found: Mapping[str, Any], schema: StructType, context: SinkContext
+    ) -> None:
         columns = spark.catalog.listColumns(self.table)
         there, wanted = [(column.name, column.dataType) for column in columns], self._columns(schema)
         partitions = [column.name for column in columns if column.isPartition]
@@ -189,7 +190,7 @@ class TableSink:
                 f"it has the columns {has}, the result {', '.join(f'{name} {kind}' for name, kind in wanted)}"
             )
         if faults:
-            what = f"table '{self.table}' does not fit the result of query '{run.query}': {'; '.join(faults)}"
+            what = f"table '{self.table}' does not fit the result of query '{context.query}': {'; '.join(faults)}"
             raise SinkError(Finding(code="HR406", what=what, fix="change the query or the sink, or use another table"))
 
     def _columns(self, schema: StructType) -> list[tuple[str, str]]:
@@ -197,10 +198,6 @@ class TableSink:
         kinds = {part.name: part.dataType.simpleString() for part in schema.fields}
         inside = [name for name in schema.names if name not in self.partition_by]
         return [(name, kinds[name]) for name in [*inside, *self.partition_by]]
-
-    def shape(self, frame: DataFrame) -> DataFrame:
-        """The same rows; one with a value that the format would change ends the batch."""
-        return file_form.refusing(self.format, frame, self.partition_by)
 
     def _create(
         self, spark: SparkSession, schema: StructType, directory: str | None, options: Mapping[str, str]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.catalog.names import canonical
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.contract import OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _OURS = {"path", "basepath", "maxfilespertrigger", "cleansource", "sourcearchive
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(Source):
     """The files of a table in one of Spark's file formats, each read once, oldest first.
 
     Source: Structured Streaming guide, "Streaming Table APIs". Of a table that a stream writes only the files of whole
@@ -34,7 +34,7 @@ class Table:
     options: those of Spark's reader for the table's format.
     """
 
-    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, readable_as_batch=True, rate_limited=True)
+    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, rate_limited=True)
     table: str
     max_files_per_trigger: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -76,9 +76,6 @@ class Table:
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), "", None)
-
-    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
-        return None
 
     def _schema(self, spark: SparkSession) -> StructType:
         return spark.readStream.name("shape").table(self.table).schema

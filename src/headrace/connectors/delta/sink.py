@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.batches import DeltaBatches
+from headrace.connectors.delta.failures import FAILURES
 from headrace.connectors.delta.ledger import Standing
 from headrace.connectors.delta.lineage import own_files
 from headrace.connectors.delta.log import local
@@ -20,17 +21,27 @@ from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
 from headrace.connectors.exactly_once.kept import KeptLine, plans, require_lines_fit
 from headrace.connectors.exactly_once.retry import attempts
 from headrace.connectors.not_asked import findings_of
-from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.contract import (
+    OUTPUT_MODES,
+    Failure,
+    OptionError,
+    OutputMode,
+    ProjectPath,
+    Sink,
+    SinkContext,
+    SinkFacts,
+    SinkLocation,
+    Snapshot,
+)
 from headrace.errors import Finding, SinkError
-from headrace.spark.foreach_batch import for_each_batch
+from headrace.spark.foreach_batch import ForEachBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaSink:
+class DeltaSink(Sink):
     """A table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog; each batch is one version.
 
     Source: Delta Lake's documentation, "Table streaming reads and writes". Append mode adds the rows, complete mode
@@ -48,16 +59,15 @@ class DeltaSink:
     """
 
     facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True, readable_back=True, shares_appends=True
+        modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True, shares_appends=True
     )
-    jvm: ClassVar[tuple[str, ...]] = ("delta",)
-    path: str | None = field(default=None, metadata={"path": True})
+    jars: ClassVar[tuple[str, ...]] = ("delta",)
+    failures: ClassVar[tuple[Failure, ...]] = FAILURES
+    path: ProjectPath | None = None
     table: str | None = None
     key: Sequence[str] = ()
     partition_by: Sequence[str] = ()
     on_schema_change: Literal["refuse", "add"] = "refuse"
-    # What `prepare` found out for `write`, by query and generation.
-    _ready: dict[tuple[str, int], DeltaBatches] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if (self.path is None) == (self.table is None):
@@ -74,72 +84,74 @@ class DeltaSink:
             if len(set(names)) != len(names):
                 yield OptionError(code="HR401", what=f"{option} names a column twice", fix="name each column once")
 
-    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
+    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[DeltaBatches]:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
         spark = frame.sparkSession
         require_delta(spark, SinkError)
-        form = TableSchema(schema=frame.schema, key=self.key, partition_by=self.partition_by)
-        if found := list(form.incompatibilities(run)):
+        form = self._table_schema(frame)
+        if found := list(form.incompatibilities(context)):
             raise SinkError(found)
         table = self._find(spark)
         if table is None:
-            require_lines_fit(run, self._place, ())
+            require_lines_fit(context, self._place, ())
             self._require_empty()
-            form.create(spark, self._sql_name, run)
+            form.create(spark, self._sql_name, context)
             table = self._find(spark)
             assert table is not None, "it was made a moment ago"
-        added = form.additions(table.now(), self._name, run, adds=self.on_schema_change == "add")
-        self._require_ours(table.now(), run)
-        epoch, last = self._take_epoch(table, run)
-        self._ready[run.query, run.generation] = DeltaBatches(
+        added = form.additions(table.now(), self._name, context, adds=self.on_schema_change == "add")
+        self._require_ours(table.now(), context)
+        epoch, last = self._take_epoch(table, context)
+        batches = DeltaBatches(
             location=table.location,
             name=self._name,
             key=self.key,
-            run=run,
+            run=context,
             epoch=epoch,
             last=last,
             added=tuple(added),
         )
+        return ForEachBatch(batches)
 
     @property
     def location(self) -> SinkLocation:
         return SinkLocation(name="", systems=(self._place,), shown=f"Delta table '{self._place}'", ledger=True)
 
-    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
-        form = TableSchema(schema=frame.schema, key=self.key, partition_by=self.partition_by)
-        found = list(form.incompatibilities(run))
-        yield from found
+    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+        yield from self._table_schema(frame).incompatibilities(context)
+
+    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
-            if connect and not found and (table := self._find(frame.sparkSession)) is not None:
-                form.additions(table.now(), self._name, run, adds=self.on_schema_change == "add")
-                self._require_ours(table.now(), run)
+            if (table := self._find(frame.sparkSession)) is not None:
+                adds = self.on_schema_change == "add"
+                self._table_schema(frame).additions(table.now(), self._name, context, adds=adds)
+                self._require_ours(table.now(), context)
         except SinkError as fault:
             yield from findings_of(fault)
 
-    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
-        return for_each_batch(writer, self._ready[run.query, run.generation])
+    def _table_schema(self, frame: DataFrame) -> TableSchema:
+        return TableSchema(schema=frame.schema, key=self.key, partition_by=self.partition_by)
 
-    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
+    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         """The rows and the last batch of one version, without the rows of other queries that append to the table."""
         require_delta(spark, SinkError)
         table = self._find(spark)
         state = None if table is None else table.now()
-        own = None if state is None else ledger.standings(state.txn_ids).get((run.query, run.generation))
+        own = None if state is None else ledger.standings(state.txn_ids).get((context.query, context.generation))
         if state is None or own is None or own.batch is None:
-            what = f"{self._name} holds no result of generation {run.generation} of query '{run.query}'"
-            raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
-        files = own_files(state, run, self._name)
+            what = f"{self._name} holds no result of generation {context.generation} of query '{context.query}'"
+            raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
+        files = own_files(state, context, self._name)
         rows = state.rows() if files is None else state.rows_of(files)
         return Snapshot(rows=rows, batch=own.batch, key=tuple(self.key))
 
-    def last_batch(self, run: SinkContext) -> int | None:
+    def last_batch(self, context: SinkContext) -> int | None:
         state = self._seen()
-        own = None if state is None else ledger.lines(state, run, 1)
-        return own[-1].batch if own and own[-1].checkpoint == checkpoint_id(run.checkpoint) else None
+        own = None if state is None else ledger.lines(state, context, 1)
+        return own[-1].batch if own and own[-1].checkpoint == checkpoint_id(context.checkpoint) else None
 
-    def planned(self, run: SinkContext, first: int) -> Mapping[int, str]:
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         state = self._seen()
-        return {} if state is None else plans(run, ledger.lines(state, run), first)
+        return {} if state is None else plans(context, ledger.lines(state, context), first)
 
     def _seen(self) -> State | None:
         """The table as it is now; None where there is none, or no session to look with."""
@@ -192,30 +204,30 @@ class DeltaSink:
             what = f"'{place}' holds files that are no Delta table"
             raise SinkError(Finding(code="HR407", what=what, fix="write to an empty directory"))
 
-    def _require_ours(self, state: State, run: SinkContext) -> None:
+    def _require_ours(self, state: State, context: SinkContext) -> None:
         """Rows of somebody else would be replaced, or those of an older generation be there twice."""
         known, txn_ids = ledger.standings(state.txn_ids), state.txn_ids
-        own = known.get((run.query, run.generation))
-        others = {name for (name, _), each in known.items() if name != run.query and each.batch is not None}
+        own = known.get((context.query, context.generation))
+        others = {name for (name, _), each in known.items() if name != context.query and each.batch is not None}
         alone = {name for name, number in known if name in others and ledger.alone_mark(name, number) in txn_ids}
-        older = [number for (name, number), each in known.items() if name == run.query and each.batch is not None]
+        older = [number for (name, number), each in known.items() if name == context.query and each.batch is not None]
         begun = own is not None and own.batch is not None
         what = ""
-        if strangers := ledger.other_applications(run, txn_ids):
-            what = f"{self._name} has batches of a query '{run.query}' of another project ({min(strangers)})"
-        elif run.mode != "append" and others:
+        if strangers := ledger.other_applications(context, txn_ids):
+            what = f"{self._name} has batches of a query '{context.query}' of another project ({min(strangers)})"
+        elif context.mode != "append" and others:
             what = f"{self._name} already holds the result of query '{min(others)}'"
         elif alone:
             what = f"{self._name} belongs to query '{min(alone)}', which changes its rows"
         elif not begun and older and state.has_rows:
-            what = f"{self._name} still holds the result of generation {max(older)} of '{run.query}'"
-        elif not begun and run.mode != "append" and state.has_rows:
+            what = f"{self._name} still holds the result of generation {max(older)} of '{context.query}'"
+        elif not begun and context.mode != "append" and state.has_rows:
             what = f"{self._name} already holds rows that no query wrote"
         if what:
             fix = "write to another table, or delete the rows of this one first"
             raise SinkError(Finding(code="HR407", what=what, fix=fix))
 
-    def _take_epoch(self, table: DeltaTable, run: SinkContext) -> tuple[int, KeptLine | None]:
+    def _take_epoch(self, table: DeltaTable, context: SinkContext) -> tuple[int, KeptLine | None]:
         """Begin the next epoch of the query: from then on older drivers can write nothing. With the last batch's line.
 
         What is compared is the state that the epoch's version comes after: Delta takes it only if no batch of the query
@@ -224,26 +236,27 @@ class DeltaSink:
         for _ in attempts():
             state = table.now()
             txn_ids = state.txn_ids
-            lines = ledger.lines(state, run)
-            require_lines_fit(run, self._place, lines)
-            self._require_ours(state, run)
-            known, app = ledger.standings(txn_ids), ledger.app(run.query, run.generation)
-            last = known.get((run.query, run.generation), Standing(0, None))
+            lines = ledger.lines(state, context)
+            require_lines_fit(context, self._place, lines)
+            self._require_ours(state, context)
+            known, app = ledger.standings(txn_ids), ledger.app(context.query, context.generation)
+            last = known.get((context.query, context.generation), Standing(0, None))
             entered = {app: Standing(last.epoch + 1, last.batch).number}
             for (name, number), each in known.items():
-                if name == run.query and number != run.generation and not each.is_closed:
+                if name == context.query and number != context.generation and not each.is_closed:
                     entered[ledger.app(name, number)] = each.closed().number
-            if ledger.begin_mark(run) not in txn_ids:
-                entered[ledger.begin_mark(run)] = 2 * state.version + state.has_rows
-            if run.mode != "append":
-                entered[ledger.alone_mark(run.query, run.generation)] = 1
-            identity = checkpoint_id(run.checkpoint)
+            if ledger.begin_mark(context) not in txn_ids:
+                entered[ledger.begin_mark(context)] = 2 * state.version + state.has_rows
+            if context.mode != "append":
+                entered[ledger.alone_mark(context.query, context.generation)] = 1
+            identity = checkpoint_id(context.checkpoint)
             if identity is not None:
-                entered[ledger.checkpoint_mark(run, identity)] = 1
-            entered[ledger.application_mark(run, run.application)] = 1
+                entered[ledger.checkpoint_mark(context, identity)] = 1
+            entered[ledger.application_mark(context, context.application)] = 1
             if table.mark(entered, seen={name: txn_ids[name] for name in entered if name in txn_ids}):
                 return last.epoch + 1, lines[-1] if lines else None
-        what = f"other writers changed {self._name} again and again, so that query '{run.query}' could not enter itself"
+        why = f"so that query '{context.query}' could not enter itself"
+        what = f"other writers changed {self._name} again and again, {why}"
         raise SinkError(Finding(code="HR441", what=what, fix="start again when the table is at rest"))
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.connectors.delta import log as delta_log
-from headrace.connectors.delta import options as delta_options
 from headrace.connectors.delta import prefix as delta_prefix
+from headrace.connectors.delta.failures import FAILURES
 from headrace.connectors.delta.log import Add
+from headrace.connectors.delta.options import DeltaOptions
 from headrace.connectors.delta.prefix import Offset, Rules
 from headrace.connectors.delta.table import DeltaTable, LogCutError, at_path, named, require_delta
-from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.contract import Failure, Lag, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delta:
+class Delta(DeltaOptions, Source):
     """A table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog.
 
     Source: Delta Lake's documentation, "Table streaming reads and writes". The first batches give the whole table,
@@ -41,27 +41,17 @@ class Delta:
     fail_on_data_loss: end the query when versions have gone before they were read, as by the table's retention.
     """
 
-    jvm: ClassVar[tuple[str, ...]] = ("delta",)
-    path: str | None = field(default=None, metadata={"path": True})
-    table: str | None = None
-    starting_version: int | Literal["latest"] | None = None
-    starting_timestamp: str | None = None
-    max_files_per_trigger: int | None = None
-    max_bytes_per_trigger: int | str | None = None
-    ignore_deletes: bool = False
-    ignore_changes: bool = False
-    skip_change_commits: bool = False
-    exclude_regex: str | None = None
-    fail_on_data_loss: bool = True
+    jars: ClassVar[tuple[str, ...]] = ("delta",)
+    failures: ClassVar[tuple[Failure, ...]] = FAILURES
 
     @property
     def facts(self) -> SourceFacts:
         # Delta asks for the latest version again when it makes the first batch again.
-        known = self.starting_version != "latest"
-        return SourceFacts(replayable=known, readable_as_batch=known, rate_limited=True)
+        return SourceFacts(replayable=self.starting_version != "latest", rate_limited=True)
 
-    def problems(self) -> Iterator[OptionError]:
-        return delta_options.problems(self)
+    @property
+    def readable_as_batch(self) -> bool:
+        return self.facts.replayable
 
     def check_connection(self, spark: SparkSession) -> None:
         """See that the table is there."""
@@ -69,12 +59,12 @@ class Delta:
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._found(spark)
-        reader = spark.readStream.name(name).format("delta").options(**delta_options.stream_options(self))
+        reader = spark.readStream.name(name).format("delta").options(**self.stream_options())
         return reader.load(self.path) if self.path is not None else reader.table(str(self.table))
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         table = self._found(spark)
-        if not self.facts.readable_as_batch:
+        if not self.readable_as_batch:
             what = "a stream that began with the latest version does not tell with which one that was"
             fix = "give starting_version a number, or leave it out"
             raise SourceError(Finding(code="HR343", what=what, fix=fix))
@@ -116,7 +106,7 @@ class Delta:
         files = delta_prefix.added(wanted, commits, states, self._rules)
         self._require_files(str(place), [add for add, _ in files])
 
-    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+    def lag(self, prefix: SourcePrefix) -> Lag | None:
         """The files of a local table that no batch has taken."""
         place = self._place
         newest = None if place is None else delta_log.newest(place)
@@ -141,7 +131,7 @@ class Delta:
             first = max(start.index, -1) + 1 if commit.version == start.version else 0
             files += self._rules.given(commit)[first:]
         files = [add for add in files if self._rules.read(add)]
-        return Backlog(count=len(files), unit="files", bytes=delta_log.size(files))
+        return Lag(count=len(files), unit="files", bytes=delta_log.size(files))
 
     @property
     def _rules(self) -> Rules:

@@ -7,15 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
-from headrace.connectors.files import options as file_options
+from headrace.connectors.files.options import FilesOptions, age_ms
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.contract import Backlog, OptionError, SourcePrefix
-
-if TYPE_CHECKING:
-    from headrace.connectors.files.source import Files
+from headrace.contract import Lag, OptionError, SourcePrefix
 
 # A file under a hidden name is on its way for so long; after that it counts as forgotten.
 _ON_ITS_WAY_SECONDS = 60
@@ -26,7 +22,7 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", "._COPYING_
 
 
 @dataclass(kw_only=True)
-class Lag:
+class Look:
     """Files without a batch. `aged`, `namesakes` and `hidden` are those that Spark leaves out, by their paths."""
 
     waiting: int = 0
@@ -42,16 +38,16 @@ class Lag:
         return len(self.aged) + len(self.namesakes) + len(self.hidden)
 
     @property
-    def backlog(self) -> Backlog:
+    def lag(self) -> Lag:
         """The same in figures."""
-        return Backlog(count=self.waiting, unit="files", bytes=self.waiting_bytes, left_out=self.left_out)
+        return Lag(count=self.waiting, unit="files", bytes=self.waiting_bytes, left_out=self.left_out)
 
 
-def lag(source: Files, prefix: SourcePrefix) -> Lag:
+def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
     """Look at a local directory once, as Spark does (FileStreamSource.SeenFilesMap)."""
     by_name = source.file_name_only
     identity: Callable[[str], str] = os.path.basename if by_name else os.path.normpath
-    found = Lag()
+    found = Look()
     taken: dict[str, str] = {}
     for entry in file_prefix.entries(prefix):
         path = os.path.normpath(file_paths.from_log(entry.path))
@@ -83,7 +79,7 @@ def lag(source: Files, prefix: SourcePrefix) -> Lag:
     return found
 
 
-def problem(source: Files, found: Lag) -> OptionError | None:
+def problem(source: FilesOptions, found: Look) -> OptionError | None:
     """Which files are left out, why, and what to do about it."""
     reasons, fixes = [], []
     if found.aged:
@@ -111,11 +107,11 @@ def problem(source: Files, found: Lag) -> OptionError | None:
     )
 
 
-def age_limit_ms(source: Files) -> float:
+def age_limit_ms(source: FilesOptions) -> float:
     """How much older than the newest one a file may be."""
     if source.max_file_age is None or (source.latest_first and source.limits()):
         return float("inf")
-    return file_options.age_ms(source.max_file_age) or 0.0
+    return age_ms(source.max_file_age) or 0.0
 
 
 def _files(paths: list[str]) -> str:

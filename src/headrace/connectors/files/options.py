@@ -1,23 +1,22 @@
-"""What is wrong with the options of a file source, as far as can be seen without Spark."""
+"""The options of the file source, and what is wrong with them as far as can be seen without Spark."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 from urllib.parse import urlsplit
 
 from headrace.connectors.spark_files import paths as file_paths
-from headrace.contract import OptionError
+from headrace.contract import OptionError, ProjectPath
 from headrace.errors import nearest
 from headrace.spark import ddl
-
-if TYPE_CHECKING:
-    from headrace.connectors.files.source import Files
 
 FORMATS = ("text", "csv", "json", "parquet", "orc")
 ROW_FORMATS = ("csv", "json")
 UNLIMITED = "unlimited"
+DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 
 _SIZE = re.compile(r"\s*(\d+)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -39,25 +38,53 @@ def age_ms(text: str) -> float | None:
     return int(match.group(1)) * _AGE_MS[match.group(2).lower()] if match else None
 
 
-def problems(source: Files) -> Iterator[OptionError]:
-    """Every fault of the options of `source`."""
-    if not source.path:
-        yield _wrong("path is empty", "give the directory in which the files land")
-    yield from _schema(source)
-    yield from _bad_rows(source)
-    yield from _limits(source)
-    yield from _cleaning(source)
-    for option in source.options:
-        if option.lower() in _OURS:
-            fix = "use the source's own field: on_bad_row, max_files_per_trigger, clean_source, ..."
-            yield _wrong(f"options may not set '{option}', which the source sets itself", fix)
+@dataclass(frozen=True, kw_only=True)
+class FilesOptions:
+    """The options of the file source."""
+
+    path: ProjectPath
+    format: Literal["text", "csv", "json", "parquet", "orc"]
+    schema: str | None = None
+    infer_schema: bool = False
+    max_files_per_trigger: int | None = None
+    max_bytes_per_trigger: int | str | None = None
+    latest_first: bool = False
+    max_file_age: str | None = None
+    file_name_only: bool = False
+    clean_source: Literal["off", "archive", "delete"] = "off"
+    source_archive_dir: ProjectPath | None = None
+    on_bad_row: Literal["fail", "quarantine"] = "fail"
+    inexact: Literal["bad-row", "round"] = "bad-row"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def problems(self) -> Iterator[OptionError]:
+        """Every fault of the options."""
+        if not self.path:
+            yield _wrong("path is empty", "give the directory in which the files land")
+        yield from _schema(self)
+        yield from _bad_rows(self)
+        yield from _limits(self)
+        yield from _cleaning(self)
+        for option in self.options:
+            if option.lower() in _OURS:
+                fix = "use the source's own field: on_bad_row, max_files_per_trigger, clean_source, ..."
+                yield _wrong(f"options may not set '{option}', which the source sets itself", fix)
+
+    def limits(self) -> dict[str, str]:
+        """Spark's option for the rate limit, the user's or ours; empty where there is none."""
+        if self.max_files_per_trigger is not None:
+            return {"maxFilesPerTrigger": str(self.max_files_per_trigger)}
+        if self.max_bytes_per_trigger == UNLIMITED:
+            return {}
+        given = self.max_bytes_per_trigger
+        return {"maxBytesPerTrigger": str(DEFAULT_MAX_BYTES if given is None else size(given))}
 
 
 def _wrong(what: str, fix: str) -> OptionError:
     return OptionError(code="HR312", what=what, fix=fix)
 
 
-def _schema(source: Files) -> Iterator[OptionError]:
+def _schema(source: FilesOptions) -> Iterator[OptionError]:
     if source.format not in FORMATS:
         what = f"'{source.format}' is no format of the file source"
         yield OptionError(code="HR311", what=what, fix=nearest(source.format, FORMATS))
@@ -78,7 +105,7 @@ def _schema(source: Files) -> Iterator[OptionError]:
         )
 
 
-def _bad_rows(source: Files) -> Iterator[OptionError]:
+def _bad_rows(source: FilesOptions) -> Iterator[OptionError]:
     if source.on_bad_row not in ("fail", "quarantine"):
         yield _wrong(f"on_bad_row is '{source.on_bad_row}'", "choose fail or quarantine")
     elif source.on_bad_row == "quarantine" and source.format not in ROW_FORMATS:
@@ -88,7 +115,7 @@ def _bad_rows(source: Files) -> Iterator[OptionError]:
         yield _wrong(f"inexact is '{source.inexact}'", "choose bad-row or round")
 
 
-def _limits(source: Files) -> Iterator[OptionError]:
+def _limits(source: FilesOptions) -> Iterator[OptionError]:
     files, most = source.max_files_per_trigger, source.max_bytes_per_trigger
     if files is not None and most is not None:
         yield _wrong("max_files_per_trigger and max_bytes_per_trigger are both given", "keep one of the two")
@@ -109,7 +136,7 @@ def _limits(source: Files) -> Iterator[OptionError]:
         )
 
 
-def _cleaning(source: Files) -> Iterator[OptionError]:
+def _cleaning(source: FilesOptions) -> Iterator[OptionError]:
     archive = source.source_archive_dir
     if source.clean_source not in ("off", "archive", "delete"):
         yield _wrong(f"clean_source is '{source.clean_source}'", "choose off, archive or delete")

@@ -8,20 +8,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.connectors.spark_files import formats as file_form
-from headrace.connectors.spark_files.sink_log import CommittedFiles
+from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter
 from headrace.connectors.spark_files.writable import unwritable
-from headrace.contract import OptionError, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.contract import OptionError, OutputMode, ProjectPath, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
 from headrace.errors import Finding, SinkError, nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 FORMATS = ("text", "csv", "json", "parquet", "orc")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileSink:
+class FileSink(Sink):
     """Files below `path`; Spark's own log there (`_spark_metadata`) says which of them count.
 
     Source: Structured Streaming guide, "Output Sinks". Exactly once for readers that use Spark, which heed the log;
@@ -32,10 +31,8 @@ class FileSink:
     by its type before the start, or by the value, and then ends the batch.
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset({"append"}), transactional=False, idempotent=True, readable_back=True
-    )
-    path: str = field(metadata={"path": True})
+    facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset({"append"}), transactional=False, idempotent=True)
+    path: ProjectPath
     format: Literal["text", "csv", "json", "parquet", "orc"] = "parquet"
     partition_by: Sequence[str] = ()
     retention: str | None = None
@@ -55,34 +52,28 @@ class FileSink:
                 fix="use mode append, with a watermark if the query aggregates, or a database sink",
             )
 
-    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
+    def open(self, frame: DataFrame, context: SinkContext) -> FilesWriter:
         """Keep the schema; refuse a checkpoint whose batches Spark would skip as already written."""
-        if found := list(self.incompatibilities(frame, run, connect=True)):
+        if found := list(self.check_result(frame, context)):
             raise SinkError(found)
-        self._files.prepare(frame, run)
+        self._files.prepare(frame, context)
+        options = {} if self.retention is None else {"retention": self.retention}
+        return FilesWriter(files=self._files, partition_by=self.partition_by, options=options)
 
     @property
     def location(self) -> SinkLocation:
         return SinkLocation(name="", systems=(self.path,), shown=f"directory '{self.path}'")
 
-    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
+    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         missing = [name for name in self.partition_by if name not in frame.columns]
         if missing:
-            what = f"partition_by names {', '.join(missing)}, which the result of query '{run.query}' does not have"
+            what = f"partition_by names {', '.join(missing)}, which the result of query '{context.query}' does not have"
             yield Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns))
-        yield from unwritable(frame, self.format, self.partition_by, run)
-        yield from file_form.incompatibilities(self.format, frame.schema, self.partition_by, run.query)
+        yield from unwritable(frame, self.format, self.partition_by, context)
+        yield from file_form.incompatibilities(self.format, frame.schema, self.partition_by, context.query)
 
-    def shape(self, frame: DataFrame) -> DataFrame:
-        """The same rows; one with a value that the format would change ends the batch."""
-        return file_form.refusing(self.format, frame, self.partition_by)
-
-    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
-        writer = self._files.write(writer, self.partition_by)
-        return writer if self.retention is None else writer.option("retention", self.retention)
-
-    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
-        return self._files.snapshot(spark, run, self.partition_by)
+    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+        return self._files.snapshot(spark, context, self.partition_by)
 
     @property
     def _files(self) -> CommittedFiles:

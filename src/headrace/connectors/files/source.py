@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from headrace.connectors.files import check as file_check
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files import options as file_options
 from headrace.connectors.files import rows as file_rows
 from headrace.connectors.files.exact import Exact
+from headrace.connectors.files.options import FilesOptions
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix, bad_rows_metric
+from headrace.contract import Lag, OptionError, Source, SourceFacts, SourcePrefix, bad_rows_metric
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 
     Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
 
-DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 # The longest time that Spark takes. It takes the same itself where it ignores the age.
 NO_AGE_LIMIT = f"{2**63 - 1}ms"
 CORRUPT_RECORD = "_headrace_corrupt_record"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files:
+class Files(FilesOptions, Source):
     """Files in one directory, or in those that match a glob; each is read once, and never half in one batch.
 
     Source: Structured Streaming guide, "Input Sources". `schema` is a DDL text; `infer_schema` asks Spark to guess it
@@ -52,32 +51,20 @@ class Files:
         after `delete` a committed prefix can no longer be read, after `archive` it is read from the archive.
     """
 
-    path: str = field(metadata={"path": True})
-    format: Literal["text", "csv", "json", "parquet", "orc"]
-    schema: str | None = None
-    infer_schema: bool = False
-    max_files_per_trigger: int | None = None
-    max_bytes_per_trigger: int | str | None = None
-    latest_first: bool = False
-    max_file_age: str | None = None
-    file_name_only: bool = False
-    clean_source: Literal["off", "archive", "delete"] = "off"
-    source_archive_dir: str | None = field(default=None, metadata={"path": True})
-    on_bad_row: Literal["fail", "quarantine"] = "fail"
-    inexact: Literal["bad-row", "round"] = "bad-row"
-    options: Mapping[str, str] = field(default_factory=dict)
-
     @property
     def facts(self) -> SourceFacts:
-        return SourceFacts(
-            replayable=True,
-            readable_as_batch=self.clean_source != "delete",
-            rate_limited=True,
-            quarantines=self.on_bad_row == "quarantine",
-        )
+        return SourceFacts(replayable=True, rate_limited=True)
 
-    def problems(self) -> Iterator[OptionError]:
-        return file_options.problems(self)
+    @property
+    def readable_as_batch(self) -> bool:
+        return self.clean_source != "delete"
+
+    @property
+    def quarantines(self) -> bool:
+        return self.on_bad_row == "quarantine"
+
+    def declared_schema(self) -> str | None:
+        return self.schema
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._require_directory()
@@ -101,7 +88,7 @@ class Files:
             return self._set_aside(frame, schema, _unheard(), besides=(batch_column,))
         return frame.select(*[value.alias(name) for name, value in self._values(frame, schema).items()])
 
-    def bad_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
+    def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
         """The rows that were set aside, each with its file and batch."""
         from pyspark.sql import functions as F
 
@@ -118,22 +105,13 @@ class Files:
     def ensure_available(self, prefix: SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
 
-    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+    def lag(self, prefix: SourcePrefix) -> Lag | None:
         """The files of a local directory that no batch has taken."""
-        return file_lag.lag(self, prefix).backlog if file_paths.is_local(self.path) else None
+        return file_lag.look(self, prefix).lag if file_paths.is_local(self.path) else None
 
     def left_out(self, prefix: SourcePrefix) -> OptionError | None:
         """The files of a local directory that Spark will never read, by their names."""
-        return file_lag.problem(self, file_lag.lag(self, prefix)) if file_paths.is_local(self.path) else None
-
-    def limits(self) -> dict[str, str]:
-        """Spark's option for the rate limit, the user's or ours; empty where there is none."""
-        if self.max_files_per_trigger is not None:
-            return {"maxFilesPerTrigger": str(self.max_files_per_trigger)}
-        if self.max_bytes_per_trigger == file_options.UNLIMITED:
-            return {}
-        given = self.max_bytes_per_trigger
-        return {"maxBytesPerTrigger": str(DEFAULT_MAX_BYTES if given is None else file_options.size(given))}
+        return file_lag.problem(self, file_lag.look(self, prefix)) if file_paths.is_local(self.path) else None
 
     def _stream_options(self) -> dict[str, str]:
         chosen = {

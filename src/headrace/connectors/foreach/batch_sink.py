@@ -6,23 +6,22 @@ import inspect
 import os
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.exactly_once.checkpoint_match import is_stateful
 from headrace.connectors.foreach.callables import name_of, not_found, takes
-from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, SinkContext, SinkFacts, Snapshot
+from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, ProjectObject, Sink, SinkContext, SinkFacts
 from headrace.errors import NOWHERE, Finding, HeadraceError, SinkError, Where
-from headrace.spark.foreach_batch import for_each_batch
+from headrace.spark.foreach_batch import ForEachBatch
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ForeachBatch:
+class ForeachBatch(Sink):
     """Each batch goes to `function(frame, batch)`: its rows as a DataFrame that is no stream, and its number.
 
     Source: Structured Streaming guide, "ForeachBatch". The function may write the frame to several places. A batch
@@ -38,15 +37,13 @@ class ForeachBatch:
     after it; with `cache` off that is all of it.
     """
 
-    function: Any = field(metadata={"object": True})
+    function: ProjectObject
     cache: bool = True
     idempotent: bool = False
 
     @property
     def facts(self) -> SinkFacts:
-        return SinkFacts(
-            modes=frozenset(OUTPUT_MODES), transactional=False, idempotent=self.idempotent, readable_back=False
-        )
+        return SinkFacts(modes=frozenset(OUTPUT_MODES), transactional=False, idempotent=self.idempotent)
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         given = self.function
@@ -60,39 +57,30 @@ class ForeachBatch:
             fix = f"write it as: def {name_of(given)}(frame, batch), or with a third parameter `again`"
             yield OptionError(code="HR415", what=what, fix=fix)
 
-    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
-        """Nothing has to be ready: the function stays in the driver."""
-
-    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
-        return for_each_batch(writer, _Caller(self, run))
-
-    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
-        what = "what a foreach_batch sink was given cannot be read back"
-        raise SinkError(
-            Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
-        )
+    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[_Caller]:
+        return ForEachBatch(_Caller(self, context))
 
 
 class _Caller:
     """Calls the function for the batches of one start."""
 
-    def __init__(self, sink: ForeachBatch, run: SinkContext) -> None:
+    def __init__(self, sink: ForeachBatch, context: SinkContext) -> None:
         self.sink = sink
-        self.run = run
+        self.context = context
         self.asks_again = _asks_again(sink.function)
-        self.begun_before = _begun(run.checkpoint)
+        self.begun_before = _begun(context.checkpoint)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         told = {"again": batch == self.begun_before} if self.asks_again else {}
         if self.sink.cache:
             frame.persist()
         try:
-            self.run.reached("before-transaction", batch)
+            self.context.reached("before-transaction", batch)
             self._call(frame, batch, told)
-            if is_stateful(self.run.checkpoint):
+            if is_stateful(self.context.checkpoint):
                 # Spark commits the state of a batch only if every partition of it is computed.
                 frame.write.format("noop").mode("overwrite").save()
-            self.run.reached("after-transaction", batch)
+            self.context.reached("after-transaction", batch)
         finally:
             if self.sink.cache:
                 frame.unpersist()
@@ -101,7 +89,7 @@ class _Caller:
         try:
             self.sink.function(frame, batch, **told)
         except HeadraceError as fault:
-            self.run.failed(fault)
+            self.context.failed(fault)
             raise
         except (Exception, SystemExit) as fault:
             if type(fault).__module__.split(".")[0] in {"pyspark", "py4j"}:
@@ -109,12 +97,12 @@ class _Caller:
             said = (str(fault).strip().splitlines() or [""])[0]
             finding = Finding(
                 code="HR417",
-                what=f"query '{self.run.query}': the function {name_of(self.sink.function)} failed at batch {batch} "
-                f"with {type(fault).__name__}{': ' if said else ''}{said}",
+                what=f"query '{self.context.query}': the function {name_of(self.sink.function)} failed at batch "
+                f"{batch} with {type(fault).__name__}{': ' if said else ''}{said}",
                 fix="correct it at that line and start again: the batch, which was not committed, is given to it again",
                 where=_line(fault),
             )
-            self.run.failed(SinkError(finding))
+            self.context.failed(SinkError(finding))
             raise SinkError(finding) from None
 
 

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.foreach.callables import name_of, not_found, takes
-from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, SinkContext, SinkFacts, Snapshot
+from headrace.contract import (
+    OUTPUT_MODES,
+    Failure,
+    OptionError,
+    OutputMode,
+    ProjectObject,
+    Sink,
+    SinkContext,
+    SinkFacts,
+    Writer,
+)
 from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Foreach:
+class Foreach(Sink):
     """Each row goes to `function`: a function of a row, or an object (or its class) with a method `process(row)`.
 
     Source: Structured Streaming guide, "Foreach". For each partition of each batch a worker gets a copy of the object
@@ -29,7 +39,15 @@ class Foreach:
     idempotent: the user's word that a row which comes again changes nothing, as where it is written by its key.
     """
 
-    function: Any = field(metadata={"object": True})
+    failures: ClassVar[tuple[Failure, ...]] = (
+        Failure(
+            code="HR418",
+            pattern=r"OpenReturnedNone",
+            what="the method `open` of its foreach sink's object returned None, so that no row would be processed",
+            fix="return True from open, or False where the rows are to be left out",
+        ),
+    )
+    function: ProjectObject
     idempotent: bool = False
 
     @property
@@ -38,7 +56,6 @@ class Foreach:
             modes=frozenset(OUTPUT_MODES),
             transactional=False,
             idempotent=self.idempotent,
-            readable_back=False,
             continuous=True,
             real_time=True,
         )
@@ -56,33 +73,35 @@ class Foreach:
             what = f"the function {name_of(given)} cannot be called with one row"
             yield OptionError(code="HR415", what=what, fix=f"write it as: def {name_of(given)}(row)")
 
-    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
+    def open(self, frame: DataFrame, context: SinkContext) -> ForeachWriter:
         """Refuse what cannot travel to the workers; Spark would say so by a trace of its pickler."""
         from pyspark import cloudpickle
 
+        receiver = self._receiver()
         try:
-            cloudpickle.dumps(self._receiver())  # type: ignore[no-untyped-call]
+            cloudpickle.dumps(receiver)  # type: ignore[no-untyped-call]
         except Exception as fault:
-            what = (
-                f"{name_of(self.function)}, which query '{run.query}' gives its rows to, cannot be sent to the workers"
-            )
+            what = f"{name_of(self.function)}, which query '{context.query}' gives its rows to, "
+            what += "cannot be sent to the workers"
             fix = "open files and connections in the method open(partition_id, epoch_id), not before"
             raise SinkError(Finding(code="HR416", what=f"{what}: {_first_line(fault)}", fix=fix)) from fault
-
-    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
-        return writer.foreach(self._receiver())
-
-    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
-        what = "what a foreach sink was given cannot be read back"
-        raise SinkError(
-            Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
-        )
+        return ForeachWriter(receiver)
 
     def _receiver(self) -> Any:
         """What Spark is given: an object that is callable too would lose its life cycle there."""
         if not hasattr(self.function, "process"):
             return self.function
         return Receiver(self.function() if isinstance(self.function, type) else self.function)
+
+
+@dataclass(frozen=True)
+class ForeachWriter(Writer):
+    """Spark's own foreach sink."""
+
+    receiver: Any
+
+    def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
+        return stream_writer.foreach(self.receiver)
 
 
 class OpenReturnedNone(TypeError):

@@ -20,19 +20,18 @@ from headrace.connectors.iceberg.files import live_files
 from headrace.connectors.iceberg.ledger import Ledger, require_ours
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency
 from headrace.connectors.not_asked import findings_of
-from headrace.contract import OptionError, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.contract import OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
 from headrace.errors import CheckpointBehind, Finding, SinkError, nearest
-from headrace.spark.foreach_batch import for_each_batch
+from headrace.spark.foreach_batch import ForEachBatch
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, kw_only=True)
-class IcebergSink:
+class IcebergSink(Sink):
     """An Iceberg table, named `namespace.table`; each batch is one commit, with its number in the table's properties.
 
     Source: Iceberg's table specification. Spark's workers write the data files, which nobody sees before the commit.
@@ -45,14 +44,10 @@ class IcebergSink:
         truncate(4, column).
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset({"append", "complete"}), transactional=True, idempotent=True, readable_back=True
-    )
+    facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset({"append", "complete"}), transactional=True, idempotent=True)
     table: str
     catalog: str | Mapping[str, str] = field(default=DEFAULT_CATALOG, repr=False)
     partition_by: Sequence[str] = ()
-    # The epochs that `prepare` drew for `write`, by query and generation.
-    _epochs: dict[tuple[str, int], str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from missing_dependency()
@@ -71,90 +66,92 @@ class IcebergSink:
                 fix="use mode complete, or append with a watermark if the query aggregates, or a database sink",
             )
 
-    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
+    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[BatchWriter]:
         """Make or compare the table, and draw the next epoch; nothing is changed if anything does not fit."""
-        self._require_result(frame.schema, run)
+        self._require_result(frame.schema, context)
         with self._place.told():
             table = self._place.find()
             if table is None:
-                require_lines_fit(run, self.table, ())
+                require_lines_fit(context, self.table, ())
                 table = self._create(frame.schema)
-            self._epochs[run.query, run.generation] = self._take(table, frame.schema, run)
+            epoch = self._take(table, frame.schema, context)
+        return ForEachBatch(BatchWriter(place=self._place, run=context, epoch=epoch))
 
     @property
     def location(self) -> SinkLocation:
         return SinkLocation(name="", systems=(self.table,), shown=f"Iceberg table '{self.table}'", ledger=True)
 
-    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
+    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
-            self._require_result(frame.schema, run)
+            self._require_result(frame.schema, context)
+        except SinkError as fault:
+            yield from fault.findings
+
+    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+        try:
             with self._place.told():
-                if connect and (table := self._place.find()) is not None:
-                    self._require_fit(table, frame.schema, run)
+                if (table := self._place.find()) is not None:
+                    self._require_fit(table, frame.schema, context)
                     with suppress(CheckpointBehind):
-                        self._require_match(table, run)
+                        self._require_match(table, context)
         except SinkError as fault:
             yield from findings_of(fault)
 
-    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
-        epoch = self._epochs[run.query, run.generation]
-        return for_each_batch(writer, BatchWriter(place=self._place, run=run, epoch=epoch))
-
-    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
+    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         from pyspark.sql.types import StructType
 
         with self._place.told():
             table = self._place.find()
             ledger = None if table is None else Ledger.of(table)
-            if table is None or ledger is None or not ledger.is_of(run):
-                what = f"{self._place} holds no result of generation {run.generation} of query '{run.query}'"
-                raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
+            if table is None or ledger is None or not ledger.is_of(context):
+                what = f"{self._place} holds no result of generation {context.generation} of query '{context.query}'"
+                raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
             current = table.current_snapshot()
             tasks = [] if current is None else [(task, ledger.batch) for task in live_files(table, current)]
             schema = StructType.fromJson(json.loads(ledger.spark_schema))
             rows = frame_of(spark, table, schema, tasks, None)
             return Snapshot(rows=rows, batch=None if ledger.batch < 0 else ledger.batch)
 
-    def last_batch(self, run: SinkContext) -> int | None:
-        ledger = self._own_ledger(run)
-        mine = ledger is not None and ledger.checkpoint == checkpoint_id(run.checkpoint)
+    def last_batch(self, context: SinkContext) -> int | None:
+        ledger = self._own_ledger(context)
+        mine = ledger is not None and ledger.checkpoint == checkpoint_id(context.checkpoint)
         return ledger.batch if ledger is not None and mine and ledger.batch >= 0 else None
 
-    def planned(self, run: SinkContext, first: int) -> Mapping[int, str]:
-        ledger = self._own_ledger(run)
-        return {} if ledger is None else plans(run, ledger.lines, first)
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+        ledger = self._own_ledger(context)
+        return {} if ledger is None else plans(context, ledger.lines, first)
 
-    def _own_ledger(self, run: SinkContext) -> Ledger | None:
+    def _own_ledger(self, context: SinkContext) -> Ledger | None:
         """What the table has of the query; None also where the catalog does not answer."""
         with suppress(SinkError), self._place.told():
             table = self._place.find()
             ledger = None if table is None else Ledger.of(table)
-            return ledger if ledger is not None and ledger.is_of(run) else None
+            return ledger if ledger is not None and ledger.is_of(context) else None
         return None
 
     @property
     def _place(self) -> TableRef:
         return TableRef(table=self.table, catalog=self.catalog, error=SinkError, unreachable="HR451", missing="HR402")
 
-    def _require_result(self, schema: StructType, run: SinkContext) -> None:
+    def _require_result(self, schema: StructType, context: SinkContext) -> None:
         """Raise SinkError with everything of the result that no Iceberg table could take."""
         fix = "change the query's last select"
         faults = [
-            Finding(code="HR404", what=f"the result of query '{run.query}': {what}", fix=fix)
+            Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix)
             for what in iceberg_columns.unsupported(schema)
         ]
         if missing := iceberg_columns.missing(self.partition_by, schema):
-            what = f"partition_by names {', '.join(missing)}, which the result of query '{run.query}' does not have"
+            what = f"partition_by names {', '.join(missing)}, which the result of query '{context.query}' does not have"
             faults.append(Finding(code="HR404", what=what, fix=nearest(missing[0], schema.names)))
         if faults:
             raise SinkError(faults)
 
-    def _require_fit(self, table: Table, schema: StructType, run: SinkContext) -> None:
-        require_ours(table, str(self._place), run)
+    def _require_fit(self, table: Table, schema: StructType, context: SinkContext) -> None:
+        require_ours(table, str(self._place), context)
         faults = [
             Finding(
                 code="HR406",
-                what=f"{self._place} does not fit the result of query '{run.query}': {what}",
+                what=f"{self._place} does not fit the result of query '{context.query}': {what}",
                 fix="change the query's last select or the table, or write to another table",
             )
             for what in iceberg_columns.incompatibilities(table, schema)
@@ -167,10 +164,10 @@ class IcebergSink:
         if faults:
             raise SinkError(faults)
 
-    def _require_match(self, table: Table, run: SinkContext) -> None:
+    def _require_match(self, table: Table, context: SinkContext) -> None:
         """Raise CheckpointError where the table's ledger and the checkpoint do not tell of the same batches."""
         ledger = Ledger.of(table)
-        require_lines_fit(run, self.table, ledger.known if ledger is not None and ledger.is_of(run) else ())
+        require_lines_fit(context, self.table, ledger.known if ledger is not None and ledger.is_of(context) else ())
 
     def _create(self, schema: StructType) -> Table:
         catalog = self._place.connect()
@@ -184,7 +181,7 @@ class IcebergSink:
                         spec.add_field(part.column, part.transform)
         return self._place.open()
 
-    def _take(self, table: Table, schema: StructType, run: SinkContext) -> str:
+    def _take(self, table: Table, schema: StructType, context: SinkContext) -> str:
         """Enter this start into the ledger, so that older drivers write nothing more; returns its epoch.
 
         What is compared is the ledger that the commit replaces: the catalog takes none upon another.
@@ -192,28 +189,28 @@ class IcebergSink:
         from pyiceberg.exceptions import CommitFailedException
 
         fresh = Ledger(
-            query=run.query,
-            generation=run.generation,
+            query=context.query,
+            generation=context.generation,
             epoch=uuid.uuid4().hex,
             batch=-1,
             checkpoint="",
             spark_schema=schema.json(),
-            application=run.application,
-            project=run.project,
+            application=context.application,
+            project=context.project,
         )
         for attempt in attempts():
             if attempt:
                 table = self._place.again(table)
-            self._require_fit(table, schema, run)
-            self._require_match(table, run)
+            self._require_fit(table, schema, context)
+            self._require_match(table, context)
             there = Ledger.of(table)
-            mine = there if there is not None and there.is_of(run) else fresh
+            mine = there if there is not None and there.is_of(context) else fresh
             entered = replace(
                 mine,
                 epoch=fresh.epoch,
                 spark_schema=fresh.spark_schema,
-                application=run.application,
-                project=run.project,
+                application=context.application,
+                project=context.project,
             )
             try:
                 with committing(table, entered) as update, update.fast_append():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from headrace.connectors.iceberg.files import UnreadableError, frame, spark_schema
 from headrace.connectors.iceberg.history import Beginning, History, Offset
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency
-from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.contract import Lag, OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Iceberg:
+class Iceberg(Source):
     """The rows of an Iceberg table, named `namespace.table`, and those that are appended to it, oldest first.
 
     Source: Iceberg's table specification. What a compaction rewrites is not given again. A snapshot that deleted or
@@ -50,11 +50,7 @@ class Iceberg:
 
     @property
     def facts(self) -> SourceFacts:
-        return SourceFacts(replayable=True, readable_as_batch=True, rate_limited=self.max_files_per_trigger is not None)
-
-    @property
-    def jvm(self) -> tuple[str, ...]:
-        return ()
+        return SourceFacts(replayable=True, rate_limited=self.max_files_per_trigger is not None)
 
     def problems(self) -> Iterator[OptionError]:
         yield from missing_dependency()
@@ -118,11 +114,11 @@ class Iceberg:
             for batch in prefix.batches:
                 history.ensure_available(Offset.of(batch.start), Offset.of(batch.end))
 
-    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
+    def lag(self, prefix: SourcePrefix) -> Lag | None:
         history = self._history()
         with self._place.told():
             rows, size = history.behind(Offset.of(prefix.batches[-1].end) if prefix.batches else None)
-        return Backlog(count=rows, unit="rows", bytes=size)
+        return Lag(count=rows, unit="rows", bytes=size)
 
     @property
     def _place(self) -> TableRef:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from headrace.connectors.kafka.client import SERVERS_FIX, servers_fault, topic_fault
 from headrace.contract import OptionError
 from headrace.spark import ddl
 
-if TYPE_CHECKING:
-    from headrace.connectors.kafka.source import Kafka
-
+DEFAULT_MAX_OFFSETS = 1_000_000
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 # What Headrace sets itself, so that a checkpoint and a prefix mean what they say.
 _OWN = {
@@ -37,45 +36,115 @@ _REFUSED = ("kafka.group.id", "kafka.auto.offset.reset", "kafka.enable.auto.comm
 _REFUSED_ENDS = (".key.deserializer", ".value.deserializer")
 
 
-def problems(source: Kafka) -> Iterator[OptionError]:
-    """Every fault of the options."""
-    named = [name for name in ("subscribe", "subscribe_pattern", "assign") if getattr(source, name) is not None]
-    if len(named) != 1:
-        what = f"{' and '.join(named)} are both given" if named else "no topic is named"
-        yield OptionError(code="HR330", what=what, fix="give one of subscribe, subscribe_pattern and assign")
-    if (wrong := servers_fault(source.bootstrap_servers)) is not None:
-        yield OptionError(code="HR330", what=wrong, fix=SERVERS_FIX)
-    for name in topics(source):
-        if (wrong := topic_fault(name)) is not None:
-            yield OptionError(code="HR330", what=wrong, fix="correct the topic's name; several are a list: [a, b]")
-    delay = source.max_trigger_delay
-    if delay is not None and re.fullmatch(r"\s*\d+\s*(ms|s|m|min|h|d)\s*", delay) is None:
-        yield OptionError(
-            code="HR330", what=f"max_trigger_delay '{delay}' is no length of time", fix="write for example 15m"
-        )
-    yield from _values(source)
-    yield from _offsets(source)
-    for name in ("max_offsets_per_trigger", "min_offsets_per_trigger", "min_partitions"):
-        value = getattr(source, name)
-        if isinstance(value, int) and value <= 0:
-            yield OptionError(code="HR330", what=f"{name} is {value}", fix=f"give {name} a number above 0")
-    for name in source.options:
-        own = _OWN.get(name.lower())
-        if own is not None:
-            fix = f"give it as {own}" if own else "leave it out: a stream has no end"
-            yield OptionError(code="HR330", what=f"options holds '{name}', which Headrace sets itself", fix=fix)
-        elif name.lower() in _REFUSED or name.lower().endswith(_REFUSED_ENDS):
-            yield OptionError(code="HR330", what=f"options holds '{name}', which Spark refuses", fix="leave it out")
-    if not source.fail_on_data_loss:
-        yield OptionError(
-            code="HR337",
-            what="fail_on_data_loss is false: messages that go before they are read are missed without a word",
-            fix="leave it true, unless the result may miss rows",
-            severity="warning",
-        )
+@dataclass(frozen=True, kw_only=True)
+class KafkaOptions:
+    """The options of the Kafka source."""
+
+    bootstrap_servers: str
+    subscribe: str | tuple[str, ...] | None = None
+    subscribe_pattern: str | None = None
+    assign: Mapping[str, tuple[int, ...]] | None = None
+    value: Literal["raw", "text", "json", "avro"] = "raw"
+    schema: str | None = None
+    keep: tuple[str, ...] = ()
+    starting_offsets: str | Mapping[str, Mapping[int, int]] = "earliest"
+    starting_timestamp: int | None = None
+    max_offsets_per_trigger: int | Literal["unlimited"] | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay: str | None = None
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    on_bad_row: Literal["fail", "quarantine"] = "fail"
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def problems(self) -> Iterator[OptionError]:
+        """Every fault of the options."""
+        named = [name for name in ("subscribe", "subscribe_pattern", "assign") if getattr(self, name) is not None]
+        if len(named) != 1:
+            what = f"{' and '.join(named)} are both given" if named else "no topic is named"
+            yield OptionError(code="HR330", what=what, fix="give one of subscribe, subscribe_pattern and assign")
+        if (wrong := servers_fault(self.bootstrap_servers)) is not None:
+            yield OptionError(code="HR330", what=wrong, fix=SERVERS_FIX)
+        for name in self.topics():
+            if (wrong := topic_fault(name)) is not None:
+                yield OptionError(code="HR330", what=wrong, fix="correct the topic's name; several are a list: [a, b]")
+        delay = self.max_trigger_delay
+        if delay is not None and re.fullmatch(r"\s*\d+\s*(ms|s|m|min|h|d)\s*", delay) is None:
+            yield OptionError(
+                code="HR330", what=f"max_trigger_delay '{delay}' is no length of time", fix="write for example 15m"
+            )
+        yield from _values(self)
+        yield from _offsets(self)
+        for name in ("max_offsets_per_trigger", "min_offsets_per_trigger", "min_partitions"):
+            value = getattr(self, name)
+            if isinstance(value, int) and value <= 0:
+                yield OptionError(code="HR330", what=f"{name} is {value}", fix=f"give {name} a number above 0")
+        for name in self.options:
+            own = _OWN.get(name.lower())
+            if own is not None:
+                fix = f"give it as {own}" if own else "leave it out: a stream has no end"
+                yield OptionError(code="HR330", what=f"options holds '{name}', which Headrace sets itself", fix=fix)
+            elif name.lower() in _REFUSED or name.lower().endswith(_REFUSED_ENDS):
+                yield OptionError(code="HR330", what=f"options holds '{name}', which Spark refuses", fix="leave it out")
+        if not self.fail_on_data_loss:
+            yield OptionError(
+                code="HR337",
+                what="fail_on_data_loss is false: messages that go before they are read are missed without a word",
+                fix="leave it true, unless the result may miss rows",
+                severity="warning",
+            )
+
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are named; none for a pattern."""
+        if self.subscribe is not None:
+            given = self.subscribe.split(",") if isinstance(self.subscribe, str) else self.subscribe
+            return tuple(name.strip() for name in given)
+        return tuple(self.assign or ())
+
+    def reader_options(self) -> dict[str, str]:
+        """What a batch and a stream have in common."""
+        return {
+            **self.options,
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "includeHeaders": str(self.include_headers).lower(),
+            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+        }
+
+    def stream_options(self) -> dict[str, str]:
+        """The options of Spark's streaming self."""
+        found = {**self.reader_options(), **self._which()}
+        if isinstance(self.starting_offsets, str):
+            found["startingOffsets"] = self.starting_offsets
+        else:
+            found["startingOffsets"] = json.dumps(
+                {
+                    topic: {str(at): offset for at, offset in rest.items()}
+                    for topic, rest in self.starting_offsets.items()
+                }
+            )
+        if self.starting_timestamp is not None:
+            found["startingTimestamp"] = str(self.starting_timestamp)
+        limit = self.max_offsets_per_trigger
+        if limit != "unlimited":
+            found["maxOffsetsPerTrigger"] = str(DEFAULT_MAX_OFFSETS if limit is None else limit)
+        if self.min_offsets_per_trigger is not None:
+            found["minOffsetsPerTrigger"] = str(self.min_offsets_per_trigger)
+        if self.max_trigger_delay is not None:
+            found["maxTriggerDelay"] = self.max_trigger_delay
+        if self.min_partitions is not None:
+            found["minPartitions"] = str(self.min_partitions)
+        return found
+
+    def _which(self) -> dict[str, str]:
+        if self.subscribe is not None:
+            return {"subscribe": ",".join(self.topics())}
+        if self.subscribe_pattern is not None:
+            return {"subscribePattern": self.subscribe_pattern}
+        return {"assign": json.dumps({topic: list(numbers) for topic, numbers in (self.assign or {}).items()})}
 
 
-def _values(source: Kafka) -> Iterator[OptionError]:
+def _values(source: KafkaOptions) -> Iterator[OptionError]:
     if source.value in ("json", "avro") and source.schema is None:
         example = "schema='id BIGINT, time TIMESTAMP'" if source.value == "json" else "schema='event.avsc'"
         yield OptionError(code="HR330", what=f"value is {source.value} and there is no schema", fix=f"give {example}")
@@ -115,7 +184,7 @@ def _avro(schema: str) -> Iterator[OptionError]:
         yield OptionError(code="HR333", what=f"the Avro schema is no JSON: {fault}", fix="correct it at that place")
 
 
-def _offsets(source: Kafka) -> Iterator[OptionError]:
+def _offsets(source: KafkaOptions) -> Iterator[OptionError]:
     given = source.starting_offsets
     if isinstance(given, str) and given not in ("latest", "earliest"):
         fix = "write earliest, latest, or {topic: {partition: offset}}"
@@ -129,54 +198,3 @@ def _offsets(source: Kafka) -> Iterator[OptionError]:
                 what=f"subscribe_pattern is no pattern: {fault}",
                 fix="write a regular expression, as orders-.*",
             )
-
-
-def topics(source: Kafka) -> tuple[str, ...]:
-    """The topics that are named; none for a pattern."""
-    if source.subscribe is not None:
-        given = source.subscribe.split(",") if isinstance(source.subscribe, str) else source.subscribe
-        return tuple(name.strip() for name in given)
-    return tuple(source.assign or ())
-
-
-def reader_options(source: Kafka) -> dict[str, str]:
-    """What a batch and a stream have in common."""
-    return {
-        **source.options,
-        "kafka.bootstrap.servers": source.bootstrap_servers,
-        "includeHeaders": str(source.include_headers).lower(),
-        "failOnDataLoss": str(source.fail_on_data_loss).lower(),
-    }
-
-
-def stream_options(source: Kafka) -> dict[str, str]:
-    """The options of Spark's streaming source."""
-    found = {**reader_options(source), **_which(source)}
-    if isinstance(source.starting_offsets, str):
-        found["startingOffsets"] = source.starting_offsets
-    else:
-        found["startingOffsets"] = json.dumps(
-            {topic: {str(at): offset for at, offset in rest.items()} for topic, rest in source.starting_offsets.items()}
-        )
-    if source.starting_timestamp is not None:
-        found["startingTimestamp"] = str(source.starting_timestamp)
-    limit = source.max_offsets_per_trigger
-    if limit != "unlimited":
-        from headrace.connectors.kafka.source import DEFAULT_MAX_OFFSETS
-
-        found["maxOffsetsPerTrigger"] = str(DEFAULT_MAX_OFFSETS if limit is None else limit)
-    if source.min_offsets_per_trigger is not None:
-        found["minOffsetsPerTrigger"] = str(source.min_offsets_per_trigger)
-    if source.max_trigger_delay is not None:
-        found["maxTriggerDelay"] = source.max_trigger_delay
-    if source.min_partitions is not None:
-        found["minPartitions"] = str(source.min_partitions)
-    return found
-
-
-def _which(source: Kafka) -> dict[str, str]:
-    if source.subscribe is not None:
-        return {"subscribe": ",".join(topics(source))}
-    if source.subscribe_pattern is not None:
-        return {"subscribePattern": source.subscribe_pattern}
-    return {"assign": json.dumps({topic: list(numbers) for topic, numbers in (source.assign or {}).items()})}

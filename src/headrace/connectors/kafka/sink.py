@@ -8,8 +8,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.connectors.kafka.client import SERVERS_FIX, client, servers_fault, topic_fault
+from headrace.connectors.kafka.failures import FAILURES
 from headrace.connectors.not_asked import findings_of
-from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.contract import (
+    OUTPUT_MODES,
+    Failure,
+    OptionError,
+    OutputMode,
+    Sink,
+    SinkContext,
+    SinkFacts,
+    SinkLocation,
+    Snapshot,
+    Writer,
+)
 from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
@@ -22,7 +34,7 @@ _REFUSED = ("kafka.key.serializer", "kafka.value.serializer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class KafkaSink:
+class KafkaSink(Sink):
     """A message for each row, into `topic` or that which the row's own column `topic` names.
 
     Source: Structured Streaming + Kafka integration guide, "Writing Data to Kafka". `value` says what the value is
@@ -34,7 +46,8 @@ class KafkaSink:
         quick: batches do not wait for it, and after a crash those of this length of time come again.
     """
 
-    jvm: ClassVar[tuple[str, ...]] = ("kafka",)
+    jars: ClassVar[tuple[str, ...]] = ("kafka",)
+    failures: ClassVar[tuple[Failure, ...]] = FAILURES
     bootstrap_servers: str
     topic: str | None = None
     value: Literal["raw", "json"] = "json"
@@ -48,7 +61,6 @@ class KafkaSink:
             modes=frozenset(OUTPUT_MODES),
             transactional=False,
             idempotent=False,
-            readable_back=False,
             continuous=self.async_progress is None,
             real_time=self.async_progress is None,
             async_progress=self.async_progress is not None,
@@ -78,11 +90,12 @@ class KafkaSink:
                 what = f"options holds '{name}', which Spark refuses"
                 yield OptionError(code="HR430", what=what, fix="leave it out: rows are written as texts or bytes")
 
-    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
+    def open(self, frame: DataFrame, context: SinkContext) -> KafkaWriter:
         """Compare the result's columns with what Kafka takes, and ask the broker for the topic."""
-        if findings := list(self._misfits(frame)):
+        if findings := list(self.check_result(frame, context)):
             raise SinkError(findings)
         self._require_topic(frame)
+        return KafkaWriter(self)
 
     @property
     def location(self) -> SinkLocation:
@@ -90,11 +103,9 @@ class KafkaSink:
         topic = "the topics that the rows name" if self.topic is None else f"topic '{self.topic}'"
         return SinkLocation(name=self.topic or "", systems=servers, shown=f"{topic} at {self.bootstrap_servers}")
 
-    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
-        yield from self._misfits(frame)
+    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
-            if connect:
-                self._require_topic(frame)
+            self._require_topic(frame)
         except SinkError as fault:
             yield from findings_of(fault)
 
@@ -102,35 +113,16 @@ class KafkaSink:
         with client(frame.sparkSession, self.bootstrap_servers, self.options, SinkError) as broker:
             broker.require_topics(() if self.topic is None else (self.topic,))
 
-    def shape(self, frame: DataFrame) -> DataFrame:
-        """The rows as messages."""
-        from pyspark.sql import functions as F
+    @property
+    def readable_back(self) -> bool:
+        return False
 
-        if self.value == "raw":
-            return frame
-        value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")
-        if not self.key:
-            return frame.select(value)
-        if len(self.key) == 1:
-            return frame.select(F.col(f"`{self.key[0]}`").cast("string").alias("key"), value)
-        key = F.to_json(F.struct(*[F.col(f"`{name}`") for name in self.key]), {"ignoreNullFields": "false"})
-        return frame.select(key.alias("key"), value)
-
-    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
-        options: dict[str, Any] = {**self.options, "kafka.bootstrap.servers": self.bootstrap_servers}
-        if self.topic is not None:
-            options["topic"] = self.topic
-        if self.async_progress is not None:
-            options["asyncProgressTrackingEnabled"] = "true"
-            options["asyncProgressTrackingCheckpointIntervalMs"] = str(_milliseconds(self.async_progress))
-        return writer.format("kafka").options(**options)
-
-    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
+    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         what = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
         fix = "write the same query into a database or files as well, and verify that"
         raise SinkError(Finding(code="HR402", what=what, fix=fix))
 
-    def _misfits(self, frame: DataFrame) -> Iterator[Finding]:
+    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         types = {name.lower(): type_ for name, type_ in frame.dtypes}
         if self.value == "json":
             for name in self.key:
@@ -154,6 +146,36 @@ class KafkaSink:
                 what = f"the result's column '{name}' would be left out of the message"
                 fix = f"leave it out of the query, or set value to json; a message has {', '.join(COLUMNS)}"
                 yield Finding(code="HR431", what=what, fix=fix)
+
+
+@dataclass(frozen=True)
+class KafkaWriter(Writer):
+    """Spark's own Kafka sink."""
+
+    sink: KafkaSink
+
+    def serialize(self, frame: DataFrame) -> DataFrame:
+        """The rows as messages."""
+        from pyspark.sql import functions as F
+
+        if self.sink.value == "raw":
+            return frame
+        value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")
+        if not self.sink.key:
+            return frame.select(value)
+        if len(self.sink.key) == 1:
+            return frame.select(F.col(f"`{self.sink.key[0]}`").cast("string").alias("key"), value)
+        key = F.to_json(F.struct(*[F.col(f"`{name}`") for name in self.sink.key]), {"ignoreNullFields": "false"})
+        return frame.select(key.alias("key"), value)
+
+    def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
+        options: dict[str, Any] = {**self.sink.options, "kafka.bootstrap.servers": self.sink.bootstrap_servers}
+        if self.sink.topic is not None:
+            options["topic"] = self.sink.topic
+        if self.sink.async_progress is not None:
+            options["asyncProgressTrackingEnabled"] = "true"
+            options["asyncProgressTrackingCheckpointIntervalMs"] = str(_milliseconds(self.sink.async_progress))
+        return stream_writer.format("kafka").options(**options)
 
 
 def _milliseconds(text: str) -> int | None:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from headrace.connectors.kafka import options as kafka_options
 from headrace.connectors.kafka import prefix as kafka_prefix
 from headrace.connectors.kafka import values as kafka_values
 from headrace.connectors.kafka.client import client
-from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix, bad_rows_metric
+from headrace.connectors.kafka.failures import FAILURES
+from headrace.connectors.kafka.options import KafkaOptions
+from headrace.contract import Failure, Source, SourceFacts, SourcePrefix, bad_rows_metric
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DEFAULT_MAX_OFFSETS = 1_000_000
-
 
 @dataclass(frozen=True, kw_only=True)
-class Kafka:
+class Kafka(KafkaOptions, Source):
     """Messages of the topics that `subscribe`, `subscribe_pattern` or `assign` names; one of the three is needed.
 
     Source: Structured Streaming + Kafka integration guide. `value` says what a message's value holds: `raw` gives
@@ -39,47 +37,33 @@ class Kafka:
     options: Spark's further options of its Kafka source; those that begin with `kafka.` are for Kafka's consumer.
     """
 
-    bootstrap_servers: str
-    subscribe: str | tuple[str, ...] | None = None
-    subscribe_pattern: str | None = None
-    assign: Mapping[str, tuple[int, ...]] | None = None
-    value: Literal["raw", "text", "json", "avro"] = "raw"
-    schema: str | None = None
-    keep: tuple[str, ...] = ()
-    starting_offsets: str | Mapping[str, Mapping[int, int]] = "earliest"
-    starting_timestamp: int | None = None
-    max_offsets_per_trigger: int | Literal["unlimited"] | None = None
-    min_offsets_per_trigger: int | None = None
-    max_trigger_delay: str | None = None
-    min_partitions: int | None = None
-    fail_on_data_loss: bool = True
-    include_headers: bool = False
-    on_bad_row: Literal["fail", "quarantine"] = "fail"
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    failures: ClassVar[tuple[Failure, ...]] = FAILURES
 
     @property
     def facts(self) -> SourceFacts:
         return SourceFacts(
             replayable=True,
-            readable_as_batch=True,
             rate_limited=self.max_offsets_per_trigger != "unlimited",
-            quarantines=self.on_bad_row == "quarantine",
             # Bad rows are counted by an operator that continuous processing has not.
             continuous=self.on_bad_row == "fail",
             real_time=True,
         )
 
     @property
-    def jvm(self) -> tuple[str, ...]:
+    def quarantines(self) -> bool:
+        return self.on_bad_row == "quarantine"
+
+    @property
+    def jars(self) -> tuple[str, ...]:
         return ("kafka", "avro") if self.value == "avro" else ("kafka",)
 
-    def problems(self) -> Iterator[OptionError]:
-        return kafka_options.problems(self)
+    def declared_schema(self) -> str | None:
+        return self.schema
 
     def check_connection(self, spark: SparkSession) -> None:
         """Ask the broker for the topics."""
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
-            broker.require_topics(kafka_options.topics(self))
+            broker.require_topics(self.topics())
 
     def without_rate_limit(self) -> Kafka:
         return replace(self, max_offsets_per_trigger="unlimited", min_offsets_per_trigger=None, max_trigger_delay=None)
@@ -89,25 +73,25 @@ class Kafka:
             return sum(map(len, self.assign.values()))
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
             if self.subscribe_pattern is None:
-                return broker.partitions(kafka_options.topics(self))
+                return broker.partitions(self.topics())
             return broker.partitions([name for name in broker.topics() if re.fullmatch(self.subscribe_pattern, name)])
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        reader = spark.readStream.name(name).format("kafka").options(**kafka_options.stream_options(self))
+        reader = spark.readStream.name(name).format("kafka").options(**self.stream_options())
         return self._decoded(reader.load(), spark, bad_rows_metric(name))
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         frame = self._messages(spark, prefix, batch_column)
         return self._decoded(frame, spark, kafka_values.unique_metric(), batch_column)
 
-    def bad_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
+    def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
         """The messages that were set aside; `file` is topic/partition/offset, `record` the value as text."""
         if self.on_bad_row != "quarantine":
             return None
         frame = self._messages(spark, prefix, "batch")
         return kafka_values.undecodable(frame, self.value, self._schema())
 
-    def beginning(self) -> str:
+    def starting_position(self) -> str:
         if self.starting_timestamp is not None:
             return f"at the messages of {self.starting_timestamp} ms since 1970 and later (starting_timestamp)"
         if self.starting_offsets == "earliest":
@@ -116,20 +100,12 @@ class Kafka:
             return "at messages that come from now on (starting_offsets: latest)"
         return "at the offsets that starting_offsets gives"
 
-    def ensure_available(self, prefix: SourcePrefix) -> None:
-        """Spark itself ends the query when messages have gone, if fail_on_data_loss is true."""
-
-    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
-        """Not told: only a consumer of Kafka's could."""
-
     def _messages(self, spark: SparkSession, prefix: SourcePrefix, batch_column: str | None) -> DataFrame:
         """Spark's own columns of every message of `prefix`."""
         ranges = kafka_prefix.ranges(prefix)
-        reader = spark.read.format("kafka").options(**kafka_options.reader_options(self))
+        reader = spark.read.format("kafka").options(**self.reader_options())
         if not ranges:
-            shape = (
-                spark.readStream.name("nothing").format("kafka").options(**kafka_options.stream_options(self)).load()
-            )
+            shape = spark.readStream.name("nothing").format("kafka").options(**self.stream_options()).load()
             empty = spark.createDataFrame([], shape.schema)
             return empty if batch_column is None else kafka_prefix.with_batch(empty, {}, batch_column)
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import OptionError, OutputMode, SinkContext, SinkFacts, Snapshot
+from headrace.contract import OptionError, OutputMode, Sink, SinkContext, SinkFacts, Snapshot, Writer
 from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class Memory(Sink):
     """A temporary view named after the query, gone with the session.
 
     Source: Structured Streaming guide, "Output Sinks". Update mode is left out: Spark would append every update as a
@@ -26,7 +26,6 @@ class Memory:
         modes=frozenset({"append", "complete"}),
         transactional=False,
         idempotent=False,
-        readable_back=True,
         durable=False,
         continuous=True,
     )
@@ -39,18 +38,26 @@ class Memory:
                 fix="use mode complete",
             )
 
-    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
+    def open(self, frame: DataFrame, context: SinkContext) -> MemoryWriter:
         """Refuse, as Spark would later and less clearly, to append to rows that are gone."""
-        if run.mode == "append" and any(run.checkpoint.glob("offsets/[0-9]*")):
-            what = f"query '{run.query}' has run before, and the rows that its memory sink held are gone"
-            fix = f"delete the checkpoint '{run.checkpoint}' to begin again, or use mode complete or a durable sink"
+        if context.mode == "append" and any(context.checkpoint.glob("offsets/[0-9]*")):
+            what = f"query '{context.query}' has run before, and the rows that its memory sink held are gone"
+            fix = f"delete the checkpoint '{context.checkpoint}' to begin again, or use mode complete or a durable sink"
             raise SinkError(Finding(code="HR403", what=what, fix=fix))
+        return MemoryWriter(context.query)
 
-    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
-        return writer.format("memory").queryName(run.query)
-
-    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
-        if not spark.catalog.tableExists(run.query):
-            what = f"this session holds no table '{run.query}': a memory sink lives in the session that filled it"
+    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+        if not spark.catalog.tableExists(context.query):
+            what = f"this session holds no table '{context.query}': a memory sink lives in the session that filled it"
             raise SinkError(Finding(code="HR402", what=what, fix="read it in the session that runs the query"))
-        return Snapshot(rows=spark.table(f"`{run.query}`"), batch=None)
+        return Snapshot(rows=spark.table(f"`{context.query}`"), batch=None)
+
+
+@dataclass(frozen=True)
+class MemoryWriter(Writer):
+    """Spark's own memory sink, whose table is named after the query."""
+
+    query: str
+
+    def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
+        return stream_writer.format("memory").queryName(self.query)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.contract import OptionError, ProjectObject, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
 from headrace.spark import ddl
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Python:
+class Python(Source):
     """Rows that a class of the user's gives: a `pyspark.sql.datasource.DataSource` with `streamReader` or
     `simpleStreamReader`.
 
@@ -34,14 +34,21 @@ class Python:
         `verify` reads them again through the class.
     """
 
-    source: Any = field(metadata={"object": True})
+    source: ProjectObject
     options: Mapping[str, str] = field(default_factory=dict)
     schema: str | None = None
     replayable: bool = False
 
     @property
     def facts(self) -> SourceFacts:
-        return SourceFacts(replayable=self.replayable, readable_as_batch=self.replayable)
+        return SourceFacts(replayable=self.replayable)
+
+    @property
+    def readable_as_batch(self) -> bool:
+        return self.replayable
+
+    def declared_schema(self) -> str | None:
+        return self.schema
 
     def problems(self) -> Iterator[OptionError]:
         given = self.source
@@ -100,12 +107,6 @@ class Python:
             rows = spark.createDataFrame([], whole)
         columns = [F.col(f"`{name}`") for name in schema.names]
         return rows.select(*columns, *([] if batch_column is None else [F.col(number).alias(batch_column)]))
-
-    def ensure_available(self, prefix: SourcePrefix) -> None:
-        """What the class can still give, only the class knows."""
-
-    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
-        return None
 
     def _fault(self, said: str) -> SourceError:
         what = f"the source class {self.source.__name__} cannot be used: {said}"

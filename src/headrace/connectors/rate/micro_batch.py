@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.contract import OptionError, Source, SourceFacts, SourcePrefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
-class RateMicroBatch:
+class RateMicroBatch(Source):
     """Rows of (timestamp, value), `rows_per_batch` in each batch; all rows of a batch bear one timestamp.
 
     Source: Structured Streaming guide, "Input Sources". The offsets hold all that the rows are made from.
     """
 
-    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, readable_as_batch=True, rate_limited=True)
+    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, rate_limited=True)
     rows_per_batch: int
     num_partitions: int | None = None
     start_timestamp: int = 0
@@ -69,9 +69,3 @@ class RateMicroBatch:
         # Without `otherwise` the column may be NULL for Spark, as that of its own source.
         value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
         return rows.select(F.timestamp_millis("ms").alias("timestamp"), value, *batch_ids)
-
-    def ensure_available(self, prefix: SourcePrefix) -> None:
-        """Nothing can go: the rows are made from the offsets."""
-
-    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
-        return None

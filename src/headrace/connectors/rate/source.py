@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.contract import OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _TIME = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rate:
+class Rate(Source):
     """Rows of (timestamp, value), `rows_per_second` of them; value counts from 0.
 
     Source: Structured Streaming guide, "Input Sources". The time of creation is in the source's log, so that the same
@@ -29,7 +29,7 @@ class Rate:
     has no bound after a long stop.
     """
 
-    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, readable_as_batch=True, continuous=True)
+    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, continuous=True)
     rows_per_second: int = 1
     ramp_up_time: str | None = None
     num_partitions: int | None = None
@@ -81,17 +81,8 @@ class Rate:
         value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
         return rows.select(timestamp, value, *batch)
 
-    def without_rate_limit(self) -> Rate:
-        return self
-
     def parallelism(self, spark: SparkSession) -> int:
         return self.num_partitions or int(spark.sparkContext.defaultParallelism)
-
-    def ensure_available(self, prefix: SourcePrefix) -> None:
-        """Nothing can go: the rows are made from the offsets."""
-
-    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
-        return None
 
     def _created(self, prefix: SourcePrefix) -> int:
         """When the source was first started, in milliseconds."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import Backlog, OptionError, SourceFacts, SourcePrefix
+from headrace.contract import Failure, OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Socket:
+class Socket(Source):
     """Lines of UTF-8 text as rows of (value), or of (value, timestamp) with `include_timestamp`: when each came.
 
     Source: Structured Streaming guide, "Input Sources". The driver connects as a client, once at each start, and what
@@ -27,7 +27,18 @@ class Socket:
     ever; Headrace says so.
     """
 
-    facts: ClassVar[SourceFacts] = SourceFacts(replayable=False, readable_as_batch=False, continuous=True, live=True)
+    facts: ClassVar[SourceFacts] = SourceFacts(replayable=False, continuous=True, ephemeral=True)
+    failures: ClassVar[tuple[Failure, ...]] = (
+        Failure(
+            code="HR318",
+            pattern=(
+                r"terminated with exception: (?:Connection (?:refused|timed out|reset)|No route to host|"
+                r"Host is unreachable|Host is down|Network is unreachable|Operation timed out|Connect timed out)"
+            ),
+            what="the server of its socket source cannot be reached",
+            fix="start the server first, or correct host and port; then start the query again",
+        ),
+    )
     host: str
     port: int
     include_timestamp: bool = False
@@ -50,17 +61,9 @@ class Socket:
         what = f"what {self.host}:{self.port} has sent cannot be read again"
         raise SourceError(Finding(code="HR318", what=what, fix="read from a source that keeps its rows, such as files"))
 
-    def without_rate_limit(self) -> Socket:
-        return self
-
-    def parallelism(self, spark: SparkSession) -> int:
-        return int(spark.sparkContext.defaultParallelism)
-
-    def ensure_available(self, prefix: SourcePrefix) -> None:
-        """Nothing is kept that could go; a start over a checkpoint is refused for any live source."""
-
-    def backlog(self, prefix: SourcePrefix) -> Backlog | None:
-        return None
+    @property
+    def readable_as_batch(self) -> bool:
+        return False
 
     def health(self, spark: SparkSession) -> OptionError | None:
         """The thread that reads the connection ends when the server closes it, and Spark only logs that."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint.rewrite import replace_file, sync_file
 from headrace.connectors.spark_files import formats as file_form
-from headrace.contract import SinkContext, Snapshot
+from headrace.contract import SinkContext, Snapshot, Writer
 from headrace.errors import CheckpointError, Finding, SinkError
 
 if TYPE_CHECKING:
@@ -60,19 +60,19 @@ class CommittedFiles:
         """Whether a start has made this directory its own, so that files that are not in the log are leftovers."""
         return (Path(self.path) / SCHEMA_FILE).exists()
 
-    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
+    def prepare(self, frame: DataFrame, context: SinkContext) -> None:
         """Keep the schema, and enter the batches that no sink is given.
 
         Raises CheckpointError for a checkpoint whose batches Spark would skip as already written.
         """
         written = self.last_batch
-        started = max((int(file.name) for file in run.checkpoint.glob("offsets/[0-9]*")), default=-1)
+        started = max((int(file.name) for file in context.checkpoint.glob("offsets/[0-9]*")), default=-1)
         if written is not None and written > started:
             what = (
-                f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{run.query}' only to "
-                f"{started if started >= 0 else 'none'}: Spark would skip the batches between as already written"
+                f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{context.query}' only "
+                f"to {started if started >= 0 else 'none'}: Spark would skip the batches between as already written"
             )
-            fix = f"restore the checkpoint '{run.checkpoint}', or write to an empty directory"
+            fix = f"restore the checkpoint '{context.checkpoint}', or write to an empty directory"
             raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
         if self.is_local:
             form = self.form
@@ -80,18 +80,12 @@ class CommittedFiles:
                 what = f"the csv files in '{self.path}' were begun by Headrace 0.1.0, whose form changes some texts: "
                 fix = "write to a new directory, or choose parquet"
                 what += "empty ones, and those with line breaks, with backslashes before quotes or of blanks alone"
-                run.noted(Finding(code="HR444", what=what, fix=fix))
+                context.noted(Finding(code="HR444", what=what, fix=fix))
             self._keep_schema(json.dumps({**json.loads(frame.schema.json()), _FORM: form}))
-        if run.empty_batches:
-            _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(run.empty_batches))
+        if context.empty_batches:
+            _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(context.empty_batches))
 
-    def write(self, writer: DataStreamWriter, partition_by: Sequence[str]) -> DataStreamWriter:
-        """Let Spark's file sink write here."""
-        options = file_form.write_options(self.format, self.options, self.form)
-        writer = writer.format(self.format).options(**options).option("path", self.path)
-        return writer.partitionBy(*partition_by) if partition_by else writer
-
-    def snapshot(self, spark: SparkSession, run: SinkContext, partition_by: Sequence[str]) -> Snapshot:
+    def snapshot(self, spark: SparkSession, context: SinkContext, partition_by: Sequence[str]) -> Snapshot:
         """The files that Spark's log names; read again if a batch was added meanwhile."""
         from pyspark.sql.types import StructType
 
@@ -102,7 +96,7 @@ class CommittedFiles:
             batch = self.last_batch
             if batch is None:
                 what = f"nothing has been written to '{self.path}' yet"
-                raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{run.query}' first"))
+                raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
             schema = StructType.fromJson(json.loads((Path(self.path) / SCHEMA_FILE).read_text()))
             # Below a log Spark counts a file's columns by the whole schema: those of the directories must come last.
             ordered = sorted(nullable(schema).fields, key=lambda part: part.name in partition_by)
@@ -118,6 +112,25 @@ class CommittedFiles:
         except OSError as fault:
             what = f"'{self.path}' cannot be written: {fault.strerror}"
             raise SinkError(Finding(code="HR405", what=what, fix="make the directory writable")) from fault
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesWriter(Writer):
+    """Spark's own file sink, writing below the directory of `files`, with `options` of the writer's own."""
+
+    files: CommittedFiles
+    partition_by: Sequence[str]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def serialize(self, frame: DataFrame) -> DataFrame:
+        """The same rows; one with a value that the format would change ends the batch."""
+        return file_form.refusing(self.files.format, frame, self.partition_by)
+
+    def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
+        files = self.files
+        options = {**file_form.write_options(files.format, files.options, files.form), **self.options}
+        writer = stream_writer.format(files.format).options(**options).option("path", files.path)
+        return writer.partitionBy(*self.partition_by) if self.partition_by else writer
 
 
 def nullable(schema: StructType) -> StructType:

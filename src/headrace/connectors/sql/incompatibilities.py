@@ -34,13 +34,10 @@ def incompatibilities(
     context: SinkContext,
     *,
     adds: bool,
-    connect: bool,
 ) -> Iterator[Finding]:
     """What keeps a result of `schema` from being written into the table."""
     try:
         table = result_table(name, key, schema, context)
-        if not connect:
-            return
         if silent := _silent(getattr(dialect, "url", "")):
             yield not_asked(silent, "start the server, or leave it out: --no-connect")
             return

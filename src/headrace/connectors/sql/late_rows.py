@@ -142,7 +142,7 @@ def _delete(table: ResultTable, dialect: Dialect) -> str:
 
 def _keys(correction: Correction, table: ResultTable, dialect: Dialect) -> list[tuple[object, ...]]:
     columns = table.key_columns
-    frame = correction.gone.select(*[f"`{column.name}`" for column in columns])
+    frame = correction.deletes.select(*[f"`{column.name}`" for column in columns])
     return rows(flat(frame, columns).toArrow(), columns, dialect.forms)
 
 

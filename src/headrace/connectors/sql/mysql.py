@@ -85,8 +85,6 @@ class MySql(ServerSink):
     """
 
     longest_name: ClassVar[tuple[int, str] | None] = (64, "characters")
-    # Declared here again: the first option is the one that may be given by position.
-    url: str = field(repr=False)
 
     def dialect(self) -> MySqlDialect:
         return MySqlDialect(self.secured_url(), self.silence_seconds)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pymysql
 
 from headrace.connectors.sql.silence import CONNECT_SECONDS, SILENCE_SECONDS, shut, watched
 
 if TYPE_CHECKING:
-    from headrace.connectors.sql.mysql_address import Address
-
     Plain = pymysql.connections.Connection[Any]
 else:
     Plain = pymysql.connections.Connection
@@ -34,6 +32,21 @@ ORDER BY t.trx_started LIMIT 1
 # MySQL ends no transaction whose client is gone, other than by this; MariaDB has idle_transaction_timeout.
 _BEGIN = b"START TRANSACTION"
 _ENDS = (b"COMMIT", b"ROLLBACK")
+
+
+class Server(Protocol):
+    """A server that a connection can be made to, as its address does."""
+
+    @property
+    def host(self) -> str:
+        """Its name."""
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+
+    def connect(self, *, silence_seconds: float = ..., works: Callable[[int], bool] = ...) -> Any:
+        """A new connection."""
 
 
 class WatchedConnection(Plain):
@@ -86,18 +99,18 @@ class WatchedConnection(Plain):
         return pymysql.err.OperationalError(LOST, sentence)
 
 
-def _asking(address: Address) -> Any:
+def _asking(server: Server) -> Any:
     """A connection of which an answer is expected soon."""
-    return address.connect(silence_seconds=CONNECT_SECONDS, works=lambda session: False)
+    return server.connect(silence_seconds=CONNECT_SECONDS, works=lambda session: False)
 
 
-def works(address: Address, session: int) -> bool:
+def works(server: Server, session: int) -> bool:
     """Whether the server's `session` is at work, and does not itself wait for its client; if not, it is ended.
 
     Ended, it holds no lock that would keep the next attempt out.
     """
     try:
-        with closing(_asking(address)) as other, other.cursor() as cursor:
+        with closing(_asking(server)) as other, other.cursor() as cursor:
             cursor.execute(_WORKS, (session,))
             row = cursor.fetchone()
             if row is not None and row[0] != "Sleep" and str(row[1]).lower() not in _WAITS_FOR_CLIENT:
@@ -106,7 +119,7 @@ def works(address: Address, session: int) -> bool:
     except pymysql.MySQLError as fault:
         if fault.args and fault.args[0] in _NO_CONNECTION_LEFT:
             return True  # It answers, and cannot say.
-        _left.setdefault(_place(address), set()).add(session)
+        _left.setdefault(_place(server), set()).add(session)
         raise
     return False
 
@@ -115,13 +128,13 @@ def works(address: Address, session: int) -> bool:
 _left: dict[tuple[str, int], set[int]] = {}
 
 
-def _place(address: Address) -> tuple[str, int]:
-    return address.host, address.port
+def _place(server: Server) -> tuple[str, int]:
+    return server.host, server.port
 
 
-def end_left(address: Address, connection: Any) -> None:
+def end_left(server: Server, connection: Any) -> None:
     """End the sessions that hold locks nobody will give back."""
-    for session in _left.pop(_place(address), set()):
+    for session in _left.pop(_place(server), set()):
         with connection.cursor() as cursor:
             end(cursor, session)
 
@@ -132,12 +145,12 @@ def end(cursor: Any, session: int) -> None:
         cursor.execute("KILL %s", (session,))
 
 
-def lock_holder(address: Address) -> str:
+def lock_holder(server: Server) -> str:
     """The session with the oldest transaction that holds rows of the database, in words; empty if none is seen.
 
     To see the sessions of others, the user needs the right PROCESS.
     """
-    with suppress(pymysql.MySQLError), closing(_asking(address)) as other, other.cursor() as cursor:
+    with suppress(pymysql.MySQLError), closing(_asking(server)) as other, other.cursor() as cursor:
         cursor.execute(_HOLDER)
         if row := cursor.fetchone():
             session, user, host, command, since = row

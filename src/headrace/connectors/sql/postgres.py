@@ -73,8 +73,6 @@ class Postgres(ServerSink):
     """
 
     longest_name: ClassVar[tuple[int, str] | None] = (63, "bytes")
-    # Declared here again: the first option is the one that may be given by position.
-    url: str = field(repr=False)
     schema: str = ""
 
     def dialect(self) -> PostgresDialect:

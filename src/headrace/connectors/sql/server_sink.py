@@ -8,11 +8,11 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 from urllib.parse import urlencode
 
 from headrace.connectors.sql.sink import DatabaseSink
-from headrace.contract import OptionError
+from headrace.contract import OptionError, ProjectPath
 
 # What leaves the choice of authorities to the client library.
 SYSTEM = "system"
@@ -34,9 +34,10 @@ class ServerSink(DatabaseSink):
     tls_ca: the file with the certificates of the authorities, for verify-full; without it, those of the machine.
     """
 
+    positional: ClassVar[str] = "url"
     url: str = field(repr=False)
     tls: Literal["", "verify-full"] = ""
-    tls_ca: str = field(default="", metadata={"path": True})
+    tls_ca: ProjectPath = ""
 
     @abstractmethod
     def host(self) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -24,21 +24,21 @@ from headrace.contract import (
     Correction,
     OptionError,
     OutputMode,
+    Sink,
     SinkContext,
     SinkFacts,
     SinkLocation,
     Snapshot,
 )
 from headrace.errors import Finding, SinkError
-from headrace.spark.foreach_batch import for_each_batch
+from headrace.spark.foreach_batch import ForEachBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatabaseSink(ABC):
+class DatabaseSink(Sink):
     """A table of a database; each batch is one transaction with its line in the ledger.
 
     table: where the rows go; it is made when it is not there. key: the columns that tell rows apart.
@@ -52,9 +52,7 @@ class DatabaseSink(ABC):
     whether it still works on it; if not, the connection is cut and the batch is tried again.
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True, readable_back=True
-    )
+    facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True)
     longest_name: ClassVar[tuple[int, str] | None] = None
     table: str
     key: Sequence[str] = ()
@@ -62,8 +60,6 @@ class DatabaseSink(ABC):
     on_schema_change: Literal["refuse", "add"] = "refuse"
     retry_seconds: float = 60.0
     silence_seconds: float = SILENCE_SECONDS
-    # What `prepare` found out for `write`, by query and generation.
-    _ready: dict[tuple[str, int], Ready] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @abstractmethod
     def dialect(self) -> Dialect:
@@ -106,68 +102,68 @@ class DatabaseSink(ABC):
         except ValueError:
             return "the database"
 
-    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
+    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         if self.longest_name is not None:
             yield from long_names(frame.columns, self.longest_name)
-        adds = self.on_schema_change == "add"
-        yield from incompatibilities(
-            self.dialect(), self.table, self.key, frame.schema, run, adds=adds, connect=connect
-        )
+        try:
+            exactly_once.result_table(self.table, self.key, frame.schema, context)
+        except SinkError as fault:
+            yield from fault.findings
 
-    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
+    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+        adds = self.on_schema_change == "add"
+        yield from incompatibilities(self.dialect(), self.table, self.key, frame.schema, context, adds=adds)
+
+    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[BatchWriter]:
         if self.longest_name is not None and (long := list(long_names(frame.columns, self.longest_name))):
             raise SinkError(long)
-        table = exactly_once.result_table(self.table, self.key, frame.schema, run)
+        table = exactly_once.result_table(self.table, self.key, frame.schema, context)
         adds = self.on_schema_change == "add"
         dialect = self.dialect()
-        self._ready[run.query, run.generation] = patiently(
-            lambda: exactly_once.prepare(dialect, table, frame.schema.json(), run, adds=adds), dialect, run
+        ready = patiently(
+            lambda: exactly_once.prepare(dialect, table, frame.schema.json(), context, adds=adds), dialect, context
         )
+        return ForEachBatch(self._batch_writer(ready, dialect, context))
 
-    def writer(self, run: SinkContext) -> BatchWriter:
-        """What takes the batches after `prepare`."""
-        ready, dialect = self._ready[run.query, run.generation], self.dialect()
+    def _batch_writer(self, ready: Ready, dialect: Dialect, context: SinkContext) -> BatchWriter:
         quarantines = self.on_bad_row == "quarantine"
         stage = Stage(
             dialect=dialect,
-            prefix=exactly_once.staging_prefix(run, ready.epoch),
+            prefix=exactly_once.staging_prefix(context, ready.epoch),
             columns=ready.table.columns,
             key=ready.table.key,
             limits=ready.limits,
             # A plain INSERT is refused by the database if a row has the key of another.
             clustered=bool(ready.table.key)
-            and (quarantines or (run.mode == "update" and not dialect.detects_duplicates)),
+            and (quarantines or (context.mode == "update" and not dialect.detects_duplicates)),
             quarantines=quarantines,
             driver_rows=dialect.driver_rows,
         )
         return BatchWriter(
             dialect=dialect,
             table=ready.table,
-            run=run,
+            run=context,
             epoch=ready.epoch,
             stage=stage,
             retry=Retry(self.retry_seconds),
             widened=ready.widened,
         )
 
-    def write(self, writer: DataStreamWriter, run: SinkContext) -> DataStreamWriter:
-        return for_each_batch(writer, self.writer(run))
+    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+        return exactly_once.snapshot(self.dialect(), self.table, self.key, spark, context)
 
-    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
-        return exactly_once.snapshot(self.dialect(), self.table, self.key, spark, run)
+    def last_batch(self, context: SinkContext) -> int | None:
+        return exactly_once.last_batch(self.dialect(), self.table, context)
 
-    def last_batch(self, run: SinkContext) -> int | None:
-        return exactly_once.last_batch(self.dialect(), self.table, run)
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+        return exactly_once.planned(self.dialect(), self.table, context, first)
 
-    def planned(self, run: SinkContext, first: int) -> Mapping[int, str]:
-        return exactly_once.planned(self.dialect(), self.table, run, first)
+    def last_correction(self, context: SinkContext) -> int | None:
+        return late_rows.replayed(self.dialect(), self.table, context)
 
-    def replayed(self, run: SinkContext) -> int | None:
-        return late_rows.replayed(self.dialect(), self.table, run)
-
-    def replay(self, correction: Correction, run: SinkContext) -> None:
+    def apply_correction(self, correction: Correction, context: SinkContext) -> None:
         quarantines = self.on_bad_row == "quarantine"
-        late_rows.apply_late_rows(self.dialect(), self.table, self.key, correction, run, quarantines=quarantines)
+        late_rows.apply_late_rows(self.dialect(), self.table, self.key, correction, context, quarantines=quarantines)
 
 
 def long_names(names: Sequence[str], longest: tuple[int, str]) -> Iterator[Finding]:

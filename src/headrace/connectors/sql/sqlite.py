@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -31,7 +31,7 @@ from headrace.connectors.sql.sqlite_staging import STAGED, file_stager
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn
 from headrace.connectors.sql.values import ISO, Forms, rows
-from headrace.contract import OptionError, OutputMode, SinkContext, SinkLocation
+from headrace.contract import OptionError, OutputMode, ProjectPath, SinkContext, SinkLocation
 from headrace.errors import Finding
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Sqlite(DatabaseSink):
     Tasks of a local Spark write large batches into files beside `path`; on a cluster all rows go through the driver.
     """
 
-    path: str = field(metadata={"path": True})
+    path: ProjectPath
 
     def dialect(self) -> SqliteDialect:
         return SqliteDialect(self.path, busy_seconds=min(BUSY_SECONDS, max(self.retry_seconds, 0.1)))
@@ -83,9 +83,10 @@ class Sqlite(DatabaseSink):
     def system(self) -> str:
         return self.path
 
-    def incompatibilities(self, frame: DataFrame, run: SinkContext, *, connect: bool) -> Iterator[Finding]:
+    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         """A file that is not there yet is no fault: the first start makes it."""
-        yield from super().incompatibilities(frame, run, connect=connect and Path(self.path).exists())
+        if Path(self.path).exists():
+            yield from super().check_connection(frame, context)
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from super().problems(mode)

@@ -1,0 +1,59 @@
+"""What a source and a sink must offer, and the facts that they declare of themselves.
+
+A connector is a frozen, keyword-only dataclass that extends `Source` or `Sink`: its fields are its options. It writes
+two members and overrides what it can do better than the default. Checks and guarantees are computed from its facts
+alone; the conformance suite (`headrace.testing.conformance`) proves each of them.
+"""
+
+from headrace.checkpoint.source_prefix import SourceBatch, SourcePrefix
+from headrace.contract.connector import Connector, Failure, Jars, overrides
+from headrace.contract.options import (
+    OptionError,
+    ProjectObject,
+    ProjectPath,
+    object_options,
+    option_type,
+    path_options,
+)
+from headrace.contract.sink import Sink, Writer
+from headrace.contract.sink_values import (
+    OUTPUT_MODES,
+    Boundary,
+    Correction,
+    OutputMode,
+    SinkContext,
+    SinkFacts,
+    SinkLocation,
+    Snapshot,
+)
+from headrace.contract.source import Source
+from headrace.contract.source_values import Lag, SourceFacts, bad_rows_metric
+
+__all__ = [
+    "OUTPUT_MODES",
+    "Boundary",
+    "Connector",
+    "Correction",
+    "Failure",
+    "Jars",
+    "Lag",
+    "OptionError",
+    "OutputMode",
+    "ProjectObject",
+    "ProjectPath",
+    "Sink",
+    "SinkContext",
+    "SinkFacts",
+    "SinkLocation",
+    "Snapshot",
+    "Source",
+    "SourceBatch",
+    "SourceFacts",
+    "SourcePrefix",
+    "Writer",
+    "bad_rows_metric",
+    "object_options",
+    "option_type",
+    "overrides",
+    "path_options",
+]

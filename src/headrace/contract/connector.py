@@ -1,0 +1,95 @@
+"""What sources and sinks have in common."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from inspect import get_annotations
+from typing import Any, ClassVar
+
+from headrace.contract.options import OptionError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A failure of a running query that is known by its message.
+
+    pattern: a regular expression, looked for in the message; `what` takes its groups, as `{name}`.
+    """
+
+    code: str
+    pattern: str
+    what: str
+    fix: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jars:
+    """Jars for Spark's class path, by their Maven coordinates, and the settings that a session needs to use them.
+
+    name: what `headrace jars` calls them, and the directory that they are kept in.
+    """
+
+    name: str
+    coordinates: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class Connector(ABC):
+    """A source or a sink.
+
+    positional: the option that may be given without its name; by default the first that the class declares.
+    failures: those that `explain_failure` knows by their message; the first that fits is taken.
+    """
+
+    positional: ClassVar[str] = ""
+    failures: ClassVar[tuple[Failure, ...]] = ()
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Refuse an option that would hide a member of the contract."""
+        super().__init_subclass__(**more)
+        contract = [each for each in cls.__mro__ if each.__module__.startswith(__package__)]
+        members = {name for each in contract for name in vars(each)}
+        for owner in cls.__mro__:
+            for name, kind in get_annotations(owner).items() if owner not in contract else ():
+                if name in members and "ClassVar" not in str(kind):
+                    raise TypeError(f"the option '{name}' of {cls.__name__} has the name of a member of the contract")
+
+    @property
+    @abstractmethod
+    def facts(self) -> Any:
+        """What it promises."""
+
+    @property
+    def jars(self) -> tuple[str | Jars, ...]:
+        """The jars that it needs with these options; those that Headrace knows by name, as `headrace jars` lists them.
+
+        Asked before a session is begun.
+        """
+        return ()
+
+    @property
+    def catalog_table(self) -> str | None:
+        """The table of Spark's own catalog that it reads or writes, as `database.table` in lower case; None: none.
+
+        By it, a query that reads a table is started behind the query that writes it.
+        """
+        return None
+
+    def explain_failure(self, message: str) -> OptionError | None:
+        """What `message`, of Spark and with every cause, says of this connector; None if it is about something else.
+
+        Asked when a query has ended with an error, first of the sources and then of the sink.
+        """
+        for failure in self.failures:
+            if match := re.search(failure.pattern, message):
+                return OptionError(code=failure.code, what=failure.what.format(**match.groupdict()), fix=failure.fix)
+        return None
+
+
+def overrides(connector: Connector, member: str) -> bool:
+    """Whether the class of `connector` has a member of its own in place of the contract's default."""
+    owner = next(each for each in type(connector).__mro__ if member in vars(each))
+    return not owner.__module__.startswith(__package__)

@@ -1,0 +1,127 @@
+"""The sink, where a query's result goes, and the writer, which takes the batches of one start."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from headrace.contract.connector import Connector, overrides
+from headrace.contract.options import OptionError
+from headrace.contract.sink_values import Correction, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.errors import Finding, SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+class Writer(ABC):
+    """What takes the batches of one start; it holds what `Sink.open` found out, and may change while it writes."""
+
+    def serialize(self, frame: DataFrame) -> DataFrame:
+        """The result as it is written; called once, before `attach`, with the frame that `open` was given."""
+        return frame
+
+    @abstractmethod
+    def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
+        """Set format, options or foreachBatch on Spark's writer; mode, trigger and checkpoint are already set."""
+
+
+class Sink(Connector):
+    """Where a query's result goes. To write: `facts` and `open`; with `read_back`, `verify` can prove what is there.
+
+    Sinks that are equal write to the same place, which only one query may do. After a crash at any point, starting
+    again must leave the result as if there had been none (if `transactional` or `idempotent` is claimed).
+    """
+
+    @property
+    @abstractmethod
+    def facts(self) -> SinkFacts:
+        """What this sink, with its options, promises; a class-level value will do where no option matters."""
+
+    @abstractmethod
+    def open(self, frame: DataFrame, context: SinkContext) -> Writer:
+        """Make ready to take the batches of `frame`, a streaming DataFrame; `frame.schema` is the result's schema.
+
+        Called once before each start: it creates or compares the table, takes the next epoch (fencing off older
+        drivers) and raises SinkError or CheckpointError when the batches to come would not fit what is there.
+        """
+
+    # -------------------------------------------------------------------------------------------- before a start
+
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+        """Faults of the options, given the query's output mode, that can be seen without Spark.
+
+        By default it refuses the modes that the facts do not name.
+        """
+        if mode not in self.facts.modes:
+            what = f"the sink {type(self).__name__} does not take {mode} mode"
+            yield OptionError(code="HR403", what=what, fix=f"use mode {' or '.join(sorted(self.facts.modes))}")
+
+    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+        """What of the result `frame` would keep `open` from taking it, told without asking any system."""
+        return iter(())
+
+    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+        """What of the system would keep `open` from taking the result; nothing is made or changed there.
+
+        Called by checks, where `check_result` found no error. A system that does not answer is a warning.
+        """
+        return iter(())
+
+    @property
+    def location(self) -> SinkLocation | None:
+        """The place where the rows outlive a run, from the options alone; None: none.
+
+        It is kept beside the checkpoint: a query whose sink has moved is refused.
+        """
+        return None
+
+    def register_table(self, frame: DataFrame, *, placeholder: str | None = None) -> None:
+        """Enter `catalog_table`, which the catalog of the session does not know, as made for the result `frame`.
+
+        Its rows are those that the sink has written. If it has written none: over the empty directory `placeholder`,
+        and without one not at all. Called for a sink that has a `catalog_table`, if another query reads it.
+        """
+
+    # -------------------------------------------------------------------------------------------- what it holds
+
+    @property
+    def readable_back(self) -> bool:
+        """Whether `read_back` works with these options; by default, whether there is one."""
+        return overrides(self, "read_back")
+
+    @property
+    def correctable(self) -> bool:
+        """Whether late rows can be brought back; by default, whether there is an `apply_correction`."""
+        return overrides(self, "apply_correction")
+
+    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+        """The sink's content as whole batches, read in one transaction where there are transactions."""
+        what = f"what the sink {type(self).__name__} was given cannot be read back"
+        raise SinkError(
+            Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
+        )
+
+    def last_batch(self, context: SinkContext) -> int | None:
+        """The newest batch of the context's checkpoint that is in, by the ledger; None: none is, or it is not known."""
+        return None
+
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+        """What `PlannedBatch.loads` reads, for each batch from `first` on of which the ledger keeps it.
+
+        With it and `last_batch`, a checkpoint that has lost its newest entries is brought to where the sink is.
+        """
+        return {}
+
+    def last_correction(self, context: SinkContext) -> int | None:
+        """The last batch whose late rows were brought back; None: none ever were."""
+        return None
+
+    def apply_correction(self, correction: Correction, context: SinkContext) -> None:
+        """Write `correction` and the batch that it reaches to in one transaction, or nothing.
+
+        Raises SinkError if the sink holds another batch than the snapshot, or another correction came first.
+        """
+        raise NotImplementedError(f"{type(self).__name__} brings no late rows back")

@@ -1,0 +1,128 @@
+"""What a sink says of itself, what it is told of the query that it writes for, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.errors import Finding, HeadraceError
+
+OutputMode: TypeAlias = Literal["append", "update", "complete"]
+OUTPUT_MODES: tuple[OutputMode, ...] = ("append", "update", "complete")
+Boundary: TypeAlias = Literal["before-transaction", "inside-transaction", "after-transaction"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkFacts:
+    """What a sink promises, where it does not follow from what its class overrides.
+
+    modes: the output modes that it takes.
+    transactional: a batch and its ledger row appear together or not at all, and a batch comes in once.
+    idempotent: a batch written twice leaves what writing it once leaves.
+    durable: what was written outlives the process.
+    continuous, real_time: the triggers of these names take it.
+    async_progress: progress is written beside the batches, not with each, so that some come again after a crash.
+    shares_appends: queries in append mode may write to the same place, and each can be told from the others.
+    """
+
+    modes: frozenset[OutputMode]
+    transactional: bool
+    idempotent: bool
+    durable: bool = True
+    continuous: bool = False
+    real_time: bool = False
+    async_progress: bool = False
+    shares_appends: bool = False
+
+
+def _nobody(*_: Any) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkContext:
+    """The life of a query that a sink writes for.
+
+    query, generation: whose batches these are.
+    mode: the query's output mode.
+    checkpoint: the checkpoint directory; its `metadata` file holds the id that the ledger remembers.
+    fingerprint: of the query as it runs now, kept in the ledger.
+    reached: called at each boundary of a batch; the crash tests stop or kill there.
+    failed: called with an error of the sink's own before it is raised out of a batch; Spark passes on only its text.
+    noted: called with what a user should know of though the batch goes on: an attempt that failed, rows set aside.
+    computed: called each time that a batch's rows were computed, with whether to the end: Spark's own count of the rows
+        read adds up over all of them. A sink that computes each batch once need not call it.
+    empty_batches: batches of the checkpoint that no sink is ever given: they hold no rows, only state in other
+        partitions.
+    application, project: whose query it is: an id that the storage directory was given once, and the project's name.
+    roots: where the project lies, and where it lay before it was moved.
+    secured: called before a batch is committed: brings what the checkpoint holds of it to the disk.
+    restoring: the checkpoint is behind the sink, and this start makes one batch again that is in.
+    """
+
+    query: str
+    generation: int
+    mode: OutputMode
+    checkpoint: Path
+    fingerprint: str = ""
+    reached: Callable[[Boundary, int], None] = _nobody
+    failed: Callable[[HeadraceError], None] = _nobody
+    noted: Callable[[Finding], None] = _nobody
+    computed: Callable[[int, bool], None] = _nobody
+    empty_batches: frozenset[int] = frozenset()
+    application: str = "unnamed"
+    project: str = ""
+    roots: tuple[Path, ...] = ()
+    secured: Callable[[int], None] = _nobody
+    restoring: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What a sink holds at one instant: the rows, the last batch among them (None: unknown), the key's columns.
+
+    rejected: the rows of the result that the sink did not take and kept apart, with the schema of `rows`; None: none.
+    replayed: the last batch whose late rows were brought back into the rows; None: none ever were.
+    """
+
+    rows: DataFrame
+    batch: int | None
+    key: tuple[str, ...] = ()
+    rejected: DataFrame | None = None
+    replayed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correction:
+    """What bringing late rows back changes in a result of which a snapshot was taken.
+
+    snapshot: what the correction was computed from; the sink must hold just that when it is made.
+    rows: with the result's schema; each replaces the row of its key, or is a new one.
+    deletes: the key's columns of the rows that the result has no more.
+    late: how many rows are brought back, those of the batches up to `snapshot.batch`.
+    """
+
+    snapshot: Snapshot
+    rows: DataFrame
+    deletes: DataFrame
+    late: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkLocation:
+    """Where a sink writes, without secrets: as a checkpoint keeps it, and as people read it.
+
+    name: the table or topic; of two names never the same rows. systems: the servers or the path that hold it. ledger:
+    what is there tells by itself whether it has the checkpoint's batches, so that it may lie in another system now.
+    shown: both in words.
+    """
+
+    name: str
+    systems: tuple[str, ...]
+    shown: str
+    ledger: bool = False

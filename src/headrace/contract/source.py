@@ -1,0 +1,116 @@
+"""The source: an unbounded input."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from headrace.checkpoint.source_prefix import SourcePrefix
+from headrace.contract.connector import Connector, overrides
+from headrace.contract.options import OptionError
+from headrace.contract.source_values import Lag, SourceFacts
+from headrace.errors import Finding, SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Source(Connector):
+    """An unbounded input. To write: `facts` and `stream`; with `read`, `verify` can prove what was made of it.
+
+    A bounded input is no source: give a function that returns its DataFrame, for use under `@table`.
+    """
+
+    @property
+    @abstractmethod
+    def facts(self) -> SourceFacts:
+        """What this source, with its options, promises; a class-level value will do where no option matters."""
+
+    @abstractmethod
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        """A streaming DataFrame of the source, named `name` for Spark's source evolution.
+
+        Called once for each start of each query that uses the source, and by checks; it must not read rows.
+        """
+
+    # -------------------------------------------------------------------------------------------- before a start
+
+    def problems(self) -> Iterator[OptionError]:
+        """Faults of the options that can be seen without Spark; called without a JVM by each command."""
+        return iter(())
+
+    def declared_schema(self) -> str | None:
+        """The schema of `stream` as a DDL text, where an option declares it; a watermark is then checked by it."""
+        return None
+
+    def check_connection(self, spark: SparkSession) -> None:
+        """Raise SourceError when the system does not answer or lacks what is to be read; called before each start."""
+
+    def ensure_available(self, prefix: SourcePrefix) -> None:
+        """Raise SourceError if rows of `prefix` can be seen, without a JVM, to be no longer there.
+
+        Called before each start with the batches that were planned and not committed: Spark makes them again, and what
+        it does not find then is silently left out of them (files), or lost.
+        """
+
+    def starting_position(self) -> str:
+        """Where a query without a checkpoint begins, as the end of a sentence: `at the earliest messages`.
+
+        Empty where there is no choice. Told once, at the first start.
+        """
+        return ""
+
+    def without_rate_limit(self) -> Source:
+        """The same source without a bound on the size of batches, for a trigger that has none."""
+        return self
+
+    def parallelism(self, spark: SparkSession) -> int:
+        """How many tasks read it all the time under the trigger continuous; each needs a core of its own."""
+        return int(spark.sparkContext.defaultParallelism)
+
+    # -------------------------------------------------------------------------------------------- while it runs
+
+    def lag(self, prefix: SourcePrefix) -> Lag | None:
+        """What lies after `prefix`, without a JVM; None where it cannot be told cheaply."""
+        return None
+
+    def left_out(self, prefix: SourcePrefix) -> OptionError | None:
+        """What lies there and will never be given, without a JVM; asked by `verify`, and from time to time by `run`."""
+        return None
+
+    def health(self, spark: SparkSession) -> OptionError | None:
+        """What keeps a query that has begun its second batch from getting rows, of which Spark says nothing.
+
+        Asked about once a second.
+        """
+        return None
+
+    # -------------------------------------------------------------------------------------------- what it gave
+
+    @property
+    def readable_as_batch(self) -> bool:
+        """Whether `read` works with these options; by default, whether there is one."""
+        return overrides(self, "read")
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether rows that do not fit are set aside with these options; by default, whether `rejected_rows` is there.
+
+        Such a source counts them in each batch's progress, under the observed metric that `bad_rows_metric` names.
+        """
+        return overrides(self, "rejected_rows")
+
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        """A batch DataFrame of exactly the rows of `prefix.batches`, with the schema of `stream`.
+
+        With `batch_column`, one more column (LONG) of that name, last, tells the batch each row came in.
+        Raises SourceError when rows of the prefix are no longer there. Called by `verify` and the like, in a session
+        of their own.
+        """
+        what = f"what the source {type(self).__name__} has given cannot be read again"
+        raise SourceError(Finding(code="HR433", what=what, fix="read from a source that keeps its rows, such as files"))
+
+    def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
+        """The rows of `prefix` that were set aside: (file STRING, record STRING, batch LONG); None: none ever are."""
+        return None

@@ -1,0 +1,41 @@
+"""What a source says of itself, and of what it still holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFacts:
+    """What a source promises, where it does not follow from what its class overrides.
+
+    replayable: the same offsets always give the same rows, also in a new process.
+    rate_limited: a batch's size can be bounded by an option of the source.
+    continuous, real_time: the triggers of these names take it.
+    ephemeral: it gives only what comes while the query runs: no start can resume from a checkpoint, and a trigger that
+        ends by itself finds nothing.
+    """
+
+    replayable: bool
+    rate_limited: bool = False
+    continuous: bool = False
+    real_time: bool = False
+    ephemeral: bool = False
+
+
+def bad_rows_metric(source: str) -> str:
+    """The name of the observed metric under which a quarantining source counts its bad rows, as column `rows`."""
+    return f"headrace_bad_rows_{source}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lag:
+    """What a source still holds that no batch has taken yet. `unit` is the field's word: files, rows, records.
+
+    left_out: how many besides no batch will ever take.
+    """
+
+    count: int
+    unit: str
+    bytes: int | None = None
+    left_out: int = 0
