@@ -205,8 +205,7 @@ def batches(place: Place, frame: DataFrame, mode: OutputMode, *, settles: bool =
     place.clear()
     sink = place.sink()
     run = SinkContext(query="bench", generation=1, mode=mode, checkpoint=place.scratch / "checkpoint")
-    sink.prepare(frame, run)
-    writer = sink.writer(run)
+    writer = sink.open(frame, run).take
     for batch in count():
         if settles:
             place.settle()

@@ -19,7 +19,7 @@ from headrace import errors, registry
 from headrace.check.guarantee import Guarantee, Link
 from headrace.check.result import CheckResult
 from headrace.cli.entry import headrace as commands
-from headrace.contract import OUTPUT_MODES, SinkFacts, SourceFacts
+from headrace.contract import OUTPUT_MODES, SinkFacts, Source, SourceFacts
 from headrace.history import QueryStatus
 from headrace.model.state_store import OPTIONS, PREFIX
 from headrace.run.checkpoint_look import Inspected
@@ -173,14 +173,18 @@ def connector_part(kind: registry.ConnectorKind, name: str) -> str:
     table = [
         "| option | type | default |",
         "|---|---|---|",
-        *(f"| `{option.name}` | `{_cell(str(option.type))}` | {_default(option)} |" for option in options),
+        *(f"| `{option.name}` | `{_cell(_type(option))}` | {_default(option)} |" for option in options),
     ]
-    paths = [f"`{option.name}`" for option in options if option.metadata.get("path")]
+    paths = [f"`{option.name}`" for option in options if "ProjectPath" in str(option.type)]
     relative = [f"\nA relative {' or '.join(paths)} starts from the project's directory."] if paths else []
     none = ["It has no options."]
     return "\n".join(
         [_prose(cls), "", "## Options", "", *(table if options else none), *relative, "", "## Facts", "", *_facts(cls)]
     )
+
+
+def _type(option: Field[Any]) -> str:
+    return str(option.type).replace("ProjectPath", "str").replace("ProjectObject", "Any")
 
 
 def _default(option: Field[Any]) -> str:
@@ -190,9 +194,10 @@ def _default(option: Field[Any]) -> str:
 
 
 def _facts(cls: type[Any]) -> Iterator[str]:
-    facts = cls.facts
-    if isinstance(facts, property):
-        facts = _with_defaults(cls).facts
+    made = _with_defaults(cls)
+    facts = made.facts
+    derived = ("readable_as_batch", "quarantines") if isinstance(made, Source) else ("readable_back", "correctable")
+    if isinstance(cls.facts, property):
         yield "With the options' defaults:\n"
     yield "| fact | value |"
     yield "|---|---|"
@@ -201,6 +206,8 @@ def _facts(cls: type[Any]) -> Iterator[str]:
         if isinstance(value, frozenset):
             value = ", ".join(mode for mode in OUTPUT_MODES if mode in value)
         yield f"| {_words(fact.name)} | {value if isinstance(value, str) else 'yes' if value else 'no'} |"
+    for name in derived:
+        yield f"| {_words(name)} | {'yes' if getattr(made, name) else 'no'} |"
 
 
 def fact_list(facts: type[Any]) -> str:

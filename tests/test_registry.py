@@ -5,13 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from importlib.metadata import EntryPoint
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pytest
 
 from headrace import registry
+from headrace.contract import ProjectObject, ProjectPath, Sink, SinkContext, SinkFacts, Writer, path_options
+from headrace.declare.assembly import absolute, with_objects
 from headrace.errors import PlatformError, Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 pytestmark = pytest.mark.plain
 
@@ -19,10 +25,11 @@ HERE = Where(file="headrace.yml", line=4)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gauge:
+class Gauge(Sink):
     """A connector with an option of every type."""
 
-    path: str
+    facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset({"append"}), transactional=False, idempotent=False)
+    path: ProjectPath
     table: str = "t"
     key: tuple[str, ...] = ()
     limit: int | None = None
@@ -31,6 +38,9 @@ class Gauge:
     size: int | str | None = None
     on_bad: Literal["fail", "drop"] = "fail"
     options: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self, frame: DataFrame, context: SinkContext) -> Writer:
+        raise NotImplementedError
 
     def __post_init__(self) -> None:
         if self.table == "forbidden":
@@ -42,6 +52,7 @@ def gauge(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = {
         "gauge": EntryPoint("gauge", f"{__name__}:Gauge", "headrace.sinks"),
         "absent": EntryPoint("absent", "no_such_package:Absent", "headrace.sinks"),
+        "stranger": EntryPoint("stranger", "decimal:Decimal", "headrace.sinks"),
     }
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
     monkeypatch.setattr(registry, "_entries", lambda kind: entries)
@@ -118,3 +129,41 @@ def test_a_connector_that_cannot_be_imported_says_what_to_install():
     assert "headrace[absent]" in finding.fix
     with pytest.raises(PlatformError):
         registry.connector("sink", "absent")
+
+
+def test_what_does_not_extend_the_contract_is_no_connector():
+    _, (finding,) = registry.build("sink", "stranger", {}, HERE)
+    assert (finding.code, finding.where) == ("HR432", HERE)
+    assert "headrace.contract.Sink" in finding.what
+
+
+def test_an_option_may_not_hide_a_member_of_the_contract():
+    with pytest.raises(TypeError, match="the option 'location' of Hiding has the name of a member"):
+        type("Hiding", (Gauge,), {"__annotations__": {"location": str}})
+
+
+def test_paths_and_objects_of_the_project_are_known_by_their_types(tmp_path):
+    @dataclass(frozen=True, kw_only=True)
+    class Dial(Gauge):
+        archive: ProjectPath | None = None
+        hook: ProjectObject = None
+
+    dial = Dial(path="a.db", table="b", archive="c", hook="decimal:Decimal")
+    assert path_options(dial) == ("path", "archive")
+    whole = with_objects(absolute(dial, tmp_path), ())
+    assert (whole.path, whole.table, whole.archive, whole.hook) == (
+        str(tmp_path / "a.db"),
+        "b",
+        str(tmp_path / "c"),
+        Decimal,
+    )
+
+
+def test_the_first_option_is_the_one_that_may_be_given_by_position():
+    @dataclass(frozen=True, kw_only=True)
+    class Dial(Gauge):
+        positional: ClassVar[str] = "table"
+        extra: str = ""
+
+    assert registry.options_of(Gauge)[0] == "path"
+    assert registry.options_of(Dial)[:3] == ("table", "extra", "path")

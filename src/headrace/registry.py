@@ -11,7 +11,7 @@ from inspect import get_annotations
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from headrace.contract import Jars, option_type
+from headrace.contract import Jars, Sink, Source, option_type
 from headrace.errors import Finding, PlatformError, Where, nearest
 
 if TYPE_CHECKING:
@@ -33,20 +33,32 @@ def known(kind: ConnectorKind) -> tuple[str, ...]:
 def connector(kind: ConnectorKind, name: str) -> type[Any]:
     """The connector class registered as `name`; raises KeyError if there is none.
 
-    Raises PlatformError when it is registered but cannot be imported, as when its extra is not installed.
+    Raises PlatformError when it is registered but cannot be imported, as when its extra is not installed, or when it
+    does not extend the contract.
     """
     entry = _entries(kind)[name]
     try:
-        loaded: type[Any] = entry.load()
+        loaded: Any = entry.load()
     except ImportError as fault:
         raise PlatformError(
             Finding(
                 code="HR011",
                 what=f"the {kind} '{name}' cannot be imported: {fault}",
-                fix=f"install what it needs: pip install 'headrace[{name}]'",
+                fix=f"install what it needs: pip install '{_package(entry)}'",
             )
         ) from fault
+    base = Source if kind == "source" else Sink
+    if not (isinstance(loaded, type) and issubclass(loaded, base)):
+        what = f"the {kind} '{name}', which is '{entry.value}', does not extend headrace.contract.{base.__name__}"
+        fix = "install a version of its distribution that was made for this version of Headrace"
+        raise PlatformError(Finding(code="HR432", what=what, fix=fix))
     return loaded
+
+
+def _package(entry: EntryPoint) -> str:
+    """What to install for a connector: an extra of Headrace, or the distribution that brought it along."""
+    found = None if entry.dist is None else entry.dist.name
+    return f"headrace[{entry.name}]" if found in (None, "headrace") else str(found)
 
 
 def declared_jars() -> dict[str, Jars]:
@@ -67,7 +79,11 @@ def option_names(kind: ConnectorKind, name: str) -> tuple[str, ...]:
 
     Raises as `connector` does.
     """
-    cls = connector(kind, name)
+    return options_of(connector(kind, name))
+
+
+def options_of(cls: type[Any]) -> tuple[str, ...]:
+    """The options of the connector `cls`, in the order of `option_names`."""
     own = get_annotations(cls)
     options = [option.name for option in fields(cls) if option.init]
     return tuple(sorted(options, key=lambda option: (option != cls.positional, option not in own)))

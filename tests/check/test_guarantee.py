@@ -14,13 +14,13 @@ from headrace.spark.plans import PlanFacts
 
 pytestmark = pytest.mark.plain
 
-FAITHFUL = SourceFacts(replayable=True, readable_as_batch=True)
-FORGETFUL = SourceFacts(replayable=False, readable_as_batch=False)
+FAITHFUL = SourceFacts(replayable=True)
+FORGETFUL = SourceFacts(replayable=False)
 APPEND = frozenset({"append"})
-LEDGER = SinkFacts(modes=APPEND, transactional=True, idempotent=False, readable_back=True)
-REPLACING = SinkFacts(modes=APPEND, transactional=False, idempotent=True, readable_back=True)
-PLAIN = SinkFacts(modes=APPEND, transactional=False, idempotent=False, readable_back=False)
-SCREEN = SinkFacts(modes=APPEND, transactional=False, idempotent=False, readable_back=False, durable=False)
+LEDGER = SinkFacts(modes=APPEND, transactional=True, idempotent=False)
+REPLACING = SinkFacts(modes=APPEND, transactional=False, idempotent=True)
+PLAIN = SinkFacts(modes=APPEND, transactional=False, idempotent=False)
+SCREEN = SinkFacts(modes=APPEND, transactional=False, idempotent=False, durable=False)
 SURE = PlanFacts(streaming=True, stateful=(), indeterminate=())
 CHANCE = PlanFacts(streaming=True, stateful=(), indeterminate=("rand()",))
 

@@ -22,14 +22,14 @@ from headrace.cli.view.lines import Lines
 from headrace.cli.view.live import LiveTable
 from headrace.cli.view.show import LiveShow, PlainShow, panel
 from headrace.cli.view.tables import Row, live_table, status_table
-from headrace.contract import Backlog
+from headrace.contract import Lag
 from headrace.demo.flow import Tally
 from headrace.demo.starter import write_project
 from headrace.errors import Finding
 from headrace.history import QueryStatus
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
-from headrace.run.lag import backlog
+from headrace.run.lag import lag
 from headrace.run.result import Outcome, RunResult
 from headrace.spark.batch_work import BatchWork
 
@@ -47,7 +47,7 @@ RECORD = BatchRecord(
     duration_ms=180,
     watermark=NOON - timedelta(hours=2),
     state_rows=120,
-    backlog=Backlog(count=3, unit="files", bytes=1_500_000),
+    backlog=Lag(count=3, unit="files", bytes=1_500_000),
 )
 FAULT = Finding(code="HR602", what="it broke", fix="mend it")
 FAILED = Outcome(query="clicks", state="failed", finding=FAULT, batches=3, rows=12_000)
@@ -91,8 +91,8 @@ def rendered(thing: Any, width: int = 160) -> str:
         (took(180), "180 ms"),
         (took(2500), "2.5 s"),
         (took(200_000), "3 min 20 s"),
-        (left(Backlog(count=1, unit="files")), "1 file"),
-        (left(Backlog(count=3, unit="files", bytes=1_500_000)), "3 files (1.5 MB)"),
+        (left(Lag(count=1, unit="files")), "1 file"),
+        (left(Lag(count=3, unit="files", bytes=1_500_000)), "3 files (1.5 MB)"),
         (size_of(999), "999 B"),
     ],
 )
@@ -371,13 +371,13 @@ def test_bars_are_as_long_as_what_the_sources_hold_at_the_start(tmp_path: Path) 
     project = load(tmp_path / "phones")
     query = project.queries["action_counts"]
     layout = QueryLayout(project.storage, query.name)
-    waiting = backlog(project, query, layout)
+    waiting = lag(project, query, layout)
     assert waiting is not None
     assert (waiting.count, waiting.unit) == (5, "files")
     console = Console(width=160, force_terminal=True, markup=False, highlight=False)
     with console.capture(), Bars(project, console) as bars:
         bars.started(query, layout)
-        bars.progressed(replace(RECORD, query=query.name, backlog=Backlog(count=2, unit="files")))
+        bars.progressed(replace(RECORD, query=query.name, backlog=Lag(count=2, unit="files")))
         (task,) = bars._progress.tasks
         assert (task.completed, task.total) == (3, 5)
         assert task.fields["figures"] == "batch 23, 4,000 rows, 22,222 rows/s, 180 ms, 2 files left"

@@ -32,9 +32,9 @@ PRINT = """if True:
     for truncate in (True, False):
         run = SinkContext(query="q", generation=1, mode="append", checkpoint=home / str(truncate))
         sink = Console(num_rows=2, truncate=truncate)
-        sink.prepare(frame, run)
+        opened = sink.open(frame, run)
         writer = frame.writeStream.option("checkpointLocation", str(run.checkpoint)).trigger(availableNow=True)
-        sink.write(writer, run).start().awaitTermination()
+        opened.attach(writer).start().awaitTermination()
 """
 
 
@@ -55,15 +55,15 @@ def test_sql_asks_the_table_in_memory_while_the_stream_runs(spark: SparkSession,
     (tmp_path / "input").mkdir()
     frame = spark.readStream.name("lines").text(str(tmp_path / "input")).groupBy("value").count()
     sink = Memory()
-    sink.prepare(frame, run)
+    opened = sink.open(frame, run)
     writer = frame.writeStream.outputMode("complete").option("checkpointLocation", str(run.checkpoint))
-    query = sink.write(writer, run).start()
+    query = opened.attach(writer).start()
     try:
         for number in (1, 2):
             (tmp_path / "input" / f"{number}.txt").write_text("word\n")
             query.processAllAvailable()
             assert spark.sql("SELECT * FROM in_memory WHERE value = 'word'").collect() == [("word", number)]
-            assert sink.snapshot(spark, run).rows.collect() == [("word", number)]
+            assert sink.read_back(spark, run).rows.collect() == [("word", number)]
     finally:
         query.stop()
 

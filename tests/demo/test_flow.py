@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.contract import Backlog
+from headrace.contract import Lag
 from headrace.demo import flow
 from headrace.demo.flow import Pace, Tally
 from headrace.demo.processes import Child
@@ -27,7 +27,7 @@ RECORD = BatchRecord(
     input_rate=1000.0,
     processed_rate=4000.0,
     duration_ms=250,
-    backlog=Backlog(count=2, unit="files"),
+    backlog=Lag(count=2, unit="files"),
 )
 
 

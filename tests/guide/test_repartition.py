@@ -12,7 +12,7 @@ import pytest
 from headrace.api import load, repartition, run, verify
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
-from headrace.contract import Backlog
+from headrace.contract import Lag
 from headrace.errors import HeadraceError
 from headrace.history import History
 from headrace.model.layout import QueryLayout, history_file
@@ -238,5 +238,5 @@ def test_a_backlog_is_caught_up_in_batches_of_the_limit(
     write_project(root, declared.format(bytes=3 * size) + body)
     records = ran(root, spark)
     assert [record.rows for record in records] == batches
-    assert records[0].backlog == Backlog(count=5 - batches[0] // 12, unit="files", bytes=size * (5 - batches[0] // 12))
+    assert records[0].backlog == Lag(count=5 - batches[0] // 12, unit="files", bytes=size * (5 - batches[0] // 12))
     assert rows(root / "out.db", SELECT) == [(row["name"], 5 * row["amount"]) for row in TWELVE]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import headrace.history.store as store
-from headrace.contract import Backlog
+from headrace.contract import Lag
 from headrace.errors import CheckpointError, Finding, PlatformError, Where
 from headrace.history import History
 from headrace.progress import BatchRecord
@@ -32,7 +32,7 @@ RECORD = BatchRecord(
     duration_ms=500,
     watermark=datetime(2024, 1, 1, 1, tzinfo=timezone.utc),
     state_rows=7,
-    backlog=Backlog(count=2, unit="files", bytes=80),
+    backlog=Lag(count=2, unit="files", bytes=80),
 )
 FAULT = Finding(code="HR601", what="it broke", fix="mend it", where=Where(file="p.py", line=3))
 

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from headrace.contract import Backlog
+from headrace.contract import Lag
 from headrace.progress import BatchRecord, SourceProgress, health
 
 pytestmark = pytest.mark.plain
@@ -25,7 +25,7 @@ def growing(*sizes: int) -> list[BatchRecord]:
 
 
 def waiting(*counts: int) -> list[BatchRecord]:
-    return [record for count in counts for record in batches(1, backlog=Backlog(count=count, unit="files"))]
+    return [record for count in counts for record in batches(1, backlog=Lag(count=count, unit="files"))]
 
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.contract import Backlog
+from headrace.contract import Lag
 from headrace.progress import BatchRecord
 
 pytestmark = pytest.mark.plain
@@ -86,7 +86,7 @@ def test_a_record_survives_being_written_down(name: str) -> None:
 def test_a_backlog_survives_being_written_down() -> None:
     plain = BatchRecord.parse(text("rate")).as_dict()
     plain["backlog"] = {"count": 3, "unit": "files", "bytes": None}
-    assert BatchRecord.from_dict(plain).backlog == Backlog(count=3, unit="files")
+    assert BatchRecord.from_dict(plain).backlog == Lag(count=3, unit="files")
 
 
 HDFS = {"loadedMapCacheHitCount": 4, "loadedMapCacheMissCount": 2}

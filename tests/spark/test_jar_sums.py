@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from headrace.check.structure import structure
+from headrace.contract import Jars
 from headrace.errors import PlatformError
 from headrace.load import load
 from headrace.spark import jars as connectors
 from headrace.spark import maven
 from headrace.spark.jar_sums import changed, known_sums, read_sums, sum_of
-from headrace.spark.jars import JvmConnector
 from services.process import jar_sums
 
 pytestmark = pytest.mark.plain
 ROOT = Path(__file__).parents[2]
-TINY = JvmConnector(name="tiny", coordinates=("g:tiny:1",))
+TINY = Jars(name="tiny", coordinates=("g:tiny:1",))
 
 
 @pytest.fixture

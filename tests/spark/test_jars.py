@@ -9,14 +9,15 @@ import pytest
 
 from headrace.build.project_session import jars_of
 from headrace.cli.entry import main
+from headrace.contract import Jars
 from headrace.errors import PlatformError
 from headrace.load import load
 from headrace.spark import jars as connectors
 from headrace.spark import maven
-from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE, JvmConnector
+from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE
 
-TINY = JvmConnector(name="tiny", coordinates=("org.slf4j:slf4j-simple:1.7.36",), settings={"a": "1"})
-NOWHERE = JvmConnector(name="nowhere", coordinates=("headrace.nowhere:nothing:1",))
+TINY = Jars(name="tiny", coordinates=("org.slf4j:slf4j-simple:1.7.36",), settings={"a": "1"})
+NOWHERE = Jars(name="nowhere", coordinates=("headrace.nowhere:nothing:1",))
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(DIRECTORIES_VARIABLE, raising=False)
 
 
-def put(place: Path, connector: JvmConnector, jar: str = "some.jar") -> Path:
+def put(place: Path, connector: Jars, jar: str = "some.jar") -> Path:
     folder = place / connector.name
     folder.mkdir(parents=True)
     (folder / jar).touch()
@@ -45,7 +46,7 @@ def test_jars_are_found_in_the_named_directories_the_project_and_the_cache_in_tu
     named = put(tmp_path / "named", TINY)
     monkeypatch.setenv(DIRECTORIES_VARIABLE, f"{tmp_path / 'empty'}:{tmp_path / 'named'}")
     assert connectors.find(TINY, tmp_path) == [named]
-    newer = JvmConnector(name="tiny", coordinates=("org.slf4j:slf4j-simple:1.7.37",))
+    newer = Jars(name="tiny", coordinates=("org.slf4j:slf4j-simple:1.7.37",))
     assert connectors.find(newer, tmp_path) is None
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import model
 from headrace.connectors.files.source import Files
-from headrace.contract import OptionError, OutputMode, SinkContext, SinkFacts, Snapshot
+from headrace.contract import OutputMode, Sink, SinkContext, SinkFacts, Snapshot, Writer
 from headrace.model import AvailableNow, Duration, Project, PythonTransform, Query, Source, Transform, Watermark
 from headrace.model.layout import QueryLayout
 from headrace.run.start import start
+from headrace.spark.foreach_batch import ForEachBatch
 from headrace.verify import Verdict, verify
 
 if TYPE_CHECKING:
@@ -26,52 +27,50 @@ Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(Sink):
     """A table of JSON records, upserted by key; each batch and its number in one transaction."""
 
     facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset({"append", "update", "complete"}), transactional=True, idempotent=True, readable_back=True
+        modes=frozenset({"append", "update", "complete"}), transactional=True, idempotent=True
     )
     path: Path
     key: tuple[str, ...] = ()
 
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        yield from ()
-
-    def open(self) -> sqlite3.Connection:
+    def connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path)
         connection.execute("CREATE TABLE IF NOT EXISTS record (id TEXT UNIQUE, json TEXT)")
         connection.execute("CREATE TABLE IF NOT EXISTS batch (number INTEGER PRIMARY KEY)")
         connection.execute("CREATE TABLE IF NOT EXISTS shape (ddl TEXT)")
         return connection
 
-    def prepare(self, frame: DataFrame, run: SinkContext) -> None:
-        with self.open() as connection:
+    def open(self, frame: DataFrame, context: SinkContext) -> Writer:
+        with self.connect() as connection:
             connection.execute("DELETE FROM shape")
             connection.execute("INSERT INTO shape VALUES (?)", (frame.schema.json(),))
+        return self.writer(context)
 
-    def write(self, writer: Any, run: SinkContext) -> Any:
+    def writer(self, context: SinkContext) -> Writer:
         from pyspark.sql.functions import struct, to_json
 
         def upsert(rows: DataFrame, number: int) -> None:
             records = [json.loads(row[0]) for row in rows.select(to_json(struct("*"))).collect()]
-            with self.open() as connection:
+            with self.connect() as connection:
                 if connection.execute("SELECT 1 FROM batch WHERE number = ?", (number,)).fetchone():
                     return
-                if run.mode == "complete":
+                if context.mode == "complete":
                     connection.execute("DELETE FROM record")
                 for record in records:
                     identity = json.dumps([record.get(name) for name in self.key]) if self.key else None
                     connection.execute("INSERT OR REPLACE INTO record VALUES (?, ?)", (identity, json.dumps(record)))
                 connection.execute("INSERT INTO batch VALUES (?)", (number,))
 
-        return writer.foreachBatch(upsert)
+        return ForEachBatch(upsert)
 
-    def snapshot(self, spark: SparkSession, run: SinkContext) -> Snapshot:
+    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
-        connection = self.open()
+        connection = self.connect()
         schema = StructType.fromJson(json.loads(connection.execute("SELECT ddl FROM shape").fetchone()[0]))
         lines = [row[0] for row in connection.execute("SELECT json FROM record")]
         last = connection.execute("SELECT max(number) FROM batch").fetchone()[0]
@@ -80,7 +79,7 @@ class Table:
         return Snapshot(rows=rows, batch=last, key=self.key)
 
     def edit(self, sql: str, *values: Any) -> int:
-        with self.open() as connection:
+        with self.connect() as connection:
             return connection.execute(sql, values).rowcount
 
 

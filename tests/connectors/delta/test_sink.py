@@ -204,17 +204,16 @@ def test_a_new_generation_takes_the_table_once_its_rows_are_deleted(spark: Spark
 
     sink, old = DeltaSink(path=str(tmp_path / "out")), context(1)
     rows = spark.createDataFrame([("a",)], "name STRING")
-    sink.prepare(frame(), old)
-    older = sink._ready["q", 1]
+    older = sink.open(frame(), old).take
     older(rows, 0)
     with pytest.raises(SinkError, match="still holds the result of generation 1 of 'q'"):
-        sink.prepare(frame(), context(2))
+        sink.open(frame(), context(2))
     spark.sql(f"DELETE FROM delta.`{tmp_path / 'out'}`")
-    sink.prepare(frame(), context(2))
+    newer = sink.open(frame(), context(2)).take
     with pytest.raises(Fenced, match="a newer generation"):
         older(rows, 1)
-    sink._ready["q", 2](rows, 0)
-    snapshot = sink.snapshot(spark, context(2))
+    newer(rows, 0)
+    snapshot = sink.read_back(spark, context(2))
     assert (snapshot.rows.collect(), snapshot.batch) == ([("a",)], 0)
 
 
@@ -241,17 +240,17 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
     ]
     for options, said in refused:
         with pytest.raises(SinkError, match=said):
-            DeltaSink(**options).prepare(frame, context)
+            DeltaSink(**options).open(frame, context)
     for each in ("p", "v"):
         with pytest.raises(SourceError, match=r"HR342: .* and no Delta table"):
             Delta(table=f"{name}_{each}").stream(spark, "events")
     sink = DeltaSink(table=name, key=["name"])
-    sink.prepare(frame, context)
+    batches = sink.open(frame, context).take
     with pytest.raises(SinkError, match=r"HR419: .* is no table of files"):
-        TableSink(table=name).prepare(frame, context)
+        TableSink(table=name).open(frame, context)
     with pytest.raises(SourceError, match=r"HR321: .* which this source does not read"):
         Table(table=name).stream(spark, "events")
-    batches, rows = sink._ready["q", 1], spark.createDataFrame([("a",), (None,)], "name STRING")
+    rows = spark.createDataFrame([("a",), (None,)], "name STRING")
     with pytest.raises(SinkError, match=r"HR408: .*: 2 rows share the key name = None"):
         batches(rows.union(rows.where("name IS NULL")), 0)
 
@@ -267,7 +266,7 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
     batches(rows, 0)
     batches(rows, 1)
     assert [each.code for each in noted] == ["HR411", "HR411"]
-    snapshot = sink.snapshot(spark, context)
+    snapshot = sink.read_back(spark, context)
     assert (sorted(snapshot.rows.collect(), key=repr), snapshot.batch) == ([("a",), (None,)], 1)
     conflicts += [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 8
     with pytest.raises(SinkError, match="HR441: batch 2 of query 'q' was not written: Transaction conflict detected"):

@@ -145,7 +145,7 @@ def test_what_is_left_and_what_is_gone_is_told_without_a_jvm(tmp_path: Path) -> 
         (table / name).touch()
 
     def left(end: str | None, **options: Any) -> int | None:
-        found = Delta(path=str(table), **options).backlog(
+        found = Delta(path=str(table), **options).lag(
             SourcePrefix(batches=(SourceBatch(batch=0, start=None, end=end),))
         )
         return None if found is None else found.count
@@ -235,7 +235,7 @@ def test_a_table_is_copied_once_and_verified_though_its_files_change(spark: Spar
     spark.sql(f"OPTIMIZE delta.`{landed}`")
     source = hr.load(root).sources["events"].connector
     add(spark, landed, 5, 6)
-    backlog = source.backlog(prefix_of(checkpoint))
+    backlog = source.lag(prefix_of(checkpoint))
     assert backlog is not None
     assert (backlog.count, backlog.unit) == (2, "files")
     assert hr.run(hr.load(root), spark=spark).exit_code == 0

@@ -21,7 +21,7 @@ from headrace.connectors.exactly_once.retry import attempts
 from headrace.connectors.iceberg import sink as iceberg
 from headrace.connectors.iceberg.ledger import PROPERTY
 from headrace.connectors.iceberg.sink import IcebergSink
-from headrace.contract import Boundary, RestoringSink, SinkContext
+from headrace.contract import Boundary, SinkContext
 from headrace.errors import CheckpointBehind, CheckpointError, Fenced, SinkError
 from tests.connectors.iceberg import tables as iceberg_tables
 
@@ -73,9 +73,8 @@ class LakeDriver:
         return self.spark.createDataFrame([(name, batch) for name in files], SCHEMA)
 
     def start(self) -> LakeDriver:
-        sink, run = self.sink, self.run
-        sink.prepare(self.frame(0, []), run)
-        sink.write(SimpleNamespace(foreachBatch=lambda take: setattr(self, "take", take)), run)
+        opened = self.sink.open(self.frame(0, []), self.run)
+        opened.attach(SimpleNamespace(foreachBatch=lambda take: setattr(self, "take", take)))
         return self
 
     def give(self, batch: int, files: Sequence[str]) -> None:
@@ -92,7 +91,7 @@ class LakeDriver:
         return LakeDriver(self.lake, self.home, storage, self.spark)
 
     def rows(self) -> list[str]:
-        return sorted(row.name for row in self.sink.snapshot(self.spark, self.run).rows.collect())
+        return sorted(row.name for row in self.sink.read_back(self.spark, self.run).rows.collect())
 
 
 @pytest.fixture
@@ -164,7 +163,6 @@ def test_what_a_checkpoint_has_lost_is_kept_beside_the_rows(first: LakeDriver) -
     first.write(1, ["f1"])
     first.write(2, [])
     sink: Any = first.sink
-    assert isinstance(sink, RestoringSink)
     checkpoint = first.storage / "checkpoint"
     for number in (1, 2):
         for place in ("offsets", "sources/in"):

@@ -64,7 +64,7 @@ def read(spark: SparkSession, home: Path, format_: Any, schema: str) -> tuple[di
     again = source.read(spark, prefix)
     assert again.schema == frame.schema
     assert sorted(repr(tuple(row)) for row in again.collect()) == sorted(map(repr, streamed))
-    bad = source.bad_rows(spark, prefix)
+    bad = source.rejected_rows(spark, prefix)
     assert bad is not None
     return {row[0]: row for row in streamed}, [row.record for row in bad.collect()]
 

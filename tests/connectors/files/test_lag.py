@@ -58,7 +58,7 @@ def test_files_that_are_left_out_are_named_and_the_others_wait(
         log.append(json.dumps({"path": file.as_uri(), "timestamp": (NOW - days * DAY) * 1000, "batchId": 0}))
     source = Files(path=str(tmp_path), format="text", **options)
     prefix = SourcePrefix(batches=(), log={0: tuple(log[: len(taken)])})
-    backlog, problem = source.backlog(prefix), source.left_out(prefix)
+    backlog, problem = source.lag(prefix), source.left_out(prefix)
     assert backlog is not None
     assert (backlog.count, backlog.left_out) == (waiting, len(others) - waiting if told else 0)
     assert (problem is not None) is bool(told)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.connectors.files.sink import FileSink
+from headrace.connectors.spark_files import formats as file_form
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, Finding, SinkError
 from headrace.testing.conformance import NAME, forget_commit
@@ -33,9 +34,9 @@ def write(spark: SparkSession, tmp_path: Path, sink: FileSink, columns: list[str
     spark.createDataFrame(ROWS, SCHEMA).coalesce(1).write.mode("append").parquet(str(tmp_path / "input"))
     frame = spark.readStream.name(NAME).schema(SCHEMA).parquet(str(tmp_path / "input")).select(*columns)
     for start in range(2):
-        sink.prepare(frame, run)
+        opened = sink.open(frame, run)
         writer = frame.writeStream.option("checkpointLocation", str(run.checkpoint)).trigger(availableNow=True)
-        sink.write(writer, run).start().awaitTermination()
+        opened.attach(writer).start().awaitTermination()
         if start == 0:
             forget_commit(run.checkpoint)
     return run, spark.createDataFrame(ROWS, SCHEMA).select(*columns)
@@ -60,7 +61,7 @@ def test_every_format_comes_back_with_its_types_once(
     sink = FileSink(path=str(tmp_path / "output"), format=format_, partition_by=partition_by, retention="365d")
     assert list(sink.problems("append")) == []
     run, written = write(spark, tmp_path, sink, columns)
-    snapshot = sink.snapshot(spark, run)
+    snapshot = sink.read_back(spark, run)
     assert snapshot.batch == 0
     assert snapshot.rows.dtypes == written.dtypes
     assert sorted(snapshot.rows.collect(), key=repr) == sorted(written.collect(), key=repr)
@@ -143,10 +144,10 @@ def test_every_value_comes_back_as_it_was(spark: SparkSession, tmp_path: Path, f
     run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        sink.prepare(frame, run)
-        writer = sink.shape(frame).writeStream.option("checkpointLocation", str(run.checkpoint))
-        sink.write(writer.trigger(availableNow=True), run).start().awaitTermination()
-        rows = sink.snapshot(spark, run).rows
+        opened = sink.open(frame, run)
+        writer = opened.serialize(frame).writeStream.option("checkpointLocation", str(run.checkpoint))
+        opened.attach(writer.trigger(availableNow=True)).start().awaitTermination()
+        rows = sink.read_back(spark, run).rows
         assert rows.dtypes == values.dtypes
         assert as_json(rows) == as_json(values)
     finally:
@@ -175,7 +176,7 @@ def test_a_type_that_would_not_come_back_is_refused_by_its_column(
 ) -> None:
     run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
     with pytest.raises(SinkError) as refused:
-        FileSink(path=str(tmp_path / "output"), format=format_).prepare(spark.sql(select), run)
+        FileSink(path=str(tmp_path / "output"), format=format_).open(spark.sql(select), run)
     assert refused.value.findings[0].code == code
     assert words in refused.value.findings[0].what
 
@@ -189,11 +190,10 @@ def test_a_type_that_would_not_come_back_is_refused_by_its_column(
     ],
 )  # fmt: skip
 def test_a_value_that_would_not_come_back_ends_the_batch_by_its_column(
-    spark: SparkSession, tmp_path: Path, format_: Any, value: str
+    spark: SparkSession, format_: Any, value: str
 ) -> None:
-    sink = FileSink(path=str(tmp_path / "output"), format=format_)
     with pytest.raises(Exception, match=r"headrace\.errors\.SinkError: headrace HR443: a value of column 'v' "):
-        sink.shape(spark.sql(f"SELECT {value} AS v FROM range(1)")).collect()
+        file_form.refusing(format_, spark.sql(f"SELECT {value} AS v FROM range(1)"), ()).collect()
 
 
 def test_a_directory_of_the_first_version_keeps_its_form(spark: SparkSession, tmp_path: Path) -> None:
@@ -206,9 +206,9 @@ def test_a_directory_of_the_first_version_keeps_its_form(spark: SparkSession, tm
     files = old._files
     assert (files.form, "escape" in files.read_options) == (1, False)
     run, _ = write(spark, tmp_path, old, ["id", "name"])
-    old.prepare(spark.createDataFrame(ROWS, SCHEMA).select("id", "name"), replace(run, noted=noted.append))
+    old.open(spark.createDataFrame(ROWS, SCHEMA).select("id", "name"), replace(run, noted=noted.append))
     assert [told.code for told in noted] == ["HR444"]
-    assert sorted(map(tuple, old.snapshot(spark, run).rows.collect())) == [(1, 'a,"b"'), (2, "é")]
+    assert sorted(map(tuple, old.read_back(spark, run).rows.collect())) == [(1, 'a,"b"'), (2, "é")]
     assert old._files.form == 1
 
 
@@ -222,12 +222,12 @@ def test_spark_forgets_files_older_than_the_retention(spark: SparkSession, tmp_p
     try:
         for number in range(2):
             (tmp_path / "input" / f"{number}.json").write_text(f'{{"a": {number}}}\n')
-            sink.prepare(frame, run)
+            opened = sink.open(frame, run)
             writer = frame.writeStream.option("checkpointLocation", str(run.checkpoint)).trigger(availableNow=True)
-            sink.write(writer, run).start().awaitTermination()
+            opened.attach(writer).start().awaitTermination()
     finally:
         spark.conf.unset("spark.sql.streaming.fileSink.log.compactInterval")
-    assert (0,) not in [tuple(row) for row in sink.snapshot(spark, run).rows.collect()]
+    assert (0,) not in [tuple(row) for row in sink.read_back(spark, run).rows.collect()]
 
 
 def test_a_new_checkpoint_over_old_files_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_new_checkpoint_over_old_files_is_refused(spark: SparkSession, tmp_pat
     run, written = write(spark, tmp_path, sink, ["id"])
     shutil.rmtree(run.checkpoint)
     with pytest.raises(CheckpointError, match="go up to batch 0, the checkpoint of query 'q' only to none"):
-        sink.prepare(written, run)
+        sink.open(written, run)
 
 
 def test_what_cannot_be_is_told_before_start(spark: SparkSession, tmp_path: Path) -> None:
@@ -243,6 +243,6 @@ def test_what_cannot_be_is_told_before_start(spark: SparkSession, tmp_path: Path
     run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
     sink = FileSink(path=str(tmp_path / "output"), partition_by=["dya"])
     with pytest.raises(SinkError, match=r"partition_by names dya.*(?s:.*)did you mean 'day'"):
-        sink.prepare(spark.createDataFrame(ROWS, SCHEMA), run)
+        sink.open(spark.createDataFrame(ROWS, SCHEMA), run)
     with pytest.raises(SinkError, match="nothing has been written"):
-        sink.snapshot(spark, run)
+        sink.read_back(spark, run)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from headrace.connectors.files.source import DEFAULT_MAX_BYTES, Files
+from headrace.connectors.files.options import DEFAULT_MAX_BYTES
+from headrace.connectors.files.source import Files
 from headrace.contract import bad_rows_metric
 from headrace.errors import Finding, SourceError
 from headrace.testing.conformance import NAME, drain, prefix_of
@@ -115,7 +116,7 @@ def test_a_file_of_the_same_name_is_new_unless_names_alone_count(
     checkpoint = tmp_path.with_name(tmp_path.name + "-checkpoint")
     rows = drain(source.stream(spark, NAME), checkpoint)[0]
     land(tmp_path / "two", "same.txt", "y\n", at=1)
-    left = source.backlog(prefix_of(checkpoint))
+    left = source.lag(prefix_of(checkpoint))
     assert left is not None
     assert left.count == len(read) - 1
     rows |= drain(source.stream(spark, NAME), checkpoint)[0]
@@ -140,7 +141,7 @@ def test_every_file_is_read_whatever_its_date_and_a_lifted_limit_reads_none_twic
     told = limited.left_out(prefix_of(checkpoint))
     assert told is not None
     assert (told.code, f"'{home / 'today'}' are more than max_file_age (7d) older" in told.what) == ("HR360", True)
-    left = source.backlog(prefix_of(checkpoint))
+    left = source.lag(prefix_of(checkpoint))
     assert left is not None
     assert (left.count, left.bytes, left.left_out) == (1, 6, 0)
     land(home, "moved in with its old date", "old\n", at=-8 * day)
@@ -267,7 +268,7 @@ def test_key_value_directories_become_columns(spark: SparkSession, tmp_path: Pat
     frame = source.stream(spark, NAME)
     streamed = drain(frame, checkpoint)[0]
     land(home, "day=2024-01-02/city=x y/b.json", '{"v": 2}\n', at=1)
-    left = source.backlog(prefix_of(checkpoint))
+    left = source.lag(prefix_of(checkpoint))
     assert left is not None
     assert left.count == 1
     streamed |= drain(source.stream(spark, NAME), checkpoint)[0]
@@ -306,7 +307,7 @@ def test_a_row_that_breaks_the_schema_is_set_aside_whatever_columns_are_read(
     assert progress[0].observedMetrics[bad_rows_metric(NAME)]["rows"] == 1
     prefix = prefix_of(checkpoint)
     assert source.read(spark, prefix).select("b").collect() == [("x",), ("x",)]
-    listed = source.bad_rows(spark, prefix)
+    listed = source.rejected_rows(spark, prefix)
     assert listed is not None
     assert listed.collect() == [(str(file), bad, 0)]
 

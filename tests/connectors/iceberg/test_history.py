@@ -115,8 +115,8 @@ def test_a_limit_cuts_snapshots_and_available_now_ends_with_what_was_there(tmp_p
     assert stream.take() == [0, 1]
     add(tmp_path, 3)
     assert [stream.take(), stream.take()] == [[2], []]
-    assert source(tmp_path).backlog(stream.prefix()).count == 1  # type: ignore[union-attr]
-    assert source(tmp_path).backlog(SourcePrefix(batches=())).count == 4  # type: ignore[union-attr]
+    assert source(tmp_path).lag(stream.prefix()).count == 1  # type: ignore[union-attr]
+    assert source(tmp_path).lag(SourcePrefix(batches=())).count == 4  # type: ignore[union-attr]
 
 
 def test_rows_that_were_deleted_before_the_start_are_not_given(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_catalog_or_table_that_is_not_there_is_one_sentence_without_secrets(
     made = Iceberg(table=NAME, catalog=iceberg_tables.properties(tmp_path) if catalog is None else catalog)
     assert list(made.problems()) == []
     with pytest.raises(HeadraceError) as caught:
-        made.backlog(SourcePrefix(batches=()))
+        made.lag(SourcePrefix(batches=()))
     (finding,) = caught.value.findings
     assert (finding.code, says in finding.what, "\n" in finding.what, bool(finding.fix)) == (code, True, False, True)
     assert "pa55word" not in str(finding) + repr(made)

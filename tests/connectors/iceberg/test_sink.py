@@ -164,7 +164,7 @@ def test_a_snapshot_between_is_kept_and_an_older_driver_is_not_let_through(tmp_p
             query = load(root).queries["keep"]
             facts = known_facts(load(root))
             context = SinkContext(query="keep", generation=1, mode="append", checkpoint=checkpoint, **facts)
-            query.sink.prepare(keep_frame(), context)
+            query.sink.open(keep_frame(), context)
 
     def keep_frame() -> Any:
         table = iceberg_tables.catalog(tmp_path).load_table("db.kept")

@@ -54,9 +54,9 @@ def avro(**record: Any) -> bytes:
 def test_a_first_start_begins_at_what_the_topics_hold() -> None:
     source = Kafka(bootstrap_servers="k:9092", subscribe="a")
     assert kafka_options.stream_options(source)["startingOffsets"] == "earliest"
-    assert "earliest" in source.beginning()
-    assert "from now on" in replace(source, starting_offsets="latest").beginning()
-    assert "ms since 1970" in replace(source, starting_timestamp=5).beginning()
+    assert "earliest" in source.starting_position()
+    assert "from now on" in replace(source, starting_offsets="latest").starting_position()
+    assert "ms since 1970" in replace(source, starting_timestamp=5).starting_position()
 
 
 @pytest.mark.plain
@@ -196,7 +196,7 @@ def test_values_are_decoded_and_what_does_not_decode_is_set_aside(
 
     def read(source: Kafka, home: str) -> tuple[list[Any], list[Any]]:
         found, progress = drain(source.stream(spark, "events"), tmp_path / home)
-        bad = source.bad_rows(spark, prefix_of(tmp_path / home))
+        bad = source.rejected_rows(spark, prefix_of(tmp_path / home))
         listed = [] if bad is None else [(row[0].partition("/")[2], row[1]) for row in bad.orderBy("file").collect()]
         assert sum(each.observedMetrics["headrace_bad_rows_events"]["rows"] for each in progress) == len(listed)
         return [row for batch in found.values() for row in batch], listed

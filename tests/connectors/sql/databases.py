@@ -152,8 +152,7 @@ class Life:
     def begin(self, *, staged: bool = False) -> BatchWriter:
         """Prepare the sink; `staged`: even a few rows go by way of staging tables."""
         sink = self.sink
-        sink.prepare(self.frame([]), self.run)
-        writer = sink.writer(self.run)
+        writer = sink.open(self.frame([]), self.run).take
         if staged:
             writer.stage = replace(writer.stage, driver_rows=0)
         return writer
@@ -163,7 +162,7 @@ class Life:
         return frame.repartition(partitions) if partitions else frame
 
     def rows(self) -> list[tuple[Any, ...]]:
-        return sorted(map(tuple, self.sink.snapshot(self.spark, self.run).rows.collect()), key=repr)
+        return sorted(map(tuple, self.sink.read_back(self.spark, self.run).rows.collect()), key=repr)
 
     def checkpoint(self, identity: str, *, offsets: int, commits: int) -> None:
         """A checkpoint as Spark leaves it."""

@@ -71,7 +71,7 @@ def test_a_value_of_every_type_comes_back_as_it_was(context: Life, staged: bool)
     context.key, context.mode = (), "append"
     frame = context.frame(list(zip(range(longest + 1), *columns.values(), strict=True)))
     context.begin(staged=staged)(frame, 0)
-    back = context.sink.snapshot(context.spark, context.run).rows
+    back = context.sink.read_back(context.spark, context.run).rows
     assert back.dtypes == frame.dtypes
     found = [comparable(row) for row in back.orderBy("id").collect()]
     assert found == [comparable(row) for row in frame.orderBy("id").collect()]
@@ -109,7 +109,7 @@ def test_update_replaces_by_key_append_adds_and_complete_replaces_all(context: L
         for batch, rows in enumerate(batches):
             writer(context.frame(rows, partitions=2), batch)
         assert context.rows() == sorted(expected, key=repr)
-        assert context.sink.snapshot(context.spark, context.run).batch == 2
+        assert context.sink.read_back(context.spark, context.run).batch == 2
     assert context.database.left_over() == []
 
 
@@ -258,7 +258,7 @@ def test_rows_that_do_not_fit_are_set_aside_in_the_same_transaction_and_counted(
         (0, True, False, False),
         (1, False, False, True),
     ]
-    found = context.sink.snapshot(context.spark, context.run).rejected
+    found = context.sink.read_back(context.spark, context.run).rejected
     assert found is not None
     assert sorted(map(tuple, found.collect()), key=repr) == [("a", 5), ("b", 3), ("b", 4), (None, 2)]
     assert [finding.code for finding in context.noted] == ["HR412", "HR412"]

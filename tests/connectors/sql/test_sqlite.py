@@ -46,14 +46,13 @@ class Life:
         )
 
     def begin(self) -> BatchWriter:
-        self.sink.prepare(self.frame([]), self.run)
-        return self.sink.writer(self.run)
+        return self.sink.open(self.frame([]), self.run).take
 
     def frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
         return self.spark.createDataFrame(rows, self.schema)
 
     def rows(self) -> list[tuple[Any, ...]]:
-        return sorted(map(tuple, self.sink.snapshot(self.spark, self.run).rows.collect()))
+        return sorted(map(tuple, self.sink.read_back(self.spark, self.run).rows.collect()))
 
     def checkpoint(self, identity: str, *, offsets: int, commits: int) -> None:
         """A checkpoint as Spark leaves it."""
@@ -123,7 +122,7 @@ def test_a_value_of_every_type_comes_back_as_it_was(spark: SparkSession, tmp_pat
     context = Life(spark, tmp_path, f"id INT, v {declared}", (), "append")
     frame = context.frame([*enumerate(values), (len(values), None)])
     context.begin()(frame, 0)
-    back = context.sink.snapshot(spark, context.run).rows
+    back = context.sink.read_back(spark, context.run).rows
     assert [kind for _, kind in back.dtypes] == [kind for _, kind in frame.dtypes]
     found = [comparable(row.v) for row in back.orderBy("id").collect()]
     assert found == [comparable(row.v) for row in frame.orderBy("id").collect()]
@@ -283,7 +282,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(spark: SparkSession, tmp_pat
     sink = Sqlite(path=str(tmp_path / name), table="result")
     run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
     with pytest.raises(SinkError, match=said):
-        sink.prepare(spark.createDataFrame([], "a INT"), run)
+        sink.open(spark.createDataFrame([], "a INT"), run)
 
 
 @pytest.fixture
@@ -339,16 +338,16 @@ def test_a_stateful_stream_goes_on_after_a_batch_that_was_written_but_not_commit
 
     def drain() -> None:
         frame = spark.readStream.name(NAME).schema("name STRING").json(str(place)).groupBy("name").count()
-        sink.prepare(frame, run)
+        opened = sink.open(frame, run)
         writer = frame.writeStream.outputMode("update").option("checkpointLocation", str(run.checkpoint))
-        sink.write(writer.trigger(availableNow=True), run).start().awaitTermination()
+        opened.attach(writer.trigger(availableNow=True)).start().awaitTermination()
 
     for number in range(4):
         (place / f"{number}.json").write_text('{"name": "a"}\n')
         drain()
         forget_commit(run.checkpoint)
     drain()
-    assert sink.snapshot(spark, run).rows.collect() == [("a", 4)]
+    assert sink.read_back(spark, run).rows.collect() == [("a", 4)]
     with sqlite3.connect(sink.path) as connection:
         assert connection.execute("SELECT batch, row_count FROM _headrace_ledger ORDER BY 1").fetchall() == [
             (number, 1) for number in range(4)
