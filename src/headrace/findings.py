@@ -221,6 +221,8 @@ CODES = (
     Code("HR421", "a batch's files of the checkpoint cannot be brought to the disk"),
     Code("HR430", "an option of the Kafka sink is wrong"),
     Code("HR431", "the result's columns are no message"),
+    Code("HR432", "a connector does not extend the contract"),
+    Code("HR433", "what a source has given cannot be read again"),
     Code("HR440", "a row breaks a rule of the Delta table"),
     Code("HR441", "other writers change the Delta table all the time"),
     Code("HR442", "a column does not come back from files of this format"),
