@@ -131,7 +131,8 @@ def test_it_has_every_key_that_is_read(validator: Draft7Validator) -> None:
 
 def test_connectors_of_other_distributions_are_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "acme.py").write_text(
-        "from dataclasses import dataclass\n\n\n@dataclass(frozen=True, kw_only=True)\nclass Acme:\n"
+        "from dataclasses import dataclass\n\nfrom headrace.contract import Sink\n\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Acme(Sink):\n"
         '    """A sink.\n\n    shelf: where it lies.\n    """\n\n    shelf: str\n    boxes: int = 3\n'
     )
     (tmp_path / "acme-1.0.dist-info").mkdir()
