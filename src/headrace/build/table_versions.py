@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.storage import json_lines
-from headrace.storage.faults import unwritable
+from headrace.storage.faults import writing_to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +52,8 @@ class TableVersions:
         if self.in_force(from_batch) == versions:
             return False
         at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        try:
+        with writing_to(self.path.parent):
             json_lines.append(self.path, [asdict(Use(from_batch=from_batch, versions=dict(versions), at=at))])
-        except OSError as fault:
-            raise unwritable(self.path.parent, fault) from fault
         return True
 
 

@@ -101,6 +101,11 @@ class Checkpoint:
             )
         )
 
+    @property
+    def is_stateful(self) -> bool:
+        """Whether the query keeps state, so that Spark needs every partition of each batch computed."""
+        return (self.root / "state").is_dir()
+
     def state_operators(self) -> tuple[StateOperator, ...]:
         """The query's stateful operators; none before the first batch, or for a query without state."""
         folder = self.root / "state"

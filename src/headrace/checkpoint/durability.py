@@ -10,7 +10,8 @@ from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.logs import COMPACT, numbered
-from headrace.checkpoint.rewrite import checksum_of, sync_directory
+from headrace.checkpoint.rewrite import checksum_of
+from headrace.storage.durable import sync_directory, sync_file
 
 _KINDS = ("changelog", "zip", "delta", "snapshot")
 # A disk takes several files to its journal at once.
@@ -101,11 +102,7 @@ def _with_checksum(file: Path) -> Iterator[Path]:
 
 def _sync(file: Path) -> None:
     with suppress(FileNotFoundError):
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_file(file)
 
 
 def _sync_directory(folder: Path) -> None:

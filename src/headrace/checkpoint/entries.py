@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,14 @@ class OffsetEntry:
     timestamp_ms: int = 0
     conf: Mapping[str, str] = field(default_factory=dict)
     offsets: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def watermark(self) -> str | None:
+        """The watermark as ISO 8601 in UTC; None: none yet."""
+        if self.watermark_ms <= 0:
+            return None
+        moment = datetime.fromtimestamp(self.watermark_ms / 1000, timezone.utc)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     @classmethod
     def parse(cls, batch: int, text: str, file: Path) -> OffsetEntry:

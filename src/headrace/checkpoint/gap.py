@@ -46,7 +46,7 @@ def gap_before_newest(
         return Gap(file=file, text=known, note=note)
     # Async progress writes a commit only where it wrote the offsets, and Spark refuses it for a query with state.
     lost = set(commits) - set(offsets) - set(range(min(offsets)))
-    proven = written_async is not False and not lost and not (checkpoint.root / "state").exists()
+    proven = written_async is not False and not lost and not checkpoint.is_stateful
     done = [number for number in offsets if committed is not None and number <= committed]
     done = [number for number in done if number < newest or newest == committed]
     if proven and done and (text := text_of(offsets[max(done)])) is not None:

@@ -11,8 +11,8 @@ from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.logs import broken
 from headrace.checkpoint.rewrite import replace_file
 from headrace.errors import CheckpointError, Finding, Where
-from headrace.storage import json_lines
-from headrace.storage.faults import unwritable
+from headrace.storage import durable, json_lines
+from headrace.storage.faults import writing_to
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 
@@ -79,10 +79,8 @@ class Repartitions:
             self._write(begun)
 
     def _write(self, changes: Sequence[Change]) -> None:
-        try:
-            replace_file(self.path, json_lines.text_of(asdict(change) for change in changes))
-        except OSError as fault:
-            raise unwritable(self.path.parent, fault) from fault
+        with writing_to(self.path.parent):
+            durable.replace_file(self.path, json_lines.text_of(asdict(change) for change in changes))
 
     def _damaged(self, line: int | None, fault: Exception) -> CheckpointError:
         return CheckpointError(
@@ -109,10 +107,8 @@ def note_partitions(checkpoint: Checkpoint, batch: int, partitions: int) -> None
         known["conf"][PARTITIONS] = str(partitions)
     except (OSError, ValueError, KeyError, TypeError) as fault:
         raise broken(file, f"it does not plan a batch: {fault}") from fault
-    try:
+    with writing_to(file.parent):
         replace_file(file, "\n".join([version, json.dumps(known, separators=(",", ":")), *offsets]))
-    except OSError as fault:
-        raise unwritable(file.parent, fault) from fault
 
 
 def _up_to(changes: Sequence[Change], batch: int | None) -> tuple[Change, ...]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import Finding, PlatformError, Where
 from headrace.model import Project
+from headrace.storage.durable import create_file, replace_file
+from headrace.storage.faults import writing_to
 
 FILE = "application.json"
 
@@ -41,24 +40,16 @@ def application(project: Project) -> Application:
     # Spark names files as the project was named, which may be by way of a link.
     here = tuple(dict.fromkeys((str(project.root.resolve()), str(project.root.absolute()))))
     found = known_application(project)
-    try:
+    with writing_to(file.parent):
         if found is None:
-            _create(file, Application(id=str(uuid.uuid4()), project=project.name, roots=here))
-            # Of two that make it at once, one wins.
+            file.parent.mkdir(parents=True, exist_ok=True)
+            create_file(file, _text(Application(id=str(uuid.uuid4()), project=project.name, roots=here)))
             found = known_application(project)
-            assert found is not None
+            assert found is not None, "of several that create it at once, one does"
         if found.roots[-len(here) :] != here:
             former = tuple(root for root in found.roots if root not in here)
             found = Application(id=found.id, project=project.name, roots=(*former, *here))
-            os.replace(_draft(file, found), file)
-    except OSError as fault:
-        raise PlatformError(
-            Finding(
-                code="HR540",
-                what=f"the storage directory {file.parent} cannot be written: {fault.strerror or fault}",
-                fix="give the user that runs Headrace the right to write there, or name another `storage`",
-            )
-        ) from fault
+            replace_file(file, _text(found), shared=True)
     return found
 
 
@@ -88,26 +79,5 @@ def known_facts(project: Project) -> dict[str, Any]:
     return {} if found is None else found.facts()
 
 
-def _create(file: Path, made: Application) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = _draft(file, made)
-    try:
-        # A link is made only where no file is.
-        with suppress(FileExistsError):
-            os.link(draft, file)
-    finally:
-        os.unlink(draft)
-    directory = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def _draft(file: Path, made: Application) -> Path:
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{FILE}-")
-    with os.fdopen(handle, "w", encoding="utf-8") as opened:
-        opened.write(json.dumps(asdict(made), indent=2) + "\n")
-        opened.flush()
-        os.fsync(opened.fileno())
-    return Path(name)
+def _text(made: Application) -> str:
+    return json.dumps(asdict(made), indent=2) + "\n"

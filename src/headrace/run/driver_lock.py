@@ -19,6 +19,7 @@ from datetime import datetime, timezone
 from headrace.errors import CheckFailed, Finding, PlatformError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
+from headrace.storage.faults import writing_to
 from headrace.storage.private import make_private
 
 _NAME = "driver.lock"
@@ -65,18 +66,10 @@ def take(project: Project, query: Query) -> DriverLock | None:
             descriptor, times = _held[path]
             _held[path] = (descriptor, times + 1)
             return DriverLock(path)
-        try:
+        with writing_to(file.parent):
             make_private(project.storage)
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as fault:
-            raise PlatformError(
-                Finding(
-                    code="HR540",
-                    what=f"the storage directory {file.parent} cannot be written: {fault.strerror or fault}",
-                    fix="give the user that runs Headrace the right to write there, or name another `storage`",
-                )
-            ) from fault
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as fault:

@@ -15,7 +15,7 @@ from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Query
 from headrace.model.layout import QueryLayout
 from headrace.storage import json_lines
-from headrace.storage.faults import unwritable
+from headrace.storage.faults import writing_to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +74,8 @@ def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: in
         spark=spark,
         async_progress=beside,
     )
-    try:
+    with writing_to(layout.home):
         json_lines.append(layout.manifest, [asdict(form)])
-    except OSError as fault:
-        raise unwritable(layout.home, fault) from fault
     if known and not same and next_batch > 0:
         yield Finding(
             code="HR545",

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
-from headrace.checkpoint.rewrite import replace_file
-from headrace.errors import CheckpointError, Finding, HeadraceError, PlatformError
+from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.storage.durable import replace_file
+from headrace.storage.faults import writing_to
 
 Move: TypeAlias = tuple[str, str]
 
@@ -228,13 +229,5 @@ def _recorded(layout: QueryLayout) -> Location | None:
 
 
 def _record(layout: QueryLayout, location: Location) -> None:
-    try:
+    with writing_to(layout.home):
         replace_file(_file(layout), json.dumps(asdict(location)) + "\n")
-    except OSError as fault:
-        raise PlatformError(
-            Finding(
-                code="HR540",
-                what=f"the storage directory {layout.home} cannot be written: {fault.strerror or fault}",
-                fix="give the user that runs Headrace the right to write there, or name another `storage`",
-            )
-        ) from fault

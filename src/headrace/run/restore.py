@@ -10,10 +10,11 @@ from headrace.checkpoint.relocation import rewrite
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.checkpoint.restore import Restorable, restorable, restore
 from headrace.contract import Sink, SinkContext
-from headrace.errors import CheckpointError, Finding, PlatformError, Where
+from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.run.application import application, known_application
+from headrace.storage.faults import writing_to
 
 # As many batches as a ledger keeps plans of.
 KEPT = 101
@@ -46,15 +47,12 @@ def plan_lost_batch(project: Project, query: Query, layout: QueryLayout) -> Find
     if found is None:
         return None
     try:
-        restore(checkpoint, found)
-        _bring_along(project, checkpoint, run.roots)
+        with writing_to(layout.checkpoint, called="checkpoint"):
+            restore(checkpoint, found)
+            _bring_along(project, checkpoint, run.roots)
     except CheckpointError:
         # Earlier entries are lost too, which the ledger keeps no more.
         return None
-    except OSError as fault:
-        what = f"the checkpoint {layout.checkpoint} cannot be written: {fault.strerror or fault}"
-        fix = "give the user that runs Headrace the right to write there, or make room"
-        raise PlatformError(Finding(code="HR540", what=what, fix=fix)) from fault
     return Finding(
         code="HR459",
         where=Where(file=str(layout.checkpoint)),

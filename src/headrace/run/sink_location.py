@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.rewrite import replace_file
 from headrace.contract import SinkLocation
-from headrace.errors import CheckpointError, Finding, PlatformError
+from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
+from headrace.storage.durable import replace_file
+from headrace.storage.faults import writing_to
 
 
 def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> None:
@@ -56,12 +57,8 @@ def enter_sink(project: Project, query: Query, layout: QueryLayout) -> None:
     }
     if _kept(layout.sink) == found:
         return
-    try:
+    with writing_to(layout.home):
         replace_file(layout.sink, json.dumps(found, ensure_ascii=False) + "\n")
-    except OSError as fault:
-        what = f"the storage directory {layout.home} cannot be written: {fault.strerror or fault}"
-        fix = "give the user that runs Headrace the right to write there, or name another `storage`"
-        raise PlatformError(Finding(code="HR540", what=what, fix=fix)) from fault
 
 
 def _kept(file: Path) -> Mapping[str, Any] | None:

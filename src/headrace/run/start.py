@@ -27,7 +27,7 @@ from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.checkpoint.uses import source_of
 from headrace.contract import Boundary, Connector, SinkContext
-from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, HeadraceError, PlatformError
+from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, HeadraceError
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Source, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run import driver_lock
@@ -44,6 +44,7 @@ from headrace.run.state_store import applied, compared, restored, rows_tracked
 from headrace.spark.failures import failure_of
 from headrace.spark.plans import PlanFacts, analysed_plan, plan_facts
 from headrace.spark.settings import default_partitions
+from headrace.storage.faults import writing_to
 from headrace.storage.private import make_private
 
 if TYPE_CHECKING:
@@ -372,19 +373,11 @@ def _set_policy(spark: SparkSession, checkpoint: Checkpoint, project: Project, q
 
 
 def _make_home(layout: QueryLayout) -> None:
-    try:
+    with writing_to(layout.home):
         make_private(layout.storage)
         layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         probe = tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-")  # noqa: SIM115
         probe.close()
-    except OSError as fault:
-        raise PlatformError(
-            Finding(
-                code="HR540",
-                what=f"the storage directory {layout.home} cannot be written: {fault.strerror or fault}",
-                fix="give the user that runs Headrace the right to write there, or name another `storage`",
-            )
-        ) from fault
 
 
 def _require_planned(project: Project, query: Query, layout: QueryLayout) -> None:

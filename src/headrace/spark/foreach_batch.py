@@ -61,6 +61,11 @@ def for_each_batch(writer: DataStreamWriter, take: Callable[[DataFrame, int], No
     return writer.foreachBatch(called)
 
 
+def compute_all(frame: DataFrame) -> None:
+    """Compute every partition of `frame` and keep none of its rows."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
 def _interruption(fault: Exception) -> str | None:
     """What interrupted the call that ended with `fault`, in the words that Spark looks for; None: nothing."""
     if type(fault).__module__.split(".")[0] not in {"pyspark", "py4j"}:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.errors import Finding, PlatformError
 
 
-def unwritable(folder: Path, fault: OSError) -> PlatformError:
-    """The error of a storage directory that refuses to be written."""
-    return PlatformError(
-        Finding(
-            code="HR540",
-            what=f"the storage directory {folder} cannot be written: {fault.strerror or fault}",
-            fix="give the user that runs Headrace the right to write there, or name another `storage`",
-        )
-    )
+@contextmanager
+def writing_to(folder: Path, *, called: str = "storage directory") -> Iterator[None]:
+    """Let an OSError of the block be the one finding of a directory that cannot be written."""
+    try:
+        yield
+    except OSError as fault:
+        raise PlatformError(
+            Finding(
+                code="HR540",
+                what=f"the {called} {folder} cannot be written: {fault.strerror or fault}",
+                fix="give the user that runs Headrace the right to write there, or name another `storage`",
+            )
+        ) from fault

@@ -13,10 +13,8 @@ import headrace as hr
 from headrace.check.structure import structure
 from headrace.connectors.catalog.sink import TableSink
 from headrace.connectors.catalog.source import Table
-from headrace.connectors.delta import batches as delta_batches
 from headrace.connectors.delta.sink import DeltaSink
 from headrace.connectors.delta.source import Delta
-from headrace.connectors.exactly_once.retry import attempts
 from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.errors import Fenced, Finding, SinkError, SourceError
 from headrace.run.result import RunResult
@@ -254,15 +252,15 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
     with pytest.raises(SinkError, match=r"HR408: .*: 2 rows share the key name = None"):
         batches(rows.union(rows.where("name IS NULL")), 0)
 
-    write, conflicts = batches._write, [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 2
+    write, conflicts = batches.store._write, [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 2
 
     def late(*given: Any) -> None:
         if conflicts:
             raise conflicts.pop()
         write(*given)
 
-    monkeypatch.setattr(batches, "_write", late)
-    monkeypatch.setattr(delta_batches, "attempts", lambda: attempts(8, sleep=lambda seconds: None))
+    monkeypatch.setattr(batches.store, "_write", late)
+    monkeypatch.setattr(batches.store, "pauses", lambda: iter([0.0] * 7))
     batches(rows, 0)
     batches(rows, 1)
     assert [each.code for each in noted] == ["HR411", "HR411"]

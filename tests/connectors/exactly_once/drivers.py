@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from headrace.connectors.exactly_once import BatchWriter, Retry
 from headrace.connectors.sql import prepare as exactly_once
-from headrace.connectors.sql.batches import BatchWriter
+from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.lock_wait import patiently
-from headrace.connectors.sql.retry import Retry
-from headrace.connectors.sql.staging import Content, Stage
+from headrace.connectors.sql.staging import Stage, staging_prefix
+from headrace.connectors.sql.staging_report import Content
 from headrace.contract import Boundary, SinkContext
 
 from ..sql.databases import Database
@@ -56,7 +57,7 @@ class Driver:
     project: str = "phones"
     seconds: float = 20.0
     reached: Callable[[Boundary, int], None] = no_halt
-    writer: BatchWriter | None = field(default=None, init=False)
+    writer: BatchWriter[Any] | None = field(default=None, init=False)
 
     @property
     def run(self) -> SinkContext:
@@ -91,7 +92,7 @@ class Driver:
         ready = patiently(lambda: exactly_once.prepare(dialect, table, SCHEMA.json(), self.run), dialect, self.run)
         stage = Given(
             dialect=dialect,
-            prefix=exactly_once.staging_prefix(self.run, ready.epoch),
+            prefix=staging_prefix(self.run, ready.epoch),
             columns=table.columns,
             key=(),
             limits={},
@@ -99,14 +100,15 @@ class Driver:
             quarantines=False,
             driver_rows=0,
         )
-        self.writer = BatchWriter(
+        store = SqlStore(
             dialect=dialect,
             table=table,
-            run=self.run,
+            context=self.run,
             epoch=ready.epoch,
             stage=stage,
-            retry=Retry(self.seconds),
+            retry=Retry(seconds=self.seconds),
         )
+        self.writer = BatchWriter(store=store)
         return self
 
     def write(self, batch: int, files: Sequence[str]) -> None:
@@ -117,7 +119,7 @@ class Driver:
     def give(self, batch: int, files: Sequence[str]) -> None:
         """Give a batch to the sink, as Spark does."""
         assert self.writer is not None
-        self.writer.run = replace(self.writer.run, reached=self.reached)
+        self.writer.store.context = replace(self.writer.store.context, reached=self.reached)
         rows: Any = pa.table(
             {"name": pa.array(files, pa.string()), "total": pa.array([batch] * len(files), pa.int64())}
         )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.checkpoint import chained
-from headrace.connectors.exactly_once import (
+from headrace.connectors.exactly_once.judgement import (
     Ahead,
     Behind,
     BrokenChain,

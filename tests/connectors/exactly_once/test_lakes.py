@@ -17,7 +17,6 @@ from headrace.connectors.delta import sink as delta
 from headrace.connectors.delta.sink import DeltaSink
 from headrace.connectors.exactly_once import kept
 from headrace.connectors.exactly_once.kept import KeptLine
-from headrace.connectors.exactly_once.retry import attempts
 from headrace.connectors.iceberg import sink as iceberg
 from headrace.connectors.iceberg.ledger import PROPERTY
 from headrace.connectors.iceberg.sink import IcebergSink
@@ -47,6 +46,7 @@ class LakeDriver:
     spark: SparkSession
     application: str = "a"
     reached: Callable[[Boundary, int], None] = no_halt
+    restoring: bool = False
     take: Callable[[Any, int], None] | None = field(default=None, init=False)
 
     plan = Driver.plan
@@ -67,6 +67,7 @@ class LakeDriver:
             checkpoint=self.storage / "checkpoint",
             reached=lambda boundary, batch: self.reached(boundary, batch),
             application=self.application,
+            restoring=self.restoring,
         )
 
     def frame(self, batch: int, files: Sequence[str]) -> Any:
@@ -173,6 +174,9 @@ def test_what_a_checkpoint_has_lost_is_kept_beside_the_rows(first: LakeDriver) -
     with pytest.raises(CheckpointBehind, match="has batches of query 'q' up to 2"):
         first.start()
     first.plan(1, ["f1"])
+    first.restoring = True
+    first.start().give(1, ["f1"])
+    first.restoring = False
     first.plan(2, [])
     first.start().give(2, [])
     first.write(3, ["f3"])
@@ -186,7 +190,7 @@ def test_a_ledger_of_the_first_version_is_taken_over(
     driver = LakeDriver(lake, tmp_path, tmp_path / "a", request.getfixturevalue("spark"))
     driver.plan(0, ["f0"])
     with monkeypatch.context() as old:
-        old.setattr(KeptLine, "of", lambda run, batch, before: KeptLine(batch=batch, checkpoint="c"))
+        old.setattr(KeptLine, "of", lambda context, batch: KeptLine(batch=batch, checkpoint="c"))
         old.setattr(delta.ledger, "application_mark", lambda run, name: delta.ledger.begin_mark(run))
         driver.start().give(0, ["f0"])
     driver.commit(0)
@@ -210,12 +214,3 @@ def test_a_query_of_another_project_does_not_get_the_table_for_its_name(first: L
     other = LakeDriver(first.lake, first.home, first.storage, first.spark, application="o")
     with pytest.raises(SinkError, match=r"HR407.*of another project"):
         other.start()
-
-
-@pytest.mark.plain
-def test_attempts_wait_ever_longer_and_never_equally_long() -> None:
-    pauses: list[float] = []
-    assert list(attempts(8, sleep=pauses.append)) == list(range(8))
-    assert len(pauses) == 7
-    assert all(0.5 * min(0.2 * 2**number, 5) <= pause <= 5 for number, pause in enumerate(pauses))
-    assert len(set(pauses)) == 7

@@ -142,7 +142,7 @@ def test_of_two_first_starts_of_one_query_one_is_fenced_off(database: Database, 
         assert together(one.start, two.start) == [one, two]
         assert one.writer is not None
         assert two.writer is not None
-        assert sorted([one.writer.epoch, two.writer.epoch]) == [1, 2]
+        assert sorted([one.writer.store.epoch, two.writer.store.epoch]) == [1, 2]
 
 
 def test_another_projects_lines_stay_when_a_query_begins_anew(first: Driver, tmp_path: Path) -> None:
@@ -215,8 +215,8 @@ def test_a_commit_whose_answer_is_lost_or_late_is_not_done_twice(first: Driver, 
         "mariadb": pymysql.err.OperationalError(2013, "Lost connection"),
     }[first.database.kind]
     assert first.writer is not None
-    lossy = Lossy(first.writer.dialect.connect(), seconds, error)
-    first.writer._connection = lossy
+    lossy = Lossy(first.writer.store.dialect.connect(), seconds, error)
+    first.writer.store._connection = lossy
     first.write(1, ["f1", "f2"])
     lossy.late.join()
     lossy.real.close()
@@ -230,17 +230,12 @@ def test_a_fenced_driver_leaves_the_newer_ones_staging_alone(first: Driver, tmp_
     older, newer = first, first.copy(tmp_path / "b").start()
     assert newer.writer is not None
     assert older.writer is not None
-    names = [f"{older.writer.stage.prefix}{'1' * 12}", f"{newer.writer.stage.prefix}{'2' * 12}"]
+    names = [f"{older.writer.store.stage.prefix}{'1' * 12}", f"{newer.writer.store.stage.prefix}{'2' * 12}"]
     with closing(first.database.connect()) as connection:
         for name in names:
             connection.cursor().execute(f"CREATE TABLE {name} (a int)")
-        older.writer._drop_staged(older.writer.dialect.connect(), _staged())
+        older.writer.store._has_staged = True
+        older.writer.store.release(None, None)
         assert first.database.left_over() == names[1:]
         newer.start()
         assert first.database.left_over() == []
-
-
-def _staged() -> Any:
-    from headrace.connectors.sql.batches import _Computed
-
-    return _Computed(staged=True)

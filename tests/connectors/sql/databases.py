@@ -14,7 +14,7 @@ import psycopg
 import pymysql
 import pytest
 
-from headrace.connectors.sql.batches import BatchWriter
+from headrace.connectors.exactly_once import BatchWriter
 from headrace.connectors.sql.postgres import Postgres
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite import Sqlite
@@ -149,12 +149,12 @@ class Life:
             noted=self.noted.append,
         )
 
-    def begin(self, *, staged: bool = False) -> BatchWriter:
+    def begin(self, *, staged: bool = False) -> BatchWriter[Any]:
         """Prepare the sink; `staged`: even a few rows go by way of staging tables."""
         sink = self.sink
         writer = sink.open(self.frame([]), self.run).take
         if staged:
-            writer.stage = replace(writer.stage, driver_rows=0)
+            writer.store.stage = replace(writer.store.stage, driver_rows=0)
         return writer
 
     def frame(self, rows: Sequence[tuple[Any, ...]], *, partitions: int = 0) -> DataFrame:

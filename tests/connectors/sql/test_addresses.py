@@ -11,7 +11,6 @@ from headrace.connectors.sql.mysql import MySql
 from headrace.connectors.sql.mysql_address import Address, AddressError
 from headrace.connectors.sql.mysql_columns import existing_column
 from headrace.connectors.sql.postgres import Postgres
-from headrace.connectors.sql.retry import Retry
 from headrace.connectors.sql.sink import long_names
 from headrace.contract import OptionError
 
@@ -125,18 +124,6 @@ def test_a_collation_that_takes_two_texts_for_one_key_is_told(collation: str, jo
     column = existing_column("name", "varchar(20)", collation)
     assert bool(column.key_blocker) is joins
     assert column.limit.characters == 20
-
-
-def test_pauses_double_up_to_ten_seconds_and_end() -> None:
-    now = [0.0]
-    pauses = []
-    for pause in Retry(60.0, lambda: now[0]).pauses():
-        pauses.append(pause)
-        now[0] += pause
-    assert pauses[:4] == [0.2, 0.4, 0.8, 1.6]
-    assert max(pauses) == 10.0
-    assert 45 <= sum(pauses) <= 60
-    assert list(Retry(0.0).pauses()) == []
 
 
 def test_a_column_whose_name_a_database_would_cut_is_refused_by_name() -> None:

@@ -69,7 +69,7 @@ def test_a_server_that_goes_away_in_mid_batch_is_waited_for(
 
     writer = context.begin(staged=staged)
     writer(context.frame([("a", 1), ("b", 1)]), 0)
-    writer.run = at(context, boundary, away)
+    writer.store.context = at(context, boundary, away)
     writer(context.frame([("b", 2), ("c", 2)], partitions=2), 1)
     assert context.rows() == [("a", 1), ("b", 2), ("c", 2)]
     assert [batch for batch, _, _ in context.database.batches()] == [0, 1]
@@ -82,14 +82,14 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice(context: Life, server:
     """The connection breaks after the commit has come through: the next attempt finds the batch in the ledger."""
     context.key, context.mode = (), "append"
     writer = context.begin(staged=staged)
-    take = writer._transact
+    commit = writer.store.commit
 
-    def lost(connection: Any, *rest: Any) -> None:
-        take(connection, *rest)
+    def lost(*given: Any) -> None:
+        commit(*given)
         server.restart()
-        run(connection, "SELECT 1")
+        run(writer.store._connection, "SELECT 1")
 
-    writer._transact = lost  # type: ignore[method-assign]
+    writer.store.commit = lost
     writer(context.frame([("a", 1), ("b", 2)]), 0)
     assert context.rows() == [("a", 1), ("b", 2)]
     assert [finding.code for finding in context.noted] == ["HR411"]
@@ -147,7 +147,7 @@ def test_a_deadlock_is_tried_again(context: Life) -> None:
             wants[0].start()
             time.sleep(0.3)
 
-        dialect_write = writer.dialect.__class__.write
+        dialect_write = writer.store.dialect.__class__.write
 
         def write(self: Any, connection: Any, target: Any, table: Any) -> None:
             """Write the row 'b' before the row 'a', with the other transaction in between."""
@@ -156,11 +156,11 @@ def test_a_deadlock_is_tried_again(context: Life) -> None:
                 if place == 0 and not wants:
                     cross()
 
-        writer.dialect.__class__.write = write  # type: ignore[method-assign]
+        writer.store.dialect.__class__.write = write  # type: ignore[method-assign]
         try:
             writer(context.frame([("a", 2), ("b", 2)]), 1)
         finally:
-            writer.dialect.__class__.write = dialect_write  # type: ignore[method-assign]
+            writer.store.dialect.__class__.write = dialect_write  # type: ignore[method-assign]
         wants[0].join()
     assert context.rows() == [("a", 2), ("b", 2)]
     assert [batch for batch, _, _ in context.database.batches()] == [0, 1]
@@ -220,7 +220,7 @@ def test_a_changed_password_is_one_sentence_and_never_shown(lesser: Life, server
     with pytest.raises(SinkError, match=r"batch 0.*refuses the (user or the )?password") as told:
         writer(lesser.frame([("a", 1)]), 0)
     assert told.value.findings[0].code == "HR414"
-    for text in (str(told.value), repr(writer), repr(writer.dialect), repr(lesser.sink)):
+    for text in (str(told.value), repr(writer), repr(writer.store.dialect), repr(lesser.sink)):
         assert "sesame" not in text
     place = lesser.database.place.replace("sesame%2F1", "second")
     lesser.database = Database(lesser.database.kind, place)
@@ -244,18 +244,18 @@ def test_a_password_is_in_no_plan_and_in_no_event_log(context: Life, tmp_path: P
     password = urlsplit(context.database.place).password or ""
     writer = context.begin(staged=True)
     plans: list[str] = []
-    large = writer.stage.__class__.large
+    large = writer.store.stage.__class__.large
 
     def seen(stage: Any, frame: Any) -> Any:
         mapped = frame.mapInArrow(stage._task, "kind STRING, name STRING, rows BIGINT, body BINARY")
         plans.append(mapped._jdf.queryExecution().toString())
         return large(stage, frame)
 
-    writer.stage.__class__.large = seen  # type: ignore[method-assign]
+    writer.store.stage.__class__.large = seen  # type: ignore[method-assign]
     try:
         writer(context.frame([("a", 1)]), 0)
     finally:
-        writer.stage.__class__.large = large  # type: ignore[method-assign]
+        writer.store.stage.__class__.large = large  # type: ignore[method-assign]
     assert "MapInArrow" in plans[0]
     assert len(password) > 8
     assert password not in plans[0]

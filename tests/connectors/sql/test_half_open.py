@@ -64,7 +64,7 @@ def test_a_half_open_connection_is_cut_and_the_batch_comes_in_by_a_new_one(
 ) -> None:
     writer = context.begin()
     writer(context.frame([("a", 1), ("b", 1)]), 0)
-    writer.run = at(context, boundary, proxy.stall_open)
+    writer.store.context = at(context, boundary, proxy.stall_open)
     writer(context.frame([("b", 2), ("c", 2)]), 1)
     assert context.rows() == [("a", 1), ("b", 2), ("c", 2)]
     assert [batch for batch, _, _ in context.database.batches()] == [0, 1]
@@ -80,7 +80,7 @@ def test_a_server_that_falls_silent_for_everybody_is_waited_for(context: Life, p
         proxy.stall()
         threading.Timer(4.0, proxy.serve).start()
 
-    writer.run = at(context, "inside-transaction", silent)
+    writer.store.context = at(context, "inside-transaction", silent)
     writer(context.frame([("a", 2)]), 1)
     assert context.rows() == [("a", 2)]
     assert {told.code for told in context.noted} == {"HR411"}
@@ -89,7 +89,7 @@ def test_a_server_that_falls_silent_for_everybody_is_waited_for(context: Life, p
 def test_a_commit_whose_answer_never_comes_is_not_done_twice(context: Life, proxy: Proxy) -> None:
     context.key, context.mode = (), "append"
     writer = context.begin()
-    writer.run = at(context, "inside-transaction", lambda: proxy.swallow_commit_answer(then="stall"))
+    writer.store.context = at(context, "inside-transaction", lambda: proxy.swallow_commit_answer(then="stall"))
     writer(context.frame([("a", 1), ("b", 2)]), 0)
     assert context.rows() == [("a", 1), ("b", 2)]
 
@@ -121,7 +121,7 @@ def test_a_driver_that_sleeps_in_its_transaction_keeps_no_newer_one_out_for_long
         newer.append(context.begin())
         assert time.monotonic() - began > 1
 
-    old.run = at(context, "inside-transaction", sleeps)
+    old.store.context = at(context, "inside-transaction", sleeps)
     with pytest.raises(Fenced) as told:
         old(context.frame([("a", 1)]), 0)
     assert told.value.findings[0].code == "HR409"

@@ -44,7 +44,7 @@ def test_a_float_in_the_key_is_the_same_key_on_both_ways(context: Life) -> None:
     context.schema, context.key = "name FLOAT, total BIGINT", ("name",)
     writer = context.begin()
     writer(context.frame([(0.1, 1), (3.4e38, 1), (16777216.0, 1)]), 0)
-    writer.stage = replace(writer.stage, driver_rows=0)
+    writer.store.stage = replace(writer.store.stage, driver_rows=0)
     writer(context.frame([(0.1, 2), (3.4e38, 2), (16777216.0, 2)]), 1)
     assert context.database.query("SELECT count(*), sum(total) FROM result") == [(3, 6)]
     assert {row[1] for row in context.rows()} == {2}

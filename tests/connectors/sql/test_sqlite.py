@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.connectors.sql.batches import BatchWriter
+from headrace.connectors.exactly_once import BatchWriter
 from headrace.connectors.sql.sqlite import Sqlite, SqliteDialect
 from headrace.contract import OutputMode, SinkContext
 from headrace.errors import CheckpointError, HeadraceError, SinkError
@@ -45,7 +45,7 @@ class Life:
             failed=self.told.append,
         )
 
-    def begin(self) -> BatchWriter:
+    def begin(self) -> BatchWriter[Any]:
         return self.sink.open(self.frame([]), self.run).take
 
     def frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
@@ -77,7 +77,7 @@ def test_pages_that_every_batch_changes_wait_in_the_log(context: Life) -> None:
         writer(context.spark.range(30_000).selectExpr("repeat(id, 40) name", f"id + {batch} total"), batch)
     assert log.stat().st_size > 3 * (4 << 20)
     assert file.stat().st_size < 4 << 20
-    writer._disconnect()
+    writer.store._disconnect()
     assert not log.exists()
     assert (len(context.rows()), file.stat().st_size > 4 << 20) == (30_000, True)
 

@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
-from headrace.connectors.delta.ledger import Standing
+from headrace.connectors.delta.ledger import Progress
 from headrace.connectors.delta.table import DeltaTable, at_path, first_sentence
 from headrace.connectors.delta.table_schema import merge
-from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id, is_stateful
-from headrace.connectors.exactly_once.kept import KeptLine, require_same
-from headrace.connectors.exactly_once.retry import attempts
+from headrace.connectors.exactly_once import Admission, Conflict, KeptLine, Standing, Store
 from headrace.contract import SinkContext
-from headrace.errors import Fenced, Finding, HeadraceError, SinkError
+from headrace.errors import Finding, HeadraceError, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,90 +32,124 @@ _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 @dataclass(kw_only=True)
-class DeltaBatches:
-    """Takes the batches of one start of a query, for Spark's foreachBatch."""
+class DeltaStore(Store["DataFrame"]):
+    """A Delta table as one start of a query writes it; each batch is one version.
+
+    Delta computes the rows while it writes them, so that each attempt computes them again.
+    """
 
     location: str
     name: str
     key: Sequence[str]
-    run: SinkContext
+    context: SinkContext
     epoch: int
     last: KeptLine | None = None
     # The columns that the table still lacks, as SQL declares them.
     added: tuple[str, ...] = ()
-    _entered: bool = field(default=False, init=False)
+    _table: DeltaTable | None = field(default=None, init=False, repr=False)
+    # What the table had of the query when it was last looked at, and what the ledger says by it.
+    _progress: Progress = field(default=ledger.NOT_BEGUN, init=False)
+    _standing: Standing = field(default=Standing(), init=False)
+    _persisted: DataFrame | None = field(default=None, init=False, repr=False)
+    _knows_checkpoint: bool = field(default=False, init=False)
 
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        try:
-            self._take(frame, batch)
-        except HeadraceError as fault:
-            self.run.failed(fault)
-            raise
+    def begin(self, frame: DataFrame, batch: int) -> None:
+        self._table = at_path(frame.sparkSession, self.location, SinkError)
+        if self._table is None:
+            what, fix = f"{self.name} is no longer there", "put it back, or begin the query anew"
+            raise SinkError(Finding(code="HR405", what=what, fix=fix))
 
-    def _take(self, frame: DataFrame, batch: int) -> None:
-        table = self._table(frame.sparkSession)
-        last = self._standing(table, batch)
-        if last.batch is not None and last.batch >= batch:
+    def standing(self, batch: int) -> Standing:
+        state = self._known_table.now()
+        found = self._progress = ledger.progress(self.context, state.txn_ids)
+        self._standing = Standing(newer=self._newer(found), before=None if self.last is None else self.last.line)
+        if found.batch is not None and found.batch >= batch:
             # As many lines as lie between, and the one before.
-            require_same(self.run, self.name, ledger.lines(table.now(), self.run, last.batch - batch + 2), batch)
-            if is_stateful(self.run.checkpoint):
-                # Spark commits the state of a batch only if every partition of it is computed.
-                frame.write.format("noop").mode("overwrite").save()
-            return
-        self._enter_checkpoint(table)
-        if self.run.mode == "update":
+            lines = [each.line for each in ledger.lines(state, self.context, found.batch - batch + 2)]
+            own = next((line for line in lines if line.batch == batch), None)
+            before = next((line for line in reversed(lines) if line.batch < batch), None)
+            self._standing = Standing(newer=self._standing.newer, is_in=True, own=own, before=before)
+        return self._standing
+
+    def planned(self, batch: int) -> str | None:
+        known = ledger.lines(self._known_table.now(), self.context)
+        return next((line.planned for line in known if line.batch == batch), None)
+
+    def compute(self, frame: DataFrame, batch: int) -> DataFrame:
+        self._enter_checkpoint()
+        if self.context.mode == "update":
             # Looked through for shared keys, then merged.
-            frame.persist()
-        try:
-            self.run.secured(batch)
-            self.run.reached("before-transaction", batch)
-            if self.run.mode == "update":
-                self._require_single(frame, batch)
-            self._add_columns(frame.sparkSession)
-            self._commit(table, frame, batch, last)
-            self.run.reached("after-transaction", batch)
-        finally:
-            if self.run.mode == "update":
-                frame.unpersist()
+            self._persisted = frame.persist()
+            self._require_single(frame, batch)
+        return frame
 
-    def _commit(self, table: DeltaTable, frame: DataFrame, batch: int, last: Standing) -> None:
-        """Write the batch, again where another writer came in between."""
-        line = KeptLine.of(self.run, batch, self.last)
-        for _ in attempts():
-            said = self._attempt(table, frame, line, last)
-            if not said:
-                self.last = line
-                return
-            what = f"another writer changed {self.name} meanwhile; batch {batch} is tried again"
-            fix = "nothing, if the next batches come in"
-            self.run.noted(Finding(code="HR411", what=what, fix=fix))
-        fix = "let nobody else change the table while the query runs, then start again: the batch is made again"
-        raise SinkError(self._finding("HR441", batch, said, fix))
-
-    def _attempt(self, table: DeltaTable, frame: DataFrame, line: KeptLine, last: Standing) -> str:
-        """Write the batch; returns what Delta says where another writer was quicker, else nothing."""
-        batch = line.batch
-        wanted = Standing(self.epoch, batch)
-        note = json.dumps({"query": self.run.query, "generation": self.run.generation, **line.as_dict()})
+    def commit(self, rows: DataFrame, batch: int, admit: Admission) -> None:
+        # Delta compares the ledger: it takes the number of this driver's batch only behind what was there.
+        line = admit(self._standing)
+        if line is None:
+            return
+        self._add_columns(rows.sparkSession)
+        context, before, wanted = self.context, self._progress, Progress(self.epoch, batch)
+        note = json.dumps({"query": context.query, "generation": context.generation, **line.as_dict()})
         try:
-            self._write(frame, wanted.number, note)
-        except HeadraceError:
-            raise
+            with self.computing(batch):
+                self._write(rows, wanted.number, note)
         except Exception as fault:
-            self._tell(fault, batch)
-            if _CONFLICTS not in str(fault):
-                raise
-            self.run.computed(batch, False)
-            self._standing(table, batch)
-            return first_sentence(fault)
-        if self._standing(table, batch) == last:
-            # A batch that changes nothing may leave no version behind.
-            app = ledger.app(self.run.query, self.run.generation)
-            with _settings(table.spark, {_NOTE: note}):
-                entered = table.mark({app: wanted.number}, seen={app: last.number})
-            if not entered:
-                return "the table was changed at the same time"
-        return ""
+            if _CONFLICTS in str(fault):
+                raise Conflict(first_sentence(fault)) from fault
+            raise
+        found = ledger.progress(context, self._known_table.now().txn_ids)
+        if newer := self._newer(found):
+            # Delta has left the batch out, since a newer driver's number is above it.
+            admit(Standing(newer=newer))
+        if found == before:
+            self._mark(before, wanted, note)
+        self.last = line
+
+    def release(self, rows: DataFrame | None, fault: Exception | None) -> None:
+        if self._persisted is not None:
+            self._persisted.unpersist()
+            self._persisted = None
+
+    def explain(self, fault: Exception, batch: int) -> Exception:
+        if isinstance(fault, Conflict):
+            fix = "let nobody else change the table while the query runs, then start again: the batch is made again"
+            return SinkError(self._finding("HR441", batch, str(fault), fix))
+        text = str(fault)
+        if not isinstance(fault, HeadraceError) and any(sign in text for sign in _CONSTRAINTS):
+            at = max(text.find(sign) for sign in _CONSTRAINTS)
+            said = first_sentence(Exception(text[max(at - 1, 0) :].partition("\tat ")[0]))
+            fix = "filter such rows out in the query, or change the table; then start again: the batch is made again"
+            return SinkError(self._finding("HR440", batch, said, fix))
+        return fault
+
+    # ------------------------------------------------------------------------------------------------- the table
+
+    @property
+    def _known_table(self) -> DeltaTable:
+        assert self._table is not None, "`begin` comes first"
+        return self._table
+
+    def _newer(self, found: Progress) -> str:
+        if found.epoch == self.epoch:
+            return ""
+        return "a newer generation" if found.is_closed else f"epoch {found.epoch}, this one has {self.epoch}"
+
+    def _mark(self, before: Progress, wanted: Progress, note: str) -> None:
+        """Enter a batch that changes nothing: it may leave no version behind."""
+        table, app = self._known_table, ledger.app(self.context.query, self.context.generation)
+        with _settings(table.spark, {_NOTE: note}):
+            if not table.mark({app: wanted.number}, seen={app: before.number}):
+                raise Conflict("the table was changed at the same time")
+
+    def _enter_checkpoint(self) -> None:
+        """Let the table remember the checkpoint's id, which Spark makes at the first start, after `prepare`."""
+        identity = None if self._knows_checkpoint else Checkpoint(self.context.checkpoint).id
+        if identity is not None:
+            mark = ledger.checkpoint_mark(self.context, identity)
+            if mark not in self._known_table.now().txn_ids:
+                self._known_table.mark({mark: 1}, seen={})
+        self._knows_checkpoint = True
 
     def _add_columns(self, spark: SparkSession) -> None:
         """Right before the first batch, so that a start that comes to nothing leaves the table as it was."""
@@ -126,47 +159,19 @@ class DeltaBatches:
             self.added = ()
 
     def _write(self, frame: DataFrame, number: int, note: str) -> None:
-        app = ledger.app(self.run.query, self.run.generation)
-        if self.run.mode == "update":
+        app, mode = ledger.app(self.context.query, self.context.generation), self.context.mode
+        if mode == "update":
             spark = frame.sparkSession
-            view = f"headrace_{self.run.query}_{self.run.generation}"
+            view = f"headrace_{self.context.query}_{self.context.generation}"
             frame.createOrReplaceTempView(view)
             with _settings(spark, {_APP: app, _VERSION: str(number), _NOTE: note}):
                 spark.sql(merge(f"delta.`{self.location.replace('`', '``')}`", view, self.key)).collect()
             return
-        writer = frame.write.format("delta").mode("overwrite" if self.run.mode == "complete" else "append")
+        writer = frame.write.format("delta").mode("overwrite" if mode == "complete" else "append")
         writer = writer.options(txnAppId=app, txnVersion=str(number), userMetadata=note)
-        if self.run.mode == "complete":
+        if mode == "complete":
             writer = writer.option("partitionOverwriteMode", "static")
         writer.save(self.location)
-
-    def _table(self, spark: SparkSession) -> DeltaTable:
-        found = at_path(spark, self.location, SinkError)
-        if found is None:
-            what, fix = f"{self.name} is no longer there", "put it back, or begin the query anew"
-            raise SinkError(Finding(code="HR405", what=what, fix=fix))
-        return found
-
-    def _standing(self, table: DeltaTable, batch: int) -> Standing:
-        """What the table has of the query. Raises Fenced where it has a newer driver."""
-        txn_ids = table.now().txn_ids
-        found = ledger.standings(txn_ids).get((self.run.query, self.run.generation), Standing(0, None))
-        if found.epoch != self.epoch:
-            newer = "a newer generation" if found.is_closed else f"epoch {found.epoch}, this one has {self.epoch}"
-            what = f"a newer driver runs query '{self.run.query}' ({newer}); batch {batch} of this one was not written"
-            raise Fenced(
-                Finding(code="HR409", what=what, fix="let only one driver run the query; this one has stopped")
-            )
-        return found
-
-    def _enter_checkpoint(self, table: DeltaTable) -> None:
-        """Let the table remember the checkpoint's id, which Spark makes at the first start, after `prepare`."""
-        identity = None if self._entered else checkpoint_id(self.run.checkpoint)
-        if identity is not None:
-            mark = ledger.checkpoint_mark(self.run, identity)
-            if mark not in table.now().txn_ids:
-                table.mark({mark: 1}, seen={})
-        self._entered = True
 
     def _require_single(self, frame: DataFrame, batch: int) -> None:
         """MERGE would add both of two rows with the same new key."""
@@ -181,17 +186,10 @@ class DeltaBatches:
             fix = "make the key the columns that the query groups by"
             raise SinkError(self._finding("HR408", batch, what, fix))
 
-    def _tell(self, fault: Exception, batch: int) -> None:
-        """Raise SinkError for a row that breaks a constraint of the table."""
-        if any(sign in str(fault) for sign in _CONSTRAINTS):
-            text = str(fault)
-            at = max(text.find(sign) for sign in _CONSTRAINTS)
-            said = first_sentence(Exception(text[max(at - 1, 0) :].partition("\tat ")[0]))
-            fix = "filter such rows out in the query, or change the table; then start again: the batch is made again"
-            raise SinkError(self._finding("HR440", batch, said, fix)) from fault
-
     def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
-        return Finding(code=code, what=f"batch {batch} of query '{self.run.query}' was not written: {what}", fix=fix)
+        return Finding(
+            code=code, what=f"batch {batch} of query '{self.context.query}' was not written: {what}", fix=fix
+        )
 
 
 @contextmanager

@@ -1,12 +1,16 @@
-"""The ledger of a Delta table: which batches of which query are in, kept in the table's own transaction identifiers."""
+"""The ledger of a Delta table: which batches of which query are in, kept in the table's own transaction identifiers.
+
+Delta keeps one number for each identifier, and its versions' notes. What is told by numbers alone (how far a query is,
+at which version it came to the table) is packed into one by `Progress` and `Beginning`; the packing is that of 0.1.0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta.table import State
-from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
 from headrace.connectors.exactly_once.kept import KEPT, KeptLine
 from headrace.contract import SinkContext
 
@@ -18,7 +22,7 @@ _LOOKED_BACK = 1_000
 
 
 @dataclass(frozen=True)
-class Standing:
+class Progress:
     """How far one generation of a query has come: its driver's epoch and its last batch (None: none yet).
 
     Both are one number, the epoch first, since Delta takes no write whose number is not above the last one: neither a
@@ -28,24 +32,49 @@ class Standing:
     epoch: int
     batch: int | None
 
+    @classmethod
+    def of(cls, number: int) -> Progress:
+        """What a number of the ledger means."""
+        epoch, batches = divmod(number, _EPOCH)
+        return cls(epoch, batches - 1 if batches else None)
+
     @property
     def number(self) -> int:
-        return self.epoch * _EPOCH + (0 if self.batch is None else self.batch + 1)
+        batches = 0 if self.batch is None else self.batch + 1
+        return self.epoch * _EPOCH + batches
 
     @property
     def is_closed(self) -> bool:
         """Whether a later generation has taken its place."""
         return self.epoch == _LAST_EPOCH
 
-    def closed(self) -> Standing:
+    def closed(self) -> Progress:
         """The same with an epoch that no driver comes after."""
-        return Standing(_LAST_EPOCH, self.batch)
+        return Progress(_LAST_EPOCH, self.batch)
 
 
-def standing(number: int) -> Standing:
-    """What a number of the ledger means."""
-    epoch, after = divmod(number, _EPOCH)
-    return Standing(epoch, after - 1 if after else None)
+NOT_BEGUN = Progress(0, None)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The version of the table at which a generation came to it, and whether the table had rows then.
+
+    One number: twice the version, and one more for rows.
+    """
+
+    version: int
+    had_rows: bool
+
+    @classmethod
+    def of(cls, number: int) -> Beginning:
+        """What a number of the ledger means; 0 is also that of a table that was made for the query."""
+        version, had_rows = divmod(number, 2)
+        return cls(version, bool(had_rows))
+
+    @property
+    def number(self) -> int:
+        return 2 * self.version + int(self.had_rows)
 
 
 def app(query: str, generation: int) -> str:
@@ -63,19 +92,29 @@ def begin_mark(context: SinkContext) -> str:
     return f"{app(context.query, context.generation)}/begin"
 
 
+def beginning(context: SinkContext, txn_ids: Mapping[str, int]) -> Beginning:
+    """When the generation came to the table."""
+    return Beginning.of(txn_ids.get(begin_mark(context), 0))
+
+
 def alone_mark(query: str, generation: int) -> str:
     """The identifier of a generation that changes or replaces rows, and so shares its table with nobody."""
     return f"{app(query, generation)}/alone"
 
 
-def standings(txn_ids: Mapping[str, int]) -> dict[tuple[str, int], Standing]:
+def progress_of_all(txn_ids: Mapping[str, int]) -> dict[tuple[str, int], Progress]:
     """Every generation of every query that the table knows."""
     found = {}
     for name, number in txn_ids.items():
         parts = name.split("/")
         if len(parts) == 3 and name.startswith(PREFIX) and parts[2].isdigit():
-            found[parts[1], int(parts[2])] = standing(number)
+            found[parts[1], int(parts[2])] = Progress.of(number)
     return found
+
+
+def progress(context: SinkContext, txn_ids: Mapping[str, int]) -> Progress:
+    """How far the generation has come in the table."""
+    return progress_of_all(txn_ids).get((context.query, context.generation), NOT_BEGUN)
 
 
 def application_mark(context: SinkContext, application: str) -> str:
@@ -95,8 +134,8 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
     Versions come and go; where the log no longer has that of the newest batch, its number and checkpoint are all.
     """
     txn_ids = state.txn_ids
-    own = standings(txn_ids).get((context.query, context.generation))
-    if own is None or own.batch is None:
+    own = progress(context, txn_ids)
+    if own.batch is None:
         return []
     name, found = app(context.query, context.generation), list[KeptLine]()
     for looked, commit in enumerate(state.table.newest_first(state.version)):
@@ -104,14 +143,14 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
             break
         note, mark = commit.note, commit.txn_ids.get(name)
         # The mark of a start repeats the batch, and has no note.
-        if mark is None or standing(mark).batch is None or note.get("batch") != standing(mark).batch:
+        if mark is None or Progress.of(mark).batch is None or note.get("batch") != Progress.of(mark).batch:
             continue
         line = KeptLine.from_dict(note)
         if line.digest is None:
             break
         found.insert(0, line)
     if not found or found[-1].batch != own.batch:
-        mine = checkpoint_id(context.checkpoint) or ""
+        mine = Checkpoint(context.checkpoint).id or ""
         known = {each.rpartition("/")[2] for each in txn_ids if each.startswith(checkpoint_mark(context, ""))} or {mine}
         return [KeptLine(batch=own.batch, checkpoint=mine if mine in known else min(known))]
     return found

@@ -18,15 +18,14 @@ def own_files(state: State, context: SinkContext, name: str) -> list[Add] | None
     where rows of others were rewritten together with the query's, or the table's log no longer tells.
     """
     txn_ids = state.txn_ids
-    begun, had_rows = divmod(txn_ids.get(ledger.begin_mark(context), 0), 2)
-    others = [
-        key for key, each in ledger.standings(txn_ids).items() if key[0] != context.query and each.batch is not None
-    ]
-    if not others and not had_rows:
+    begun = ledger.beginning(context, txn_ids)
+    known = ledger.progress_of_all(txn_ids)
+    others = [key for key, each in known.items() if key[0] != context.query and each.batch is not None]
+    if not others and not begun.had_rows:
         return None
     try:
-        strangers = {add["path"] for add in state.table.at(begun).files()} if had_rows else set()
-        commits = state.table.commits(begun + 1, state.version)
+        strangers = {add["path"] for add in state.table.at(begun.version).files()} if begun.had_rows else set()
+        commits = state.table.commits(begun.version + 1, state.version)
     except LogCutError as cut:
         what = f"{name} has rows of others too, and its log no longer has {cut}, which told whose rows are whose"
         fix = "let the table keep its log for longer (delta.logRetentionDuration), and give each query one of its own"

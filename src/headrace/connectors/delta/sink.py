@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
-from headrace.connectors.delta.batches import DeltaBatches
+from headrace.connectors.delta.batches import DeltaStore
 from headrace.connectors.delta.failures import FAILURES
-from headrace.connectors.delta.ledger import Standing
+from headrace.connectors.delta.ledger import Beginning, Progress
 from headrace.connectors.delta.lineage import own_files
 from headrace.connectors.delta.log import local
 from headrace.connectors.delta.table import NAME, DeltaTable, State, at_path, named, require_delta
 from headrace.connectors.delta.table_schema import TableSchema
-from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
-from headrace.connectors.exactly_once.kept import KeptLine, plans, require_lines_fit
-from headrace.connectors.exactly_once.retry import attempts
+from headrace.connectors.exactly_once import BatchWriter, KeptLine, attempts, plans, require_lines_fit
 from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
     OUTPUT_MODES,
@@ -84,7 +83,7 @@ class DeltaSink(Sink):
             if len(set(names)) != len(names):
                 yield OptionError(code="HR401", what=f"{option} names a column twice", fix="name each column once")
 
-    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[DeltaBatches]:
+    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[BatchWriter[DataFrame]]:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
         spark = frame.sparkSession
         require_delta(spark, SinkError)
@@ -101,16 +100,16 @@ class DeltaSink(Sink):
         added = form.additions(table.now(), self._name, context, adds=self.on_schema_change == "add")
         self._require_ours(table.now(), context)
         epoch, last = self._take_epoch(table, context)
-        batches = DeltaBatches(
+        store = DeltaStore(
             location=table.location,
             name=self._name,
             key=self.key,
-            run=context,
+            context=context,
             epoch=epoch,
             last=last,
             added=tuple(added),
         )
-        return ForEachBatch(batches)
+        return ForEachBatch(BatchWriter(store=store))
 
     @property
     def location(self) -> SinkLocation:
@@ -136,7 +135,7 @@ class DeltaSink(Sink):
         require_delta(spark, SinkError)
         table = self._find(spark)
         state = None if table is None else table.now()
-        own = None if state is None else ledger.standings(state.txn_ids).get((context.query, context.generation))
+        own = None if state is None else ledger.progress(context, state.txn_ids)
         if state is None or own is None or own.batch is None:
             what = f"{self._name} holds no result of generation {context.generation} of query '{context.query}'"
             raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
@@ -147,7 +146,7 @@ class DeltaSink(Sink):
     def last_batch(self, context: SinkContext) -> int | None:
         state = self._seen()
         own = None if state is None else ledger.lines(state, context, 1)
-        return own[-1].batch if own and own[-1].checkpoint == checkpoint_id(context.checkpoint) else None
+        return own[-1].batch if own and own[-1].checkpoint == Checkpoint(context.checkpoint).id else None
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         state = self._seen()
@@ -206,7 +205,7 @@ class DeltaSink(Sink):
 
     def _require_ours(self, state: State, context: SinkContext) -> None:
         """Rows of somebody else would be replaced, or those of an older generation be there twice."""
-        known, txn_ids = ledger.standings(state.txn_ids), state.txn_ids
+        known, txn_ids = ledger.progress_of_all(state.txn_ids), state.txn_ids
         own = known.get((context.query, context.generation))
         others = {name for (name, _), each in known.items() if name != context.query and each.batch is not None}
         alone = {name for name, number in known if name in others and ledger.alone_mark(name, number) in txn_ids}
@@ -239,17 +238,17 @@ class DeltaSink(Sink):
             lines = ledger.lines(state, context)
             require_lines_fit(context, self._place, lines)
             self._require_ours(state, context)
-            known, app = ledger.standings(txn_ids), ledger.app(context.query, context.generation)
-            last = known.get((context.query, context.generation), Standing(0, None))
-            entered = {app: Standing(last.epoch + 1, last.batch).number}
+            known, app = ledger.progress_of_all(txn_ids), ledger.app(context.query, context.generation)
+            last = ledger.progress(context, txn_ids)
+            entered = {app: Progress(last.epoch + 1, last.batch).number}
             for (name, number), each in known.items():
                 if name == context.query and number != context.generation and not each.is_closed:
                     entered[ledger.app(name, number)] = each.closed().number
             if ledger.begin_mark(context) not in txn_ids:
-                entered[ledger.begin_mark(context)] = 2 * state.version + state.has_rows
+                entered[ledger.begin_mark(context)] = Beginning(state.version, state.has_rows).number
             if context.mode != "append":
                 entered[ledger.alone_mark(context.query, context.generation)] = 1
-            identity = checkpoint_id(context.checkpoint)
+            identity = Checkpoint(context.checkpoint).id
             if identity is not None:
                 entered[ledger.checkpoint_mark(context, identity)] = 1
             entered[ledger.application_mark(context, context.application)] = 1

@@ -1,38 +1,26 @@
-"""What every exactly-once sink shares: whether its ledger and the checkpoint tell of the same batches."""
+"""What every exactly-once sink shares: how a batch is taken, its ledger line, the judgement of both."""
 
-from headrace.connectors.exactly_once.fit import behind, other_batch, require_fit, view_of
-from headrace.connectors.exactly_once.judgement import (
-    Ahead,
-    Behind,
-    BrokenChain,
-    CheckpointView,
-    Judgement,
-    Line,
-    NotRestorable,
-    OtherBatch,
-    OtherCheckpoint,
-    Same,
-    is_same_batch,
-    judge,
-    view,
-)
+from headrace.connectors.exactly_once.batches import Admission, BatchWriter, Conflict, RowsLost, Standing, Store
+from headrace.connectors.exactly_once.fit import require_fit, view_of
+from headrace.connectors.exactly_once.judgement import CheckpointView, Line
+from headrace.connectors.exactly_once.kept import KeptLine, plans, require_lines_fit
+from headrace.connectors.exactly_once.retry import CONTENDED, Retry, attempts
 
 __all__ = [
-    "Ahead",
-    "Behind",
-    "BrokenChain",
+    "CONTENDED",
+    "Admission",
+    "BatchWriter",
     "CheckpointView",
-    "Judgement",
+    "Conflict",
+    "KeptLine",
     "Line",
-    "NotRestorable",
-    "OtherBatch",
-    "OtherCheckpoint",
-    "Same",
-    "behind",
-    "is_same_batch",
-    "judge",
-    "other_batch",
+    "Retry",
+    "RowsLost",
+    "Standing",
+    "Store",
+    "attempts",
+    "plans",
     "require_fit",
-    "view",
+    "require_lines_fit",
     "view_of",
 ]

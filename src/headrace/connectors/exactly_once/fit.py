@@ -28,19 +28,19 @@ from headrace.errors import CheckpointBehind, CheckpointError, Finding
 Kept = Callable[[int], str | None]
 
 
-def require_fit(
-    context: SinkContext, table: str, lines: Sequence[Line], here: CheckpointView, kept: Kept
-) -> tuple[int, ...]:
-    """The batches by which the ledger is ahead; raises CheckpointError where batches would be lost, or skipped unread.
+def require_fit(context: SinkContext, table: str, lines: Sequence[Line], here: CheckpointView, kept: Kept) -> None:
+    """Raise CheckpointError where batches would be lost, or skipped unread.
 
-    `here` is the view of the life's checkpoint, taken after whatever lock keeps other drivers out.
+    CheckpointBehind, where only the newest are lost from the checkpoint and the ledger can give them back; a start that
+    makes them again passes. `here` is the view of the checkpoint, taken after whatever lock keeps other drivers out.
     """
     judgement = judge(lines, here)
     match judgement:
         case Same():
-            return ()
+            return
         case Ahead(batches):
-            return batches
+            if not context.restoring:
+                raise _behind(context, table, batches)
         case _:
             raise CheckpointError(_finding(judgement, context, table, lines, here, kept))
 
@@ -50,7 +50,7 @@ def view_of(context: SinkContext) -> CheckpointView:
     return view(Checkpoint(context.checkpoint), empty=context.empty_batches, roots=context.roots)
 
 
-def behind(context: SinkContext, table: str, batches: Sequence[int]) -> CheckpointBehind:
+def _behind(context: SinkContext, table: str, batches: Sequence[int]) -> CheckpointBehind:
     """The fault of a checkpoint that has lost `batches`, or has never had them."""
     what = (
         f"table '{table}' has batches of query '{context.query}' up to {batches[-1]}, the checkpoint "

@@ -125,12 +125,13 @@ def judge(lines: Sequence[Line], here: CheckpointView) -> Judgement:
 
 
 def is_same_batch(line: Line, before: Line | None, digest: str | None) -> bool:
-    """Whether a batch with `digest` is the one of `line`, which `before` precedes; a line of 0.1.0 cannot tell."""
+    """Whether a batch with `digest` is the one of `line`; a line of 0.1.0 cannot tell.
+
+    `before` precedes the line. Where the ledger keeps it no longer, the digest of the batch alone tells.
+    """
     if line.digest is None:
         return True
-    return (
-        line.digest == digest and digest is not None and line.chain == chained(before.chain if before else None, digest)
-    )
+    return line.digest == digest and (before is None or line.chain == chained(before.chain, digest))
 
 
 def view(checkpoint: Checkpoint, *, empty: frozenset[int] = frozenset(), roots: Sequence[Path] = ()) -> CheckpointView:

@@ -1,16 +1,15 @@
-"""The lines of a ledger that has no table of its own: each a few values that are kept with the commit of the batch."""
+"""The line that a ledger keeps of a batch, and the ledgers that are no table: a few such lines beside the rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headrace.checkpoint import Checkpoint, PlannedBatch, chained, planned_batch
-from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
-from headrace.connectors.exactly_once.fit import behind, other_batch, require_fit, view_of
-from headrace.connectors.exactly_once.judgement import Line, is_same_batch
+from headrace.connectors.exactly_once.fit import require_fit, view_of
+from headrace.connectors.exactly_once.judgement import Line
 from headrace.contract import SinkContext
 
 # How many batches can be planned again from the ledger; a power cut seldom takes more from a checkpoint.
@@ -28,17 +27,22 @@ class KeptLine:
     planned: str | None = None
 
     @classmethod
-    def of(cls, context: SinkContext, batch: int, before: KeptLine | None) -> KeptLine:
-        """The line of a batch that the checkpoint plans, after the line `before`."""
-        found = planned_batch(Checkpoint(context.checkpoint), batch)
-        digest = None if found is None else found.digest(context.roots)
+    def of(cls, context: SinkContext, batch: int) -> KeptLine:
+        """The line of a batch that the checkpoint plans, not yet chained to the line before it."""
+        checkpoint = Checkpoint(context.checkpoint)
+        found = planned_batch(checkpoint, batch)
         return cls(
             batch=batch,
-            checkpoint=checkpoint_id(context.checkpoint) or "",
-            digest=digest,
-            chain=None if digest is None else chained(before.chain if before else None, digest),
+            checkpoint=checkpoint.id or "",
+            digest=None if found is None else found.digest(context.roots),
             planned=None if found is None else found.dumps(),
         )
+
+    def after(self, before: Line | None) -> KeptLine:
+        """The line chained to the one before it; without a digest there is nothing to chain."""
+        if self.digest is None:
+            return self
+        return replace(self, chain=chained(before.chain if before else None, self.digest))
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> KeptLine:
@@ -68,24 +72,7 @@ def require_lines_fit(context: SinkContext, table: str, lines: Sequence[KeptLine
     CheckpointBehind, where only the newest are lost from the checkpoint and the lines can give them back.
     """
     texts = {line.batch: line.planned for line in lines}
-    if ahead := require_fit(context, table, [line.line for line in lines], view_of(context), texts.get):
-        raise behind(context, table, ahead)
-
-
-def require_same(context: SinkContext, table: str, lines: Sequence[KeptLine], batch: int) -> None:
-    """Raise CheckpointError where the batch of this number that is in is not the one that the checkpoint plans."""
-    own = next((line for line in lines if line.batch == batch), None)
-    found = planned_batch(Checkpoint(context.checkpoint), batch)
-    if own is None or own.digest is None or found is None:
-        return
-    before = [line for line in lines if line.batch < batch]
-    same = (
-        is_same_batch(own.line, before[-1].line, found.digest(context.roots))
-        if before
-        else own.digest == found.digest(context.roots)
-    )
-    if not same:
-        raise other_batch(context, table, batch, own.planned)
+    require_fit(context, table, [line.line for line in lines], view_of(context), texts.get)
 
 
 def plans(context: SinkContext, lines: Sequence[KeptLine], first: int) -> dict[int, str]:

@@ -1,21 +1,45 @@
-"""Pauses between attempts to commit where others commit too."""
+"""When an attempt is made again."""
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-ATTEMPTS = 8
-_FIRST, _LONGEST = 0.2, 5.0
+FIRST_PAUSE_SECONDS = 0.2
 
 
-def attempts(most: int = ATTEMPTS, *, sleep: Callable[[float], None] = time.sleep) -> Iterator[int]:
-    """The numbers of the attempts, from 0 on; before each but the first it waits, ever longer and never equally long.
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """Pauses that double from one to the next, until the time or the attempts are used up.
 
-    Two writers that were in each other's way would meet again if both waited alike.
+    seconds: all pauses together. attempts: with the first one. longest_seconds: of a pause. uneven: each pause is cut
+    by chance, since two that were in each other's way would meet again if both waited alike.
     """
-    for attempt in range(most):
-        if attempt:
-            sleep(random.uniform(0.5, 1.0) * min(_FIRST * 2 ** (attempt - 1), _LONGEST))
-        yield attempt
+
+    seconds: float = math.inf
+    attempts: float = math.inf
+    longest_seconds: float = 10.0
+    uneven: bool = False
+    clock: Callable[[], float] = time.monotonic
+
+    def pauses(self) -> Iterator[float]:
+        """The seconds before each further attempt."""
+        ends, attempt, pause = self.clock() + self.seconds, 1, FIRST_PAUSE_SECONDS
+        while attempt < self.attempts and self.clock() + pause <= ends:
+            yield pause * random.uniform(0.5, 1.0) if self.uneven else pause
+            attempt, pause = attempt + 1, min(2 * pause, self.longest_seconds)
+
+
+# Where others commit to the same table.
+CONTENDED = Retry(attempts=8, longest_seconds=5.0, uneven=True)
+
+
+def attempts(retry: Retry = CONTENDED, *, sleep: Callable[[float], None] = time.sleep) -> Iterator[int]:
+    """The numbers of the attempts, from 0 on; before each but the first it waits."""
+    yield 0
+    for number, pause in enumerate(retry.pauses(), start=1):
+        sleep(pause)
+        yield number

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.exactly_once.checkpoint_match import is_stateful
+from headrace.checkpoint import Checkpoint
 from headrace.connectors.foreach.callables import name_of, not_found, takes
 from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, ProjectObject, Sink, SinkContext, SinkFacts
 from headrace.errors import NOWHERE, Finding, HeadraceError, SinkError, Where
-from headrace.spark.foreach_batch import ForEachBatch
+from headrace.spark.foreach_batch import ForEachBatch, compute_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,9 +77,9 @@ class _Caller:
         try:
             self.context.reached("before-transaction", batch)
             self._call(frame, batch, told)
-            if is_stateful(self.context.checkpoint):
+            if Checkpoint(self.context.checkpoint).is_stateful:
                 # Spark commits the state of a batch only if every partition of it is computed.
-                frame.write.format("noop").mode("overwrite").save()
+                compute_all(frame)
             self.context.reached("after-transaction", batch)
         finally:
             if self.sink.cache:
@@ -113,13 +113,11 @@ def _asks_again(function: Any) -> bool:
         return False
 
 
-def _begun(checkpoint: Path) -> int | None:
+def _begun(directory: Path) -> int | None:
     """The batch that was planned and not committed: the first of this start, and perhaps known to the function."""
-    planned, committed = (
-        max((int(file.name) for file in checkpoint.glob(f"{log}/[0-9]*") if file.name.isdigit()), default=-1)
-        for log in ("offsets", "commits")
-    )
-    return planned if planned > committed else None
+    checkpoint = Checkpoint(directory)
+    planned, committed = checkpoint.last_batch, checkpoint.last_committed
+    return planned if planned is not None and planned > (-1 if committed is None else committed) else None
 
 
 def _line(fault: BaseException) -> Where:

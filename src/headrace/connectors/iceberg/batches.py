@@ -8,9 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.exactly_once.checkpoint_match import is_stateful
-from headrace.connectors.exactly_once.kept import KeptLine, require_same
-from headrace.connectors.exactly_once.retry import attempts
+from headrace.connectors.exactly_once import Admission, Conflict, Standing, Store
 from headrace.connectors.iceberg.files import form_of, live_entries
 from headrace.connectors.iceberg.ledger import Ledger
 from headrace.connectors.iceberg.nulls import keep_nulls
@@ -79,110 +77,102 @@ class Writing:
         return pa.Table.from_arrays(columns, schema=wanted)
 
 
+@dataclass(frozen=True)
+class Written:
+    """The data files of a batch, and the columns and partitions of the table that they were written for."""
+
+    files: tuple[DataFile, ...]
+    form: tuple[int, int]
+
+
 @dataclass(kw_only=True)
-class BatchWriter:
-    """Takes the batches of one start of a query, for Spark's foreachBatch."""
+class IcebergStore(Store[Written]):
+    """An Iceberg table as one start of a query writes it; each batch is one commit."""
 
     place: TableRef
-    run: SinkContext
+    context: SinkContext
     epoch: str
+    name: str = field(init=False)
+    # The table as it was last looked at, its ledger, and what that says of the batch.
     _table: Table | None = field(default=None, init=False, repr=False)
+    _ledger: Ledger | None = field(default=None, init=False, repr=False)
+    _standing: Standing = field(default=Standing(), init=False)
 
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        try:
-            self._take(frame, batch)
-        except HeadraceError as fault:
-            self.run.failed(fault)
-            raise
-        except Exception as fault:
-            if type(fault).__module__.split(".")[0] in {"pyspark", "py4j", "headrace"}:
-                raise  # What Spark says is read where the query's end is told.
-            known = self.place.explained(fault)
-            self.run.failed(known)
-            raise known from None
+    def __post_init__(self) -> None:
+        self.name = self.place.table
 
-    def _take(self, frame: DataFrame, batch: int) -> None:
-        table = self._newest()
-        if self._is_in(table, batch):
-            if is_stateful(self.run.checkpoint):
-                # Spark commits the state of a batch only if every partition of it is computed.
-                frame.write.format("noop").mode("overwrite").save()
-            return
-        files = self._files(frame, table)
-        self.run.secured(batch)
-        self.run.reached("before-transaction", batch)
-        try:
-            self._commit(table, files, batch)
-        except HeadraceError:
-            for file in files:
-                with suppress(Exception):
-                    table.io.delete(file.file_path)
-            raise
-        self.run.reached("after-transaction", batch)
+    def standing(self, batch: int) -> Standing:
+        self._table = self.place.open() if self._table is None else self.place.again(self._table)
+        found = self._ledger = Ledger.of(self._table)
+        if found is None or not found.is_of(self.context):
+            what = f"{self.place} no longer holds the result of query '{self.context.query}'"
+            raise SinkError(Finding(code="HR407", what=what, fix="put the table back, or begin the query anew"))
+        lines = [each.line for each in found.known]
+        self._standing = Standing(
+            newer="" if found.epoch == self.epoch else f"epoch {found.epoch[:8]}, this one has {self.epoch[:8]}",
+            is_in=found.batch >= batch,
+            own=next((line for line in lines if line.batch == batch), None),
+            before=next((line for line in reversed(lines) if line.batch < batch), None),
+        )
+        return self._standing
 
-    def _files(self, frame: DataFrame, table: Table) -> list[DataFile]:
+    def planned(self, batch: int) -> str | None:
+        known = () if self._ledger is None else self._ledger.known
+        return next((line.planned for line in known if line.batch == batch), None)
+
+    def compute(self, frame: DataFrame, batch: int) -> Written:
+        table = self._known_table
         writing = Writing(form_of(table), table.io, str(self.place))
-        made = frame.mapInArrow(writing, "file BINARY").collect()
-        return [pickle.loads(row[0]) for row in made]
+        with self.computing(batch):
+            made = frame.mapInArrow(writing, "file BINARY").collect()
+        return Written(tuple(pickle.loads(row[0]) for row in made), _form(table))
 
-    def _commit(self, table: Table, files: Sequence[DataFile], batch: int) -> None:
-        """Bring the files and the ledger into the table at once; another writer may have come in between."""
+    def commit(self, rows: Written, batch: int, admit: Admission) -> None:
         from pyiceberg.exceptions import CommitFailedException
 
-        form = _form(table)
-        for attempt in attempts():
-            if attempt:
-                table = self._newest()
-                if self._is_in(table, batch):
-                    return
-            if _form(table) != form:
-                what = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
-                raise SinkError(Finding(code="HR453", what=what, fix="start again: the batch is written anew"))
-            try:
-                return self._transact(table, files, batch)
-            except CommitFailedException:
-                continue
-        what = f"batch {batch} of query '{self.run.query}' was not written: others commit to {self.place} all the time"
-        fix = "let compaction and other writers leave pauses, or write to a table of its own; then start again"
-        raise SinkError(Finding(code="HR453", what=what, fix=fix))
-
-    def _transact(self, table: Table, files: Sequence[DataFile], batch: int) -> None:
-        found = Ledger.of(table)
-        assert found is not None, "`_is_in` has looked at it"
-        ledger = found.with_batch(KeptLine.of(self.run, batch, found.lines[-1] if found.lines else None))
+        table, found = self._known_table, self._ledger
+        if _form(table) != rows.form:
+            what = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
+            raise SinkError(Finding(code="HR453", what=what, fix="start again: the batch is written anew"))
+        line = admit(self._standing)
+        if line is None or found is None:
+            return
         current = table.current_snapshot()
-        old = (
-            [entry.data_file for entry in live_entries(table, current)]
-            if self.run.mode == "complete" and current is not None
-            else []
-        )
-        with committing(table, ledger) as update:
-            producer: Any = update.overwrite() if old else update.merge_append()
-            with producer:
-                for file in old:
-                    producer.delete_data_file(file)
-                for file in files:
-                    producer.append_data_file(file)
-            self.run.reached("inside-transaction", batch)
+        replaces = self.context.mode == "complete" and current is not None
+        old = [entry.data_file for entry in live_entries(table, current)] if replaces and current is not None else []
+        try:
+            with committing(table, found.with_batch(line)) as update:
+                producer: Any = update.overwrite() if old else update.merge_append()
+                with producer:
+                    for file in old:
+                        producer.delete_data_file(file)
+                    for file in rows.files:
+                        producer.append_data_file(file)
+                self.context.reached("inside-transaction", batch)
+        except CommitFailedException as fault:
+            raise Conflict("another writer was quicker") from fault
 
-    def _newest(self) -> Table:
-        self._table = self.place.open() if self._table is None else self.place.again(self._table)
+    def release(self, rows: Written | None, fault: Exception | None) -> None:
+        """Delete the files of a batch that is not in; where that is not known, they stay."""
+        if rows is None or not isinstance(fault, HeadraceError | Conflict):
+            return
+        for file in rows.files:
+            with suppress(Exception):
+                self._known_table.io.delete(file.file_path)
+
+    def explain(self, fault: Exception, batch: int) -> Exception:
+        if isinstance(fault, Conflict):
+            what = f"batch {batch} of query '{self.context.query}' was not written: others commit to {self.place} too"
+            fix = "let compaction and other writers leave pauses, or write to a table of its own; then start again"
+            return SinkError(Finding(code="HR453", what=what, fix=fix))
+        if type(fault).__module__.split(".")[0] in {"pyspark", "py4j", "headrace"}:
+            return fault  # What Spark says is read where the query's end is told.
+        return self.place.explained(fault)
+
+    @property
+    def _known_table(self) -> Table:
+        assert self._table is not None, "`standing` comes first"
         return self._table
-
-    def _is_in(self, table: Table, batch: int) -> bool:
-        """Whether this very batch is in.
-
-        Raises Fenced, SinkError where the table was taken away, CheckpointError where another of its number is in.
-        """
-        ledger = Ledger.of(table)
-        if ledger is None or not ledger.is_of(self.run):
-            what = f"{self.place} no longer holds the result of query '{self.run.query}'"
-            raise SinkError(Finding(code="HR407", what=what, fix="put the table back, or begin the query anew"))
-        ledger.require_epoch(self.epoch, batch)
-        if ledger.batch < batch:
-            return False
-        require_same(self.run, self.place.table, ledger.known, batch)
-        return True
 
 
 @contextmanager

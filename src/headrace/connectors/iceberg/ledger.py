@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once.kept import KEPT, KeptLine
 from headrace.contract import SinkContext
-from headrace.errors import Fenced, Finding, SinkError
+from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -73,13 +73,6 @@ class Ledger:
     def with_batch(self, line: KeptLine) -> Ledger:
         """The ledger once the batch of `line` is in."""
         return replace(self, batch=line.batch, checkpoint=line.checkpoint, lines=(*self.lines, line)[-KEPT:])
-
-    def require_epoch(self, epoch: str, batch: int) -> None:
-        """Raise Fenced where a newer driver has taken the table over."""
-        if self.epoch != epoch:
-            what = f"a newer driver runs query '{self.query}'; batch {batch} of this one was not written"
-            fix = "let only one driver run the query; this one has stopped"
-            raise Fenced(Finding(code="HR409", what=what, fix=fix))
 
 
 def require_ours(table: Table, name: str, context: SinkContext) -> None:

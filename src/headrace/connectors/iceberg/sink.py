@@ -9,11 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
-from headrace.connectors.exactly_once.kept import plans, require_lines_fit
-from headrace.connectors.exactly_once.retry import attempts
+from headrace.checkpoint import Checkpoint
+from headrace.connectors.exactly_once import BatchWriter, attempts, plans, require_lines_fit
 from headrace.connectors.iceberg import columns as iceberg_columns
-from headrace.connectors.iceberg.batches import BatchWriter, committing
+from headrace.connectors.iceberg.batches import IcebergStore, Written, committing
 from headrace.connectors.iceberg.columns import PartitionField
 from headrace.connectors.iceberg.files import frame as frame_of
 from headrace.connectors.iceberg.files import live_files
@@ -66,7 +65,7 @@ class IcebergSink(Sink):
                 fix="use mode complete, or append with a watermark if the query aggregates, or a database sink",
             )
 
-    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[BatchWriter]:
+    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[BatchWriter[Written]]:
         """Make or compare the table, and draw the next epoch; nothing is changed if anything does not fit."""
         self._require_result(frame.schema, context)
         with self._place.told():
@@ -75,7 +74,7 @@ class IcebergSink(Sink):
                 require_lines_fit(context, self.table, ())
                 table = self._create(frame.schema)
             epoch = self._take(table, frame.schema, context)
-        return ForEachBatch(BatchWriter(place=self._place, run=context, epoch=epoch))
+        return ForEachBatch(BatchWriter(store=IcebergStore(place=self._place, context=context, epoch=epoch)))
 
     @property
     def location(self) -> SinkLocation:
@@ -114,7 +113,7 @@ class IcebergSink(Sink):
 
     def last_batch(self, context: SinkContext) -> int | None:
         ledger = self._own_ledger(context)
-        mine = ledger is not None and ledger.checkpoint == checkpoint_id(context.checkpoint)
+        mine = ledger is not None and ledger.checkpoint == Checkpoint(context.checkpoint).id
         return ledger.batch if ledger is not None and mine and ledger.batch >= 0 else None
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.checkpoint.rewrite import replace_file, sync_file
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.logs import numbered
 from headrace.connectors.spark_files import formats as file_form
 from headrace.contract import SinkContext, Snapshot, Writer
 from headrace.errors import CheckpointError, Finding, SinkError
+from headrace.storage.durable import replace_file, sync_directory, sync_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,8 +54,7 @@ class CommittedFiles:
     @property
     def last_batch(self) -> int | None:
         """The last batch in Spark's log of this directory."""
-        names = (file.name.removesuffix(".compact") for file in Path(self.path).glob("_spark_metadata/[0-9]*"))
-        return max((int(name) for name in names if name.isdigit()), default=None)
+        return max(numbered(Path(self.path) / "_spark_metadata"), default=None)
 
     @property
     def is_prepared(self) -> bool:
@@ -66,11 +67,11 @@ class CommittedFiles:
         Raises CheckpointError for a checkpoint whose batches Spark would skip as already written.
         """
         written = self.last_batch
-        started = max((int(file.name) for file in context.checkpoint.glob("offsets/[0-9]*")), default=-1)
-        if written is not None and written > started:
+        planned = Checkpoint(context.checkpoint).last_batch
+        if written is not None and written > (-1 if planned is None else planned):
             what = (
                 f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{context.query}' only "
-                f"to {started if started >= 0 else 'none'}: Spark would skip the batches between as already written"
+                f"to {'none' if planned is None else planned}: Spark would skip the batches between as already written"
             )
             fix = f"restore the checkpoint '{context.checkpoint}', or write to an empty directory"
             raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
@@ -154,3 +155,4 @@ def _enter_empty(frame: DataFrame, log: str, batches: Sequence[int]) -> None:
             written.add(batch, gateway.new_array(sinks.SinkFileStatus, 0))
             for file in Path(log).glob(f"{batch}*"):
                 sync_file(file)
+                sync_directory(file.parent)

@@ -1,174 +1,142 @@
-"""One batch, one transaction: rows and ledger line are in together, once, and never from an older driver."""
+"""One batch of a database's table, one transaction: the rows and the ledger's line."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.checkpoint import Checkpoint, chained, planned_batch
-from headrace.connectors.exactly_once import is_same_batch, other_batch
-from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id, is_stateful, watermark_of
-from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Target, run
+from headrace.checkpoint import Checkpoint
+from headrace.connectors.exactly_once import Admission, Retry, Standing, Store
+from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Target, Transaction, run
 from headrace.connectors.sql.ledger import Entry, Ledger
-from headrace.connectors.sql.prepare import drop_staged
 from headrace.connectors.sql.quarantine import Quarantine
 from headrace.connectors.sql.result_table import ResultTable
-from headrace.connectors.sql.retry import Retry
 from headrace.connectors.sql.shared_key import shared_key, take_out_existing
-from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage
+from headrace.connectors.sql.staging import Stage, drop_staged
+from headrace.connectors.sql.staging_report import DRIVER_BYTES, Content, RowError
 from headrace.contract import OptionError, SinkContext
-from headrace.errors import Fenced, Finding, HeadraceError, SinkError
+from headrace.errors import Finding, SinkError
 from headrace.spark.python_worker import worker_died
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NOT_WRITTEN = "batch {} of query '{}' was not written"
+_IN_DOUBT = "it is not known whether batch {} of query '{}' was written"
 
 
 @dataclass(kw_only=True)
-class BatchWriter:
-    """Takes the batches of one start of a query, for Spark's foreachBatch."""
+class SqlStore(Store[Content]):
+    """A table of a database as one start of a query writes it."""
 
     dialect: Dialect
     table: ResultTable
-    run: SinkContext
+    context: SinkContext
     epoch: int
     stage: Stage
     retry: Retry
     # The result's schema, as long as the table lacks columns of it.
     widened: str | None = None
+    name: str = field(init=False)
     _connection: Connection | None = field(default=None, init=False, repr=False)
+    _transaction: Transaction = field(default_factory=Transaction, init=False, repr=False)
     # Whether the last batch had few rows; the next one is then tried through the driver first.
     _last_was_small: bool = field(default=False, init=False, repr=False)
-    # Whether a COMMIT was sent of which nothing is known.
-    _in_doubt: bool = field(default=False, init=False, repr=False)
+    _batch: int = field(default=-1, init=False, repr=False)
+    # Whether executors may have staged rows of the batch at hand.
+    _has_staged: bool = field(default=False, init=False, repr=False)
 
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        pauses, content, self._in_doubt = self.retry.pauses(), _Computed(), False
-        while True:
-            try:
-                return self._take(frame, batch, content)
-            except Exception as fault:
-                self._disconnect()
-                passes, known = self._passes(fault), self._known(fault, batch)
-                pause = next(pauses, None) if passes else None
-                if pause is None:
-                    if isinstance(known, HeadraceError):
-                        self.run.failed(known)
-                    if known is fault:
-                        raise
-                    raise known from None
-                self._tell_retry(known, batch, pause)
-                time.sleep(pause)
+    def __post_init__(self) -> None:
+        self.name = self.table.name
 
-    def _take(self, frame: DataFrame, batch: int, computed: _Computed) -> None:
-        connection = self._connect()
-        ledger = Ledger(connection, self.dialect, self.run, self.table.name)
-        self._require_epoch(ledger.epoch(), batch)
-        if computed.plan is None:
-            computed.plan = _Plan.of(self.run, batch)
-        if self._is_in(ledger, batch, computed.plan):
-            if computed.content is None and is_stateful(self.run.checkpoint):
-                # Spark commits the state of a batch only if every partition of it is computed.
-                with self._computing(batch):
-                    frame.write.format("noop").mode("overwrite").save()
-            self._drop_staged(connection, computed)
-            return
-        try:
-            if computed.content is None:
-                computed.content = self._compute(frame, batch, computed)
-            self._transact(connection, ledger, batch, computed.content, computed.plan)
-        except Exception as fault:
-            if computed.content is None or not self._passes(fault) or isinstance(fault, PartLost):
-                self._drop_staged(connection, computed)
-                computed.content = None
-            raise
-        self._drop_staged(connection, computed)
+    def begin(self, frame: DataFrame, batch: int) -> None:
+        if batch != self._batch:
+            self._batch, self._transaction.is_in_doubt = batch, False
 
-    def _compute(self, frame: DataFrame, batch: int, computed: _Computed) -> Content:
+    def standing(self, batch: int, *, lock: bool = False) -> Standing:
+        ledger = self._ledger()
+        newest = ledger.epoch(lock=lock)
+        if newest != self.epoch:
+            return Standing(newer=f"epoch {newest}, this one has {self.epoch}")
+        before, own = ledger.around(batch)
+        return Standing(is_in=own is not None, own=own, before=before)
+
+    def planned(self, batch: int) -> str | None:
+        return self._ledger().planned(batch)
+
+    def compute(self, frame: DataFrame, batch: int) -> Content:
         """The rows of the batch, before the transaction begins, so that its lock is short."""
         content = None
         if self._last_was_small:
-            with self._computing(batch):
+            with self.computing(batch):
                 content = self.stage.small(frame)
         if content is None:
-            computed.staged = True
-            with self._computing(batch):
+            self._has_staged = True
+            with self.computing(batch):
                 content = self.stage.large(frame)
         self._last_was_small = not content.parts and content.table.nbytes <= DRIVER_BYTES
         return content
 
-    @contextmanager
-    def _computing(self, batch: int) -> Iterator[None]:
-        """Tell that the rows are computed, and whether to their end."""
-        whole = False
-        try:
-            yield
-            whole = True
-        finally:
-            self.run.computed(batch, whole)
-
-    def _is_in(self, ledger: Ledger, batch: int, plan: _Plan) -> bool:
-        """Whether the ledger has this very batch; raises CheckpointError where it has another of its number."""
-        before, line = ledger.around(batch)
-        if line is None:
-            return False
-        if not is_same_batch(line, before, plan.digest):
-            raise other_batch(self.run, self.table.name, batch, ledger.planned(batch))
-        return True
-
-    def _transact(self, connection: Connection, ledger: Ledger, batch: int, content: Content, plan: _Plan) -> None:
-        self.dialect.attach(connection, (*content.parts, *content.bad_parts))
-        self.run.secured(batch)
-        self.run.reached("before-transaction", batch)
+    def commit(self, rows: Content, batch: int, admit: Admission) -> None:
+        connection, bad = self._connect(), 0
+        self.dialect.attach(connection, (*rows.parts, *rows.bad_parts))
         if not self.dialect.transactional_ddl:
             self._add_columns(connection)
-        run(connection, self.dialect.begin_write)
         try:
-            self._require_epoch(ledger.epoch(lock=True), batch)
-            if self._is_in(ledger, batch, plan):
-                # An earlier attempt came through after all: its COMMIT was still under way, or its answer was lost.
-                run(connection, "ROLLBACK")
-                return
-            self._in_doubt = False
-            if self.widened is not None:
-                self._add_columns(connection)
-                ledger.own(self.widened)
-            before, _ = ledger.around(batch)
-            written, bad = self._write(connection, batch, content)
-            self.run.reached("inside-transaction", batch)
-            entry = Entry(
-                batch=batch,
-                epoch=self.epoch,
-                checkpoint=checkpoint_id(self.run.checkpoint) or "",
-                rows=written,
-                quarantined=bad,
-                watermark=watermark_of(self.run.checkpoint, batch),
-                digest=plan.digest,
-                chain=chained(before.chain if before else None, plan.digest) if plan.digest else None,
-                planned=plan.text,
-            )
-            ledger.add(entry)
-            self._in_doubt = True
-            run(connection, "COMMIT")
-            self._in_doubt, self.widened = False, None
-        except BaseException as fault:
-            with suppress(*self.dialect.errors):
-                run(connection, "ROLLBACK")
-                # The connection still answers: the COMMIT, if one was sent, was refused.
-                self._in_doubt = False
+            with self._transaction.begin(connection, self.dialect):
+                # An earlier attempt may have come through: its COMMIT was still under way, or its answer was lost.
+                line = admit(self.standing(batch, lock=True))
+                self._transaction.is_in_doubt = False
+                if line is None:
+                    return
+                ledger = self._ledger()
+                if self.widened is not None:
+                    self._add_columns(connection)
+                    ledger.own(self.widened)
+                written, bad = self._write(connection, batch, rows)
+                self.context.reached("inside-transaction", batch)
+                planned = Checkpoint(self.context.checkpoint).offset(batch)
+                ledger.add(
+                    Entry(
+                        line=line,
+                        epoch=self.epoch,
+                        rows=written,
+                        quarantined=bad,
+                        watermark=None if planned is None else planned.watermark,
+                    )
+                )
+            self.widened = None
+        except Exception as fault:
             if isinstance(fault, self.dialect.errors) and self.dialect.is_part_lost(fault):
                 raise PartLost("a staging table has gone") from fault
-            if isinstance(fault, self.dialect.duplicates) and (found := self._shared_key(connection, content)):
+            if isinstance(fault, self.dialect.duplicates) and (found := self._shared_key(connection, rows)):
                 raise SinkError(self._finding("HR408", batch, *found)) from fault
             raise
         if bad:
             self._tell_quarantined(batch, bad)
-        self.run.reached("after-transaction", batch)
+
+    def release(self, rows: Content | None, fault: Exception | None) -> None:
+        """Drop what was staged, by this attempt and by others that were given up; a failure does no harm.
+
+        In a database that does not answer nothing is dropped: the next start does that.
+        """
+        silent = fault is not None and self.is_transient(fault) and not isinstance(fault, PartLost)
+        if self._has_staged and (rows is None or not silent):
+            self._has_staged = False
+            with suppress(*self.dialect.errors):
+                drop_staged(self._connect(), self.dialect, self.context, self.epoch)
+
+    def disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(*self.dialect.errors):
+                self._connection.close()
+            self._connection = None
+
+    def pauses(self) -> Iterator[float]:
+        self._transaction.is_in_doubt = False
+        return self.retry.pauses()
 
     def _add_columns(self, connection: Connection) -> None:
         """Add the columns that the table still lacks; a database that commits this by itself has it done before."""
@@ -179,13 +147,13 @@ class BatchWriter:
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
         """Write the rows; returns how many came in, and how many were set aside."""
         target = self._target()
-        quarantine = Quarantine(connection, self.dialect, self.run, self.table.name)
-        if self.run.mode == "complete":
+        quarantine = Quarantine(connection, self.dialect, self.context, self.table.name)
+        if self.context.mode == "complete":
             run(connection, f"DELETE FROM {self.dialect.quote(self.table.name)}")
             quarantine.clear()
         bad = 0
         if self.stage.quarantines:
-            if self.run.mode == "append" and self.table.key:
+            if self.context.mode == "append" and self.table.key:
                 content, existing = take_out_existing(connection, self.dialect, target, content)
                 bad += quarantine.add(batch, existing)
             bad += quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
@@ -200,7 +168,7 @@ class BatchWriter:
             table=self.table.name,
             columns=self.table.columns,
             key=self.table.key,
-            replaces=self.run.mode == "update",
+            replaces=self.context.mode == "update",
         )
 
     def _shared_key(self, connection: Connection, content: Content) -> tuple[str, str] | None:
@@ -209,20 +177,9 @@ class BatchWriter:
             return shared_key(connection, self.dialect, self._target(), content)
         return None
 
-    def _require_epoch(self, newest: int, batch: int) -> None:
-        if newest != self.epoch:
-            what = (
-                f"a newer driver runs query '{self.run.query}' (epoch {newest}, this one has {self.epoch}); "
-                f"batch {batch} of this one was not written"
-            )
-            raise Fenced(
-                Finding(code="HR409", what=what, fix="let only one driver run the query; this one has stopped")
-            )
-
     # ------------------------------------------------------------------------------------------------- faults
 
-    def _passes(self, fault: Exception) -> bool:
-        """Whether the batch may be tried again: nothing of it is in, or the ledger will tell that it is."""
+    def is_transient(self, fault: Exception) -> bool:
         if isinstance(fault, StageError):
             return fault.passes
         if isinstance(fault, PartLost):
@@ -231,8 +188,7 @@ class BatchWriter:
             return self.dialect.passes(fault)
         return worker_died(str(fault))
 
-    def _known(self, fault: Exception, batch: int) -> Exception:
-        """A fault of the database in our words; a fault of Spark's or the user's as it is."""
+    def explain(self, fault: Exception, batch: int) -> Exception:
         if isinstance(fault, RowError):
             columns = ", ".join(self.table.key) or "..."
             fix = (
@@ -252,67 +208,25 @@ class BatchWriter:
         return SinkError(self._finding(problem.code, batch, problem.what, problem.fix)) if problem else fault
 
     def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
-        known = "it is not known whether batch {} of query '{}' was written" if self._in_doubt else _NOT_WRITTEN
-        return Finding(code=code, what=f"{known.format(batch, self.run.query)}: {what}", fix=fix)
-
-    def _tell_retry(self, fault: Exception, batch: int, pause: float) -> None:
-        cause = fault.findings[0].what if isinstance(fault, HeadraceError) else "a Python worker of Spark died"
-        self.run.noted(
-            Finding(
-                code="HR411",
-                what=f"{cause}; batch {batch} is tried again in {pause:.1f} s",
-                fix="nothing, if the next batches come in",
-            )
-        )
+        known = _IN_DOUBT if self._transaction.is_in_doubt else _NOT_WRITTEN
+        return Finding(code=code, what=f"{known.format(batch, self.context.query)}: {what}", fix=fix)
 
     def _tell_quarantined(self, batch: int, bad: int) -> None:
-        self.run.noted(
+        self.context.noted(
             Finding(
                 code="HR412",
-                what=f"{bad} rows of batch {batch} of query '{self.run.query}' do not fit table '{self.table.name}' "
-                f"and were set aside in table '{Quarantine.TABLE}'",
+                what=f"{bad} rows of batch {batch} of query '{self.context.query}' do not fit table '{self.name}' and "
+                f"were set aside in table '{Quarantine.TABLE}'",
                 fix="look at their reasons there, and mend the query or the table",
             )
         )
 
-    # -------------------------------------------------------------------------------------------- connections
+    # ------------------------------------------------------------------------------------------- connections
 
     def _connect(self) -> Connection:
         if self._connection is None:
             self._connection = self.dialect.connect()
         return self._connection
 
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            with suppress(*self.dialect.errors):
-                self._connection.close()
-            self._connection = None
-
-    def _drop_staged(self, connection: Connection, computed: _Computed) -> None:
-        """Drop what was staged, by this attempt and by others that were given up; a failure does no harm."""
-        if not computed.staged:
-            return
-        with suppress(*self.dialect.errors):
-            drop_staged(connection, self.dialect, self.run, self.epoch)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What the checkpoint plans for a batch: its digest, and the text to plan it again from; None without a stream."""
-
-    digest: str | None
-    text: str | None
-
-    @classmethod
-    def of(cls, context: SinkContext, batch: int) -> _Plan:
-        found = planned_batch(Checkpoint(context.checkpoint), batch)
-        return cls(None, None) if found is None else cls(found.digest(context.roots), found.dumps())
-
-
-@dataclass
-class _Computed:
-    """The rows of the batch at hand, kept from one attempt to the next, and whether executors may have staged any."""
-
-    plan: _Plan | None = None
-    content: Content | None = None
-    staged: bool = False
+    def _ledger(self) -> Ledger:
+        return Ledger(self._connect(), self.dialect, self.context, self.table.name)

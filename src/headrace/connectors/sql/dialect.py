@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from headrace.connectors.exactly_once import RowsLost
 from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.types import ResultColumn
@@ -51,7 +53,7 @@ class StagedTable:
     rows: int
 
 
-class PartLost(Exception):
+class PartLost(RowsLost):
     """A staging table does not hold what was written into it, as after a crash of the server."""
 
 
@@ -283,3 +285,26 @@ def rows_of(connection: Connection, statement: str, values: Sequence[Any] = ()) 
 def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> None:
     """Run `statement` for its effect."""
     connection.cursor().execute(statement, tuple(values))
+
+
+class Transaction:
+    """BEGIN, COMMIT or ROLLBACK, and whether a COMMIT was sent of which nothing is known."""
+
+    def __init__(self) -> None:
+        self.is_in_doubt = False
+
+    @contextmanager
+    def begin(self, connection: Connection, dialect: Dialect) -> Iterator[None]:
+        """What is done in the block is done as a whole, or not at all."""
+        run(connection, dialect.begin_write)
+        try:
+            yield
+            self.is_in_doubt = True
+            run(connection, "COMMIT")
+            self.is_in_doubt = False
+        except BaseException:
+            with suppress(*dialect.errors):
+                run(connection, "ROLLBACK")
+                # The connection still answers: the COMMIT, if one was sent, was refused.
+                self.is_in_doubt = False
+            raise

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 
-from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
-from headrace.connectors.sql.dialect import Dialect, StageError, Target, run
+from headrace.checkpoint import Checkpoint
+from headrace.connectors.sql.dialect import Dialect, StageError, Target, Transaction, run
 from headrace.connectors.sql.ledger import Ledger, Replay
 from headrace.connectors.sql.ledger_tables import REPLAYS_FORM
-from headrace.connectors.sql.prepare import require_claimed, result_table, staging_prefix
+from headrace.connectors.sql.prepare import require_claimed, result_table
 from headrace.connectors.sql.quarantine import Quarantine
 from headrace.connectors.sql.result_table import ResultTable
-from headrace.connectors.sql.staging import Content, RowError, Stage
+from headrace.connectors.sql.staging import Stage, staging_prefix
+from headrace.connectors.sql.staging_report import Content, RowError
 from headrace.connectors.sql.system_tables import make_all
 from headrace.connectors.sql.types import flat
 from headrace.connectors.sql.values import rows
@@ -26,7 +27,7 @@ def replayed(dialect: Dialect, table: str, context: SinkContext) -> int | None:
     try:
         with closing(dialect.connect_to_read()) as connection:
             require_claimed(connection, dialect, table, context)
-            return Ledger(connection, dialect, context, table).replayed(checkpoint_id(context.checkpoint) or "")
+            return Ledger(connection, dialect, context, table).replayed(Checkpoint(context.checkpoint).id or "")
     except dialect.errors as fault:
         problem = dialect.explain(fault)
         what = f"it is not known whether late rows of query '{context.query}' were brought back: {problem.what}"
@@ -91,8 +92,7 @@ def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: 
     gone = _keys(correction, table, dialect)
     dialect.attach(connection, (*content.parts, *content.bad_parts))
     context.reached("before-transaction", batch)
-    run(connection, dialect.begin_write)
-    try:
+    with Transaction().begin(connection, dialect):
         ledger.epoch(lock=True)
         _require_unchanged(ledger, correction)
         for values in gone:
@@ -105,7 +105,7 @@ def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: 
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
         context.reached("inside-transaction", batch)
         done = Replay(
-            checkpoint=checkpoint_id(context.checkpoint) or "",
+            checkpoint=Checkpoint(context.checkpoint).id or "",
             batch=batch,
             late=correction.late,
             written=content.rows,
@@ -113,17 +113,12 @@ def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: 
             quarantined=bad,
         )
         ledger.add_replay(done)
-        run(connection, "COMMIT")
-    except BaseException:
-        with suppress(*dialect.errors):
-            run(connection, "ROLLBACK")
-        raise
     context.reached("after-transaction", batch)
 
 
 def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
     last, context = ledger.last(), ledger.context
-    found = (None if last is None else last.batch, ledger.replayed(checkpoint_id(context.checkpoint) or ""))
+    found = (None if last is None else last.batch, ledger.replayed(Checkpoint(context.checkpoint).id or ""))
     if found != (correction.snapshot.batch, correction.snapshot.replayed):
         what = (
             "a batch was written meanwhile" if found[1] == correction.snapshot.replayed else "another replay was done"

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from headrace.checkpoint import PlannedBatch
-from headrace.connectors.exactly_once import Line
+from headrace.connectors.exactly_once import KeptLine, Line
 from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
 from headrace.connectors.sql.ledger_tables import (
     EPOCHS,
@@ -36,21 +36,16 @@ _MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the ledger keeps of a batch.
+    """What the ledger keeps of a batch: its line, who wrote it, and how many rows.
 
-    watermark: that in force during the batch, ISO 8601 in UTC; None: none yet. digest, chain: of the batch, and of all
-    up to it. planned: what the batch can be planned again from.
+    watermark: that in force during the batch, ISO 8601 in UTC; None: none yet.
     """
 
-    batch: int
+    line: KeptLine
     epoch: int
-    checkpoint: str
     rows: int
     quarantined: int
     watermark: str | None
-    digest: str | None = None
-    chain: str | None = None
-    planned: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,11 +137,11 @@ class Ledger:
     def add(self, entry: Entry) -> None:
         """Enter a batch; together with its rows it becomes visible at the commit."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        batch = entry.batch
+        line, batch = entry.line, entry.line.batch
         self._run(
             f"INSERT INTO {LEDGER} ({LEDGER_FORM.names}) VALUES ({', '.join('?' * len(LEDGER_FORM.columns))})",
-            *(*self._mine, batch, entry.epoch, entry.checkpoint, entry.rows, entry.quarantined, entry.watermark),
-            *(self.context.fingerprint, now, entry.digest, entry.chain, entry.planned),
+            *(*self._mine, batch, entry.epoch, line.checkpoint, entry.rows, entry.quarantined, entry.watermark),
+            *(self.context.fingerprint, now, line.digest, line.chain, line.planned),
         )
         if batch % _PRUNE_EVERY == 0:
             self._run(f"DELETE FROM {LEDGER} WHERE {_MINE} AND batch <= ?", *self._mine, batch - KEPT_BATCHES)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import random
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.exactly_once import CheckpointView, Line, behind, require_fit, view_of
-from headrace.connectors.exactly_once.checkpoint_match import checkpoint_id
-from headrace.connectors.sql.dialect import Connection, Dialect, run
+from headrace.checkpoint import Checkpoint
+from headrace.connectors.exactly_once import CheckpointView, Line, Retry, require_fit, view_of
+from headrace.connectors.sql.dialect import Connection, Dialect, Transaction, run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.ledger_tables import LEDGER_FORM, UNCLAIMED
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.quarantine import Quarantine
 from headrace.connectors.sql.result_table import ResultTable, require_columns
-from headrace.connectors.sql.retry import Retry
-from headrace.connectors.sql.system_tables import OWN_PREFIX
+from headrace.connectors.sql.staging import drop_staged
 from headrace.connectors.sql.types import ResultColumn, columns, restore
 from headrace.contract import SinkContext, Snapshot
 from headrace.errors import Finding, HeadraceError, SinkError
@@ -64,7 +61,7 @@ def prepare(dialect: Dialect, table: ResultTable, schema: str, context: SinkCont
     If anything does not fit, nothing is changed and an older driver goes on undisturbed. Where another start was in the
     way, as one that makes the same tables, it is tried again. Raises SinkError, CheckpointError.
     """
-    pauses = Retry(CONTENDED_SECONDS).pauses()
+    pauses = Retry(seconds=CONTENDED_SECONDS, uneven=True).pauses()
     while True:
         try:
             with closing(dialect.connect()) as connection:
@@ -77,8 +74,7 @@ def prepare(dialect: Dialect, table: ResultTable, schema: str, context: SinkCont
             pause = next(pauses, None) if again else None
             if pause is None:
                 raise _explained(dialect, fault, context) from None
-            # Two that were in each other's way must not meet again.
-            time.sleep(pause * random.uniform(0.5, 1.0))
+            time.sleep(pause)
 
 
 class _Renamed(Exception):
@@ -90,8 +86,7 @@ def _prepared(
 ) -> Ready:
     ledger = Ledger(connection, dialect, context, table.name)
     ledger.create()
-    run(connection, dialect.begin_write)
-    try:
+    with Transaction().begin(connection, dialect):
         changes, epoch = _locked(ledger, table, adds=adds)
         for change in changes:
             run(connection, change)
@@ -104,11 +99,6 @@ def _prepared(
         added = table.additions(there, dialect) if adds and there is not None else []
         ledger.own(owner.schema if added and owner is not None and owner.schema else schema)
         ledger.enter_epoch(epoch + 1)
-        run(connection, "COMMIT")
-    except BaseException:
-        with suppress(*dialect.errors):
-            run(connection, "ROLLBACK")
-        raise
     limits = table.limits(there, dialect) if there is not None else {}
     drop_staged(connection, dialect, context, epoch + 1)
     return Ready(table=table, epoch=epoch + 1, limits=limits, widened=schema if added else None)
@@ -128,9 +118,7 @@ def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str
     lines = ledger.lines(min(here.digests, default=0))
     if not lines and owner is not None and owner.application == UNCLAIMED and owner.is_of(context):
         lines = _taken_over(ledger, here)
-    ahead = require_fit(context, table.name, lines, here, ledger.planned)
-    if ahead and not context.restoring:
-        raise behind(context, table.name, ahead)
+    require_fit(context, table.name, lines, here, ledger.planned)
     there = dialect.existing(connection, table.name)
     changes = list(table.changes(there, dialect, context, owner, adds=adds))
     if there is not None:
@@ -150,7 +138,7 @@ def last_batch(dialect: Dialect, name: str, context: SinkContext) -> int | None:
     """The newest batch of the life's checkpoint that is in; None also where the database does not tell."""
     with suppress(*dialect.errors), closing(dialect.connect_to_read()) as connection:
         last = Ledger(connection, dialect, context, name).last()
-        if last is not None and last.checkpoint == checkpoint_id(context.checkpoint):
+        if last is not None and last.checkpoint == Checkpoint(context.checkpoint).id:
             return last.batch
     return None
 
@@ -162,36 +150,6 @@ def planned(dialect: Dialect, name: str, context: SinkContext, first: int) -> di
             return dict(Ledger(connection, dialect, context, name).plans(first))
     except dialect.errors as fault:
         raise _explained(dialect, fault, context) from None
-
-
-def drop_staged(connection: Connection, dialect: Dialect, context: SinkContext, epoch: int) -> None:
-    """Drop the staging tables of this driver and of older ones; those of a newer one are not ours to drop."""
-    prefix = _staging(context)
-    old = [name for name in dialect.staged(connection, prefix) if _epoch_of(name.removeprefix(prefix)) <= epoch]
-    dialect.drop_staged(connection, old + dialect.staged(connection, _unclaimed_staging(context)))
-
-
-def staging_prefix(context: SinkContext, epoch: int) -> str:
-    """How the names of the staging tables of one driver begin."""
-    return f"{_staging(context)}{epoch}_"
-
-
-def _staging(context: SinkContext) -> str:
-    return _staged_by(f"{context.application}\n{context.query}\n{context.generation}")
-
-
-def _unclaimed_staging(context: SinkContext) -> str:
-    """The prefix that Headrace 0.1.0 used; nothing of it can come in any more."""
-    return _staged_by(f"{context.query}\n{context.generation}")
-
-
-def _staged_by(whose: str) -> str:
-    return f"{OWN_PREFIX}s_{hashlib.sha256(whose.encode()).hexdigest()[:10]}_"
-
-
-def _epoch_of(rest: str) -> int:
-    epoch = rest.partition("_")[0]
-    return int(epoch) if epoch.isdigit() else 0
 
 
 def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:
@@ -212,7 +170,7 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
             known, _ = columns(schema)
             shown = ", ".join(dialect.readable(column) for column in known)
             rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
-            replayed = ledger.replayed(checkpoint_id(context.checkpoint) or "")
+            replayed = ledger.replayed(Checkpoint(context.checkpoint).id or "")
             aside = [json.loads(text) for text in Quarantine(connection, dialect, context, name).rows()]
             run(connection, "COMMIT")
     except dialect.errors as fault:

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
+from headrace.connectors.exactly_once import BatchWriter, Retry
 from headrace.connectors.sql import late_rows
 from headrace.connectors.sql import prepare as exactly_once
-from headrace.connectors.sql.batches import BatchWriter
+from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.incompatibilities import incompatibilities
 from headrace.connectors.sql.lock_wait import patiently
 from headrace.connectors.sql.prepare import Ready
-from headrace.connectors.sql.retry import Retry
 from headrace.connectors.sql.silence import SILENCE_SECONDS
-from headrace.connectors.sql.staging import Stage
+from headrace.connectors.sql.staging import Stage, staging_prefix
+from headrace.connectors.sql.staging_report import Content
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.contract import (
     OUTPUT_MODES,
@@ -114,7 +115,7 @@ class DatabaseSink(Sink):
         adds = self.on_schema_change == "add"
         yield from incompatibilities(self.dialect(), self.table, self.key, frame.schema, context, adds=adds)
 
-    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[BatchWriter]:
+    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[BatchWriter[Content]]:
         if self.longest_name is not None and (long := list(long_names(frame.columns, self.longest_name))):
             raise SinkError(long)
         table = exactly_once.result_table(self.table, self.key, frame.schema, context)
@@ -125,11 +126,11 @@ class DatabaseSink(Sink):
         )
         return ForEachBatch(self._batch_writer(ready, dialect, context))
 
-    def _batch_writer(self, ready: Ready, dialect: Dialect, context: SinkContext) -> BatchWriter:
+    def _batch_writer(self, ready: Ready, dialect: Dialect, context: SinkContext) -> BatchWriter[Content]:
         quarantines = self.on_bad_row == "quarantine"
         stage = Stage(
             dialect=dialect,
-            prefix=exactly_once.staging_prefix(context, ready.epoch),
+            prefix=staging_prefix(context, ready.epoch),
             columns=ready.table.columns,
             key=ready.table.key,
             limits=ready.limits,
@@ -139,15 +140,16 @@ class DatabaseSink(Sink):
             quarantines=quarantines,
             driver_rows=dialect.driver_rows,
         )
-        return BatchWriter(
+        store = SqlStore(
             dialect=dialect,
             table=ready.table,
-            run=context,
+            context=context,
             epoch=ready.epoch,
             stage=stage,
-            retry=Retry(self.retry_seconds),
+            retry=Retry(seconds=self.retry_seconds),
             widened=ready.widened,
         )
+        return BatchWriter(store=store)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         return exactly_once.snapshot(self.dialect(), self.table, self.key, spark, context)

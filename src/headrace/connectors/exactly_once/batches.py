@@ -1,0 +1,203 @@
+"""One batch, one transaction, whatever the store: fence off, skip or write, and try again where that can help.
+
+A connector implements `Store`; `BatchWriter` is what Spark's foreachBatch calls.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+from headrace.checkpoint import Checkpoint
+from headrace.connectors.exactly_once.fit import other_batch
+from headrace.connectors.exactly_once.judgement import Line, is_same_batch
+from headrace.connectors.exactly_once.kept import KeptLine
+from headrace.connectors.exactly_once.retry import CONTENDED
+from headrace.contract import SinkContext
+from headrace.errors import Fenced, Finding, HeadraceError
+from headrace.spark.foreach_batch import compute_all
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Rows = TypeVar("Rows")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What a store's ledger says of one batch.
+
+    newer: the driver that has taken the query over, in words; "" while it is this one's turn. is_in: whether the store
+    has a batch of this number. own: its line, None where the ledger keeps it no longer. before: the line of the newest
+    batch before it, as far as it is known.
+    """
+
+    newer: str = ""
+    is_in: bool = False
+    own: Line | None = None
+    before: Line | None = None
+
+
+# Judges a standing: gives the line to enter with the rows, or None where this very batch is in. Raises Fenced, and
+# CheckpointError where another batch of its number is in.
+Admission: TypeAlias = Callable[[Standing], KeptLine | None]
+
+
+class Conflict(Exception):
+    """Another writer was quicker; nothing of the batch is in."""
+
+
+class RowsLost(Exception):
+    """What was computed of a batch is no longer there; it must be computed again."""
+
+
+class Store(ABC, Generic[Rows]):
+    """A table that takes a batch's rows and the ledger's line of it together, or neither; for one start of a query.
+
+    `Rows` is what `compute` leaves for `commit`, perhaps for several attempts of it.
+    """
+
+    context: SinkContext
+    # The table's name in messages.
+    name: str
+
+    def begin(self, frame: DataFrame, batch: int) -> None:
+        """Make ready for an attempt; the session of `frame` is the query's own."""
+
+    @abstractmethod
+    def standing(self, batch: int) -> Standing:
+        """What the ledger says now; asked before each attempt."""
+
+    @abstractmethod
+    def planned(self, batch: int) -> str | None:
+        """What the ledger keeps to plan a batch again that is in."""
+
+    @abstractmethod
+    def compute(self, frame: DataFrame, batch: int) -> Rows:
+        """Compute the rows; nothing that a reader sees is changed."""
+
+    @abstractmethod
+    def commit(self, rows: Rows, batch: int, admit: Admission) -> None:
+        """Bring the rows and the ledger's line in together, or neither.
+
+        `admit` must be asked about the very state of the ledger that the commit replaces: under the lock of its
+        transaction, or with a commit that fails if the ledger was changed meanwhile. Without a line nothing is written.
+        """
+
+    def release(self, rows: Rows | None, fault: Exception | None) -> None:
+        """Give up what `compute` has left: the batch is in (`fault` is None), failed, or is to be computed again."""
+
+    def disconnect(self) -> None:
+        """Leave a connection on which an attempt has failed."""
+
+    def pauses(self) -> Iterator[float]:
+        """The seconds before each further attempt."""
+        return CONTENDED.pauses()
+
+    def is_transient(self, fault: Exception) -> bool:
+        """Whether the batch may be tried again: nothing of it is in, or the ledger will tell that it is."""
+        return isinstance(fault, Conflict | RowsLost)
+
+    def explain(self, fault: Exception, batch: int) -> Exception:
+        """A fault of the store's as a SinkError; one of Spark's or of Headrace as it is."""
+        return fault
+
+    @contextmanager
+    def computing(self, batch: int) -> Iterator[None]:
+        """Tell that the rows are computed, and whether to their end: a batch may be computed more than once."""
+        whole = False
+        try:
+            yield
+            whole = True
+        finally:
+            self.context.computed(batch, whole)
+
+
+@dataclass
+class _Work(Generic[Rows]):
+    """The batch at hand, from one attempt to the next."""
+
+    line: KeptLine | None = None
+    rows: Rows | None = None
+    is_done: bool = False
+
+
+@dataclass(kw_only=True)
+class BatchWriter(Generic[Rows]):
+    """Takes the batches of one start of a query, for Spark's foreachBatch."""
+
+    store: Store[Rows]
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        pauses: Iterator[float] | None = None
+        work = _Work[Rows]()
+        while True:
+            try:
+                return self._take(frame, batch, work)
+            except Exception as fault:
+                if pauses is None:
+                    pauses = self.store.pauses()
+                pause = next(pauses, None) if self.store.is_transient(fault) and not work.is_done else None
+                if not work.is_done and (pause is None or work.rows is None or isinstance(fault, RowsLost)):
+                    self.store.release(work.rows, fault)
+                    work.rows = None
+                self.store.disconnect()
+                known = self.store.explain(fault, batch)
+                if pause is None:
+                    if isinstance(known, HeadraceError):
+                        self.store.context.failed(known)
+                    if known is fault:
+                        raise
+                    raise known from None
+                self._warn_of_retry(known, batch, pause)
+                time.sleep(pause)
+
+    def _take(self, frame: DataFrame, batch: int, work: _Work[Rows]) -> None:
+        store, context = self.store, self.store.context
+
+        def admit(standing: Standing) -> KeptLine | None:
+            return self._admitted(standing, batch, work)
+
+        store.begin(frame, batch)
+        if admit(store.standing(batch)) is None:
+            if work.rows is None and Checkpoint(context.checkpoint).is_stateful:
+                # Spark commits the state of a batch only if every partition of it is computed.
+                with store.computing(batch):
+                    compute_all(frame)
+        else:
+            if work.rows is None:
+                work.rows = store.compute(frame, batch)
+            context.secured(batch)
+            context.reached("before-transaction", batch)
+            store.commit(work.rows, batch, admit)
+            work.is_done = True
+            context.reached("after-transaction", batch)
+        work.is_done = True
+        store.release(work.rows, None)
+
+    def _admitted(self, standing: Standing, batch: int, work: _Work[Rows]) -> KeptLine | None:
+        context = self.store.context
+        if standing.newer:
+            what = (
+                f"a newer driver runs query '{context.query}' ({standing.newer}); batch {batch} of this one was not "
+                "written"
+            )
+            fix = "let only one driver run the query; this one has stopped"
+            raise Fenced(Finding(code="HR409", what=what, fix=fix))
+        if work.line is None:
+            work.line = KeptLine.of(context, batch)
+        if not standing.is_in:
+            return work.line.after(standing.before)
+        if standing.own is not None and not is_same_batch(standing.own, standing.before, work.line.digest):
+            raise other_batch(context, self.store.name, batch, self.store.planned(batch))
+        return None
+
+    def _warn_of_retry(self, fault: Exception, batch: int, pause: float) -> None:
+        cause = fault.findings[0].what if isinstance(fault, HeadraceError) else "a Python worker of Spark died"
+        what = f"{cause}; batch {batch} is tried again in {pause:.1f} s"
+        fix = "nothing, if the next batches come in"
+        self.store.context.noted(Finding(code="HR411", what=what, fix=fix))

@@ -1,0 +1,193 @@
+"""The rows of one partition on an executor: few go to the driver, many into staging tables of their own."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.connectors.sql.dialect import Dialect, Stager
+from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, shared, split_invalid
+from headrace.connectors.sql.staging_report import DRIVER_BYTES, Report, RowError
+from headrace.connectors.sql.types import ResultColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# What a task holds at once.
+CHUNK_ROWS = 100_000
+CHUNK_BYTES = 32 << 20
+BAD_COLUMNS = ("reason", "row_values")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTask:
+    """What a task needs to know to write its rows; it travels to the executors.
+
+    clustered: rows of one key must come to one task, to be seen to share it. quarantines: rows that the table does
+    not take are set aside; else the first one ends the batch. driver_rows: up to so many rows a partition come through
+    the driver.
+    """
+
+    dialect: Dialect
+    prefix: str
+    columns: tuple[ResultColumn, ...]
+    key: tuple[str, ...]
+    limits: Mapping[str, Limit]
+    clustered: bool
+    quarantines: bool
+    driver_rows: int
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write one partition and report."""
+        for report in self._reports(batches):
+            yield report.as_batch()
+
+    def sifted(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
+        """The rows of a whole batch that the table takes, and those that it does not; raises RowError."""
+        table, bad = split_invalid(table, self.columns, self.limits)
+        if self.key and table.num_rows > 1:
+            table, doubled = self._apart(table.sort_by([(name, "ascending") for name in self.key]))
+            bad += doubled
+        if bad and not self.quarantines:
+            raise RowError(str(bad[0]), bad[0].reason)
+        return table, bad
+
+    def _apart(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
+        """The rows of a sorted table with a key of their own, and the others."""
+        import pyarrow.compute as pc
+
+        twice = shared(table, self.key)
+        if not pc.any(twice).as_py():
+            return table, []
+        doubled = table.filter(twice)
+        reason = f"{'2' if doubled.num_rows == 2 else 'several'} rows share the key ({', '.join(self.key)}), as"
+        return table.filter(pc.invert(twice)), bad_rows(doubled, self.columns, [reason] * doubled.num_rows)
+
+    def _reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
+        writing = _Writing(self, f"{self.prefix}{uuid.uuid4().hex[:12]}")
+        try:
+            for table in self._chunks(batches):
+                good, bad = split_invalid(table, self.columns, self.limits)
+                if self.clustered:
+                    good, doubled = self._apart(good)
+                    bad += doubled
+                if bad and not self.quarantines:
+                    yield Report.of_row_error(bad[0])
+                    return
+                writing.add(good, bad)
+            yield from writing.end()
+        except self.dialect.errors as fault:
+            yield Report.of_failure(self.dialect.explain(fault), is_transient=self.dialect.passes(fault))
+        finally:
+            writing.give_up()
+
+    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """The partition in tables of bounded size; rows of one key stay together where they must."""
+        import pyarrow as pa
+
+        held: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in batches:
+            held.append(batch.rename_columns(self.names))
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows < CHUNK_ROWS and size < CHUNK_BYTES:
+                continue
+            table = pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+            if self.clustered:
+                first = _last_key_begins(table, self.key)
+                if first == 0:
+                    held, rows, size = table.to_batches(), table.num_rows, 0
+                    continue
+                rest = table.slice(first)
+                held, rows, size = rest.to_batches(), rest.num_rows, 0
+                table = table.slice(0, first)
+            yield table
+        if held:
+            yield pa.Table.from_batches(held)
+
+
+class _Writing:
+    """The rows of one partition on their way: held while they are few, in staging tables when they are many."""
+
+    def __init__(self, stage: StageTask, name: str) -> None:
+        self.stage = stage
+        self.name = name
+        self.rows = self.bytes = self.bad_rows = 0
+        self.held: list[pa.Table] = []
+        self.held_bad: list[BadRow] = []
+        self.open: dict[str, Stager] = {}
+
+    def add(self, good: pa.Table, bad: Sequence[BadRow]) -> None:
+        self.rows += good.num_rows
+        self.bytes += good.nbytes
+        self.bad_rows += len(bad)
+        self.held.append(good)
+        self.held_bad += bad
+        if self.rows > self.stage.driver_rows or self.bytes > DRIVER_BYTES:
+            for table in self.held:
+                self._stager(self.name, self.stage.columns).add(table)
+            self.held = []
+        if self.bad_rows > self.stage.driver_rows:
+            self._stager(f"{self.name}_bad", bad_columns()).add(_as_table(self.held_bad))
+            self.held_bad = []
+
+    def _stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        if name not in self.open:
+            self.open[name] = self.stage.dialect.stager(name, columns)
+        return self.open[name]
+
+    def end(self) -> Iterator[Report]:
+        for stager in self.open.values():
+            stager.finish()
+        bad_name = f"{self.name}_bad"
+        if self.name in self.open:
+            yield Report.of_part(self.name, self.rows)
+        elif self.rows:
+            yield Report.of_rows(self.held)
+        if bad_name in self.open:
+            yield Report.of_bad_part(bad_name, self.bad_rows)
+        elif self.held_bad:
+            yield Report.of_bad(self.held_bad)
+        self.open = {}
+
+    def give_up(self) -> None:
+        for stager in self.open.values():
+            with suppress(Exception):
+                stager.give_up()
+
+
+def bad_columns() -> tuple[ResultColumn, ...]:
+    """The columns of a staging table of rows set aside."""
+    from pyspark.sql.types import StringType
+
+    return tuple(ResultColumn(name, "text", StringType()) for name in BAD_COLUMNS)
+
+
+def row_text(row: BadRow) -> str:
+    """The values of a row that was set aside, as JSON; binary ones as hexadecimal digits."""
+    return json.dumps(dict(row.values), default=bytes.hex, ensure_ascii=False)
+
+
+def _as_table(bad: Sequence[BadRow]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({"reason": [row.reason for row in bad], "row_values": [row_text(row) for row in bad]})
+
+
+def _last_key_begins(table: pa.Table, key: Sequence[str]) -> int:
+    """The first row of the run of rows that share the key of the last row of a sorted table."""
+    last = table.slice(table.num_rows - 1).select(list(key)).to_pylist()
+    first = int(table.num_rows) - 1
+    while first > 0 and table.slice(first - 1, 1).select(list(key)).to_pylist() == last:
+        first -= 1
+    return first
