@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from headrace.spark.distinct_guard import distinct_refused
 from headrace.spark.failures import known_failure
 from headrace.spark.messages import UNNAMED, finding_of
 from headrace.spark.pickling import send_by_value
+from headrace.user_code import innermost, is_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,14 +142,10 @@ def _user_line(fault: BaseException, transform: Transform, root: Path) -> Where:
     if isinstance(transform, SqlTransform):
         return transform.where
     own = {transform.function.__code__.co_filename} if hasattr(transform.function, "__code__") else set[str]()
-    frames = [
-        frame
-        for frame in traceback.extract_tb(fault.__traceback__)
-        if frame.filename in own or (frame.filename.startswith(str(root)) and "site-packages" not in frame.filename)
-    ]
-    if not frames:
+    found = innermost(fault, lambda file: file in own or (file.startswith(str(root)) and not is_installed(file)))
+    if found is None:
         return transform.where
-    file = frames[-1].filename
+    file, line = found
     if transform.where.file and Path(file).name == Path(transform.where.file).name:
         file = transform.where.file
-    return Where(file=file, line=frames[-1].lineno)
+    return Where(file=file, line=line)

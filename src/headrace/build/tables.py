@@ -22,6 +22,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query, Source, Table
 from headrace.model.layout import QueryLayout
+from headrace.spark.exact_json import WHOLE
 from headrace.spark.failures import python_error
 from headrace.spark.messages import sentence_of
 
@@ -248,12 +249,7 @@ def _hashable(field: StructField) -> Column:
     column = F.col(_quoted(field.name))
     if isinstance(field.dataType, AtomicType) and not isinstance(field.dataType, VariantType):
         return column
-    whole = {
-        "ignoreNullFields": "false",
-        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    }
-    return F.to_json(F.struct(column), whole)
+    return F.to_json(F.struct(column), WHOLE)
 
 
 def _quoted(name: str) -> str:

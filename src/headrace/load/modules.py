@@ -19,6 +19,7 @@ from headrace.declare.deferred import deferring
 from headrace.declare.location import shown
 from headrace.errors import Finding, HeadraceError, Where, nearest
 from headrace.spark.ddl import SchemaError
+from headrace.user_code import innermost, is_installed
 
 _load_number = itertools.count(1)
 _borrowed: dict[str, ModuleType] = {}
@@ -134,10 +135,8 @@ def _finding(fault: BaseException, file: Path, root: Path) -> Finding:
     where = Where(file=shown(file), line=1)
     if isinstance(fault, SyntaxError) and fault.filename:
         where = Where(file=shown(fault.filename), line=fault.lineno)
-    else:
-        for frame in traceback.extract_tb(fault.__traceback__):
-            if Path(frame.filename).is_relative_to(root) and "site-packages" not in Path(frame.filename).parts:
-                where = Where(file=shown(frame.filename), line=frame.lineno)
+    elif found := innermost(fault, lambda file: Path(file).is_relative_to(root) and not is_installed(file)):
+        where = Where(file=shown(found[0]), line=found[1])
     said = str(fault.msg if isinstance(fault, SyntaxError) else fault).strip().split("\n")[0]
     what = f"{type(fault).__name__}: {said}" if said else type(fault).__name__
     if isinstance(fault, SchemaError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where
 from headrace.spark.actions import ANY, INSTEAD, called
@@ -216,6 +217,19 @@ def condition_of(fault: BaseException) -> str | None:
 def sentence_of(fault: BaseException) -> str:
     """The first sentence of an exception, without plan, stack trace or error-class bracket."""
     return tidy(str(fault)) or type(fault).__name__
+
+
+def first_sentence(fault: BaseException) -> str:
+    """The first line of what Spark or a library in its JVM says, without error class and SQLSTATE."""
+    cause: Any = getattr(fault, "java_exception", None)
+    said = str(fault) if cause is None else str(cause.getMessage() or cause.toString())
+    line = re.sub(r"^([\w.$]+(Exception|Error): )?\[[A-Z0-9_.]+\]\s*", "", first_line(said))
+    return re.sub(r"\s*SQLSTATE.*$", "", line).strip() or type(fault).__name__
+
+
+def first_line(said: object) -> str:
+    """The first line of a text, or of what a fault says; empty if it says nothing."""
+    return next((line.strip() for line in str(said).splitlines() if line.strip()), "")
 
 
 def tidy(text: str) -> str:

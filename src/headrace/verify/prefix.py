@@ -11,6 +11,7 @@ from headrace.checkpoint import Archive, BatchWatermarks, Checkpoint, committed_
 from headrace.contract import SourcePrefix
 from headrace.model import Project, Query, Source
 from headrace.model.layout import QueryLayout
+from headrace.spark.exact_json import WHOLE_UTC
 from headrace.spark.plan_rewrite import BATCH, LATE, MARK, ORIGIN
 
 if TYPE_CHECKING:
@@ -18,12 +19,7 @@ if TYPE_CHECKING:
 
 READ = "headrace_prefix_of_"
 # A row as JSON that a reader with the source's schema takes for the same row.
-ROW_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "timeZone": "UTC",
-}
+ROW_OPTIONS = WHOLE_UTC
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter
 from headrace.connectors.spark_files.writable import unwritable
 from headrace.contract import OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
 from headrace.errors import Finding, SinkError, nearest
+from headrace.spark.messages import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -219,8 +220,7 @@ class TableSink(Sink):
                 spark.sql(f"{table} LOCATION '{_escaped(empty)}'")
                 spark.sql(f"ALTER TABLE {self.table} SET LOCATION '{_escaped(directory)}'")
         except PySparkException as fault:
-            said = re.sub(r"^\[[A-Z0-9_.]+\]\s*| SQLSTATE.*$", "", str(fault).strip().splitlines()[0])
-            what = f"no table '{self.table}' can be made for the result of its query: {said}"
+            what = f"no table '{self.table}' can be made for the result of its query: {first_sentence(fault)}"
             fix = "change the query's last select, or the sink's format"
             raise SinkError(Finding(code="HR404", what=what, fix=fix)) from fault
 

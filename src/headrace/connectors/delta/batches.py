@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.ledger import Progress
-from headrace.connectors.delta.table import DeltaTable, at_path, first_sentence
+from headrace.connectors.delta.table import DeltaTable, at_path
 from headrace.connectors.delta.table_schema import merge
 from headrace.connectors.exactly_once import Admission, Conflict, KeptLine, Standing, Store
 from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError, SinkError
+from headrace.spark.messages import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

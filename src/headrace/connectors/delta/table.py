@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.delta.log import LOG, Add, Commit, commit, file_name, in_order, local, local_commits
 from headrace.errors import Finding, HeadraceError
+from headrace.spark.messages import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -250,14 +251,6 @@ def _told(name: str, error: type[HeadraceError]) -> Iterator[None]:
         what = f"the log of the Delta table '{name}' cannot be read: {first_sentence(fault)}"
         fix = "restore the files of its directory _delta_log, or the right to read them, and start again"
         raise error(Finding(code="HR349", what=what, fix=fix)) from fault
-
-
-def first_sentence(fault: BaseException) -> str:
-    """What Spark or Delta says, without its class and what follows."""
-    cause: Any = getattr(fault, "java_exception", None)
-    said = str(fault) if cause is None else str(cause.getMessage())
-    line = next((line for line in said.splitlines() if line.strip()), type(fault).__name__)
-    return re.sub(r"\s*SQLSTATE.*$", "", re.sub(r"^.*?\[[A-Z0-9_.]+\]\s*", "", line)).strip()
 
 
 def _jvm(spark: SparkSession) -> Any:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.connectors.delta.table import State, first_sentence
+from headrace.connectors.delta.table import State
 from headrace.contract import SinkContext
 from headrace.errors import Finding, SinkError, nearest
+from headrace.spark.messages import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.connectors.files.types import incompatibilities
 from headrace.contract import OptionError
 from headrace.errors import Finding, SourceError
+from headrace.spark.messages import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -242,8 +243,7 @@ def _plain(file: str) -> str:
 
 
 def _said(fault: Any) -> str:
-    told = fault.java_exception.getMessage() or fault.java_exception.toString()
-    return str(told).splitlines()[0]
+    return first_line(fault.java_exception.getMessage() or fault.java_exception.toString())
 
 
 def _struct(java: Any) -> StructType:

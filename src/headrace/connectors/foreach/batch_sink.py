@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,8 @@ from headrace.connectors.foreach.callables import name_of, not_found, takes
 from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, ProjectObject, Sink, SinkContext, SinkFacts
 from headrace.errors import NOWHERE, Finding, HeadraceError, SinkError, Where
 from headrace.spark.foreach_batch import ForEachBatch, compute_all
+from headrace.spark.messages import first_line
+from headrace.user_code import innermost, is_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,7 +95,7 @@ class _Caller:
         except (Exception, SystemExit) as fault:
             if type(fault).__module__.split(".")[0] in {"pyspark", "py4j"}:
                 raise  # What Spark says is read where the query's end is told.
-            said = (str(fault).strip().splitlines() or [""])[0]
+            said = first_line(fault)
             finding = Finding(
                 code="HR417",
                 what=f"query '{self.context.query}': the function {name_of(self.sink.function)} failed at batch "
@@ -123,14 +124,10 @@ def _begun(directory: Path) -> int | None:
 def _line(fault: BaseException) -> Where:
     """The innermost line of the fault's trace that is neither of an installed package nor of Python itself."""
     library = os.path.dirname(os.__file__)
-    own = [
-        frame
-        for frame in traceback.extract_tb(fault.__traceback__)
-        if not frame.filename.startswith((library, "<")) and "site-packages" not in frame.filename
-    ]
-    own = [frame for frame in own if frame.filename != __file__]
-    if not own:
+    found = innermost(
+        fault, lambda file: file != __file__ and not is_installed(file) and not file.startswith((library, "<"))
+    )
+    if found is None:
         return NOWHERE
-    file = own[-1].filename
-    shown = os.path.relpath(file)
-    return Where(file=file if shown.startswith("..") else shown, line=own[-1].lineno)
+    shown = os.path.relpath(found[0])
+    return Where(file=found[0] if shown.startswith("..") else shown, line=found[1])

@@ -19,6 +19,7 @@ from headrace.contract import (
     Writer,
 )
 from headrace.errors import Finding, SinkError
+from headrace.spark.messages import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,7 +85,9 @@ class Foreach(Sink):
             what = f"{name_of(self.function)}, which query '{context.query}' gives its rows to, "
             what += "cannot be sent to the workers"
             fix = "open files and connections in the method open(partition_id, epoch_id), not before"
-            raise SinkError(Finding(code="HR416", what=f"{what}: {_first_line(fault)}", fix=fix)) from fault
+            raise SinkError(
+                Finding(code="HR416", what=f"{what}: {first_line(fault) or type(fault).__name__}", fix=fix)
+            ) from fault
         return ForeachWriter(receiver)
 
     def _receiver(self) -> Any:
@@ -146,7 +149,3 @@ def _unfit_methods(given: Any) -> Iterator[OptionError]:
             yield OptionError(
                 code="HR415", what=f"the method {method} of {name} cannot be called as the sink does", fix=fix
             )
-
-
-def _first_line(fault: Exception) -> str:
-    return (str(fault).strip() or type(fault).__name__).splitlines()[0]

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from headrace.contract import OptionError
 from headrace.errors import Finding, HeadraceError, PlatformError
+from headrace.spark.messages import first_line
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -99,7 +100,7 @@ class TableRef:
 
     def explained(self, fault: Exception) -> HeadraceError:
         """A fault of pyiceberg's as one of ours."""
-        said = self.masked((str(fault).strip().splitlines() or ["no reason was given"])[0])
+        said = self.masked(first_line(fault) or "no reason was given")
         if isinstance(fault, ImportError) or type(fault).__name__ == "NotInstalledError":
             problem = _lacking(said)
             return PlatformError(Finding(code=problem.code, what=problem.what, fix=problem.fix))

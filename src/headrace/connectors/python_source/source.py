@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.contract import OptionError, ProjectObject, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
 from headrace.spark import ddl
+from headrace.spark.messages import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,9 +82,9 @@ class Python(Source):
             reader = spark.readStream.name(name).format(self.source.name()).options(**self.options)
             return (reader if self.schema is None else reader.schema(self.schema)).load()
         except PySparkException as fault:
-            raise self._fault(_said(str(fault))) from fault
+            raise self._fault(_said(fault)) from fault
         except Exception as fault:
-            raise self._fault(f"{type(fault).__name__}: {_said(str(fault))}") from fault
+            raise self._fault(f"{type(fault).__name__}: {_said(fault)}") from fault
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """The rows between the offsets of each batch, read by the class's own reader on the workers."""
@@ -156,9 +157,10 @@ def _found(cls: type, method: str) -> Any:
     return next(vars(each)[method] for each in cls.__mro__ if method in vars(each))
 
 
-def _said(text: str) -> str:
+def _said(fault: Exception) -> str:
     """The exception of the user's that Spark's message ends in, or the message's first line."""
+    text = str(fault)
     raised = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", text, re.MULTILINE)
     if "Traceback (most recent call last)" in text and raised:
         return f"{raised[-1][0]}: {raised[-1][1]}"
-    return re.sub(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE.*$", "", (text.strip() or "no reason was given").splitlines()[0])
+    return first_sentence(fault) if text.strip() else "no reason was given"

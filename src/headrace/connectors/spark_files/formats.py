@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import Finding
+from headrace.spark.exact_json import TIMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -14,11 +15,6 @@ if TYPE_CHECKING:
 # The form of a directory, kept beside its schema. Headrace 0.1.0 wrote the first.
 FIRST, NEWEST = 1, 2
 
-# Spark writes milliseconds by default, and an offset without the seconds that old ones of most zones have.
-_TIMES = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 # Spark's writer trims blanks by default; its reader does not.
 _BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 # A quote is doubled, as everywhere but in Spark, and a backslash is a letter like others.
@@ -53,7 +49,7 @@ def read_options(format_: str, options: Mapping[str, str], form: int) -> dict[st
 
 def _times(options: Mapping[str, str]) -> dict[str, str]:
     named = {name.lower() for name in options}
-    return dict(_TIMES) if "timestampformat" in named else {**_TIMES, "timeZone": "UTC"}
+    return dict(TIMES) if "timestampformat" in named else {**TIMES, "timeZone": "UTC"}
 
 
 def incompatibilities(format_: str, schema: StructType, partition_by: Sequence[str], query: str) -> Iterator[Finding]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from headrace.spark.exact_json import WHOLE_UTC
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column as SparkColumn
@@ -19,14 +21,6 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal[
     "boolean", "integer", "float", "double", "decimal", "text", "binary", "date", "timestamp", "timestamp_ntz", "json"
 ]
-
-# Nested values become JSON text by Spark's own functions; nothing may be left out or shortened in it.
-JSON_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "timeZone": "UTC",
-}
 
 
 @dataclass(frozen=True)
@@ -121,7 +115,7 @@ def flat(frame: DataFrame, known: Sequence[ResultColumn]) -> DataFrame:
         return frame
     return frame.select(
         *[
-            F.to_json(F.col(f"`{column.name}`"), JSON_OPTIONS).alias(column.name)
+            F.to_json(F.col(f"`{column.name}`"), WHOLE_UTC).alias(column.name)
             if column.kind == "json"
             else F.col(f"`{column.name}`")
             for column in known
@@ -187,5 +181,5 @@ def _typed(name: str, column: ResultColumn) -> SparkColumn:
 
     value = F.col(name)
     if column.kind == "json":
-        return F.from_json(value, cast("Any", column.type), JSON_OPTIONS)
+        return F.from_json(value, cast("Any", column.type), WHOLE_UTC)
     return value.cast(column.type)
