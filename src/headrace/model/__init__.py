@@ -1,6 +1,5 @@
 """What was declared: frozen values that know their file and line, without I/O."""
 
-from headrace.model.duration import Duration
 from headrace.model.project import (
     Project,
     Query,
@@ -12,6 +11,7 @@ from headrace.model.project import (
 )
 from headrace.model.transform import PythonTransform, SqlTransform, Transform
 from headrace.model.trigger import TRIGGERS, AvailableNow, Continuous, Default, Every, Once, RealTime, Trigger
+from headrace.units import Duration
 
 __all__ = [
     "TRIGGERS",

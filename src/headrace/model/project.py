@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias, TypeVar, get_args
 
 from headrace import contract
 from headrace.errors import NOWHERE, Finding, Where
-from headrace.model.duration import Duration
 from headrace.model.transform import Transform
 from headrace.model.trigger import Default, Trigger
 from headrace.redaction import Redactor, redacted
+from headrace.units import Duration
 
 INPUT_KINDS = ("source", "table", "view")
 _Thing = TypeVar("_Thing")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 
-_BYTES = re.compile(r"(\d+)\s*(b|[kmgtp]b?)?\Z", re.IGNORECASE)
-_TIME = re.compile(r"-?\d+\s*(us|ms|s|m|min|h|d)?\Z", re.IGNORECASE)
+from headrace.units import size_bytes, spark_milliseconds
+
 # Spark does not start with less: it keeps 300 MiB for itself, and asks for half as much again.
 LEAST_MEMORY = 471_859_200
-_SCALE = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 
 # Settings that people write, by what they take. Source: Spark 4.2, "Configuration".
 _OF_BYTES = (
@@ -107,7 +106,7 @@ def fault(key: str, value: str) -> tuple[str, str] | None:
             )
     if key in _SWITCHES and value.strip().lower() not in ("true", "false"):
         return "takes true or false", "write one of the two"
-    if key in _TIMES and not _TIME.match(value.strip()):
+    if key in _TIMES and spark_milliseconds(value, default_unit="s") is None:
         return "takes a length of time", "write for example 120s"
     words = _WORDS.get(key)
     if words and value.strip().lower() not in {word.lower() for word in words}:
@@ -118,11 +117,10 @@ def fault(key: str, value: str) -> tuple[str, str] | None:
 
 
 def _bytes_fault(key: str, value: str) -> tuple[str, str] | None:
-    found = _BYTES.match(value.strip())
+    found = size_bytes(value, default_unit="m")
     if found is None:
         return "takes a size, a whole number and its unit", "write for example 2g or 512m"
-    unit = (found.group(2) or "m")[0].lower()
-    if key == "spark.driver.memory" and int(found.group(1)) * _SCALE[unit] < LEAST_MEMORY:
+    if key == "spark.driver.memory" and found < LEAST_MEMORY:
         return "is less than the 450 MiB that Spark starts with", "write 1g or more"
     return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.model.duration import Duration
+from headrace.units import Duration
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,30 +11,26 @@ from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import OptionError, ProjectPath
 from headrace.errors import nearest
 from headrace.spark import ddl
+from headrace.units import size_bytes, spark_milliseconds
 
 FORMATS = ("text", "csv", "json", "parquet", "orc")
 ROW_FORMATS = ("csv", "json")
 UNLIMITED = "unlimited"
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 
-_SIZE = re.compile(r"\s*(\d+)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
-_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
-_AGE = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)\s*", re.IGNORECASE)
-_AGE_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _OURS = {"mode", "columnnameofcorruptrecord", "basepath", "path", "maxfilespertrigger", "maxbytespertrigger"}
 _OURS |= {"latestfirst", "maxfileage", "filenameonly", "cleansource", "sourcearchivedir"}
 
 
 def size(text: int | str) -> int | None:
     """The number of bytes that `64m` means, or None."""
-    match = _SIZE.fullmatch(str(text))
-    return int(match.group(1)) * _SIZE_UNITS[match.group(2).lower()] if match else None
+    return size_bytes(str(text), iec=True)
 
 
 def age_ms(text: str) -> float | None:
     """The milliseconds that `7d` means to Spark, or None."""
-    match = _AGE.fullmatch(text)
-    return int(match.group(1)) * _AGE_MS[match.group(2).lower()] if match else None
+    found = spark_milliseconds(text)
+    return None if found is None or found < 0 else found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -23,6 +22,7 @@ from headrace.contract import (
     Writer,
 )
 from headrace.errors import Finding, SinkError
+from headrace.units import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -179,9 +179,7 @@ class KafkaWriter(Writer):
 
 
 def _milliseconds(text: str) -> int | None:
-    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|seconds?|milliseconds?|min|minutes?)\s*", text)
-    if match is None:
+    try:
+        return Duration.parse(text).milliseconds
+    except ValueError:
         return None
-    units = {"ms": 1, "mi": 60_000, "s": 1000, "se": 1000}
-    unit = match.group(2)
-    return int(match.group(1)) * (1 if unit.startswith("milli") else units[unit[:2]])

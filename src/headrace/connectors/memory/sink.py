@@ -40,7 +40,7 @@ class Memory(Sink):
 
     def open(self, frame: DataFrame, context: SinkContext) -> MemoryWriter:
         """Refuse, as Spark would later and less clearly, to append to rows that are gone."""
-        if context.mode == "append" and any(context.checkpoint.glob("offsets/[0-9]*")):
+        if context.mode == "append" and Checkpoint(context.checkpoint).last_batch is not None:
             what = f"query '{context.query}' has run before, and the rows that its memory sink held are gone"
             fix = f"delete the checkpoint '{context.checkpoint}' to begin again, or use mode complete or a durable sink"
             raise SinkError(Finding(code="HR403", what=what, fix=fix))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.checkpoint.identity import log_offset
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import SourcePrefix
 from headrace.errors import Finding, SourceError
@@ -60,8 +61,8 @@ def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
     for batch in prefix.batches:
         if batch.end is None:
             continue
-        start = int(json.loads(batch.start)["logOffset"]) if batch.start else -1
-        for log in range(start + 1, int(json.loads(batch.end)["logOffset"]) + 1):
+        start, end = log_offset(batch.start), log_offset(batch.end)
+        for log in range(0 if start is None else start + 1, 0 if end is None else end + 1):
             if log not in by_log:
                 what = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
                 fix = "restore the checkpoint's directory sources/, or begin the query anew"

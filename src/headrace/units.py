@@ -1,4 +1,4 @@
-"""A length of time as users write it: `5 seconds`, `2 hours`, `1 hour 30 minutes`."""
+"""Lengths of time and sizes as users and Spark write them: `1 hour 30 minutes`, `7d`, `64m`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ _SECONDS = {
     "week": 604800.0,
 }
 LONGEST_SECONDS = 1000 * 365 * 86_400.0
+_SPARK_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SPARK_TIME = re.compile(r"\s*(-?\d+)\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*(\d+)\s*(?:([kmgtp]?)(i?)b?)\s*", re.IGNORECASE)
+_SCALE: dict[str, int] = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
 
 
@@ -78,3 +82,19 @@ def _why(rest: str) -> str:
     if re.match(r"\s*\d+\s*(months?|years?)\b", rest, re.IGNORECASE):
         return ": months and years differ in length; 30 days do not"
     return ""
+
+
+def spark_milliseconds(text: str, *, default_unit: str | None = None) -> float | None:
+    """The milliseconds that `7d` means to Spark (JavaUtils.timeStringAs), or None."""
+    match = _SPARK_TIME.fullmatch(text)
+    unit = None if match is None else (match[2] or default_unit)
+    return None if match is None or unit is None else int(match[1]) * _SPARK_MS[unit.lower()]
+
+
+def size_bytes(text: str, *, default_unit: str = "", iec: bool = False) -> int | None:
+    """The bytes that `64m` means to Spark (JavaUtils.byteStringAs), or None; `iec`: `64MiB` is understood as well."""
+    match = _SIZE.fullmatch(text)
+    if match is None or (match[3] and not (iec and match[2])):
+        return None
+    named = match[2] or ("" if re.search(r"b\s*$", text, re.IGNORECASE) else default_unit)
+    return int(match[1]) * _SCALE[named.lower()]
