@@ -247,7 +247,7 @@ def test_a_password_is_in_no_plan_and_in_no_event_log(context: Life, tmp_path: P
     large = writer.store.stage.__class__.large
 
     def seen(stage: Any, frame: Any) -> Any:
-        mapped = frame.mapInArrow(stage._task, "kind STRING, name STRING, rows BIGINT, body BINARY")
+        mapped = frame.mapInArrow(stage.stage, "kind STRING, name STRING, rows BIGINT, body BINARY")
         plans.append(mapped._jdf.queryExecution().toString())
         return large(stage, frame)
 

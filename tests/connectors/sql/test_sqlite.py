@@ -77,7 +77,7 @@ def test_pages_that_every_batch_changes_wait_in_the_log(context: Life) -> None:
         writer(context.spark.range(30_000).selectExpr("repeat(id, 40) name", f"id + {batch} total"), batch)
     assert log.stat().st_size > 3 * (4 << 20)
     assert file.stat().st_size < 4 << 20
-    writer.store._disconnect()
+    writer.store.disconnect()
     assert not log.exists()
     assert (len(context.rows()), file.stat().st_size > 4 << 20) == (30_000, True)
 
