@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.checkpoint import Checkpoint
 from headrace.contract import OptionError, OutputMode, Sink, SinkContext, SinkFacts, Snapshot, Writer
 from headrace.errors import Finding, SinkError
 
