@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ VALUES = (
     *(CheckResult, Guarantee, Link, RunResult, Outcome, Verdict, Difference),
     *(Lateness, LateBatch, LateRow, Replayed, QueryStatus, Repartitioned, Inspected),
 )
+# The types of options that hold a path of the project.
+_PATHS = ("ProjectPath", "SchemaOrFile")
 KINDS: tuple[registry.ConnectorKind, ...] = ("source", "sink")
 
 
@@ -175,7 +178,7 @@ def connector_part(kind: registry.ConnectorKind, name: str) -> str:
         "|---|---|---|",
         *(f"| `{option.name}` | `{_cell(_type(option))}` | {_default(option)} |" for option in options),
     ]
-    paths = [f"`{option.name}`" for option in options if "ProjectPath" in str(option.type)]
+    paths = [f"`{option.name}`" for option in options if any(path in str(option.type) for path in _PATHS)]
     relative = [f"\nA relative {' or '.join(paths)} starts from the project's directory."] if paths else []
     none = ["It has no options."]
     return "\n".join(
@@ -184,7 +187,8 @@ def connector_part(kind: registry.ConnectorKind, name: str) -> str:
 
 
 def _type(option: Field[Any]) -> str:
-    return str(option.type).replace("ProjectPath", "str").replace("ProjectObject", "Any")
+    plain = str(option.type).replace("ProjectObject", "Any")
+    return reduce(lambda text, path: text.replace(path, "str"), _PATHS, plain)
 
 
 def _default(option: Field[Any]) -> str:

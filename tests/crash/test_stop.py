@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,32 @@ def test_the_second_signal_ends_a_run_that_hangs_with_all_its_processes(
     run.process.send_signal(signal.SIGTERM)
     assert run.process.wait(timeout=FEW_SECONDS) in (0, 143), run.said()
     assert run.gone(5.0), run.members()
+
+
+def test_the_first_signal_ends_a_start_that_waits_for_a_lock(tmp_path: Path, family: list[Family]) -> None:
+    root = write_project(
+        tmp_path / "p",
+        """
+        @hr.query(sink=hr.sink.sqlite("out.db", table="t"), trigger=hr.every("1 second"))
+        def q(events): return events
+        """,
+        batches=[[{"name": "apple", "amount": 1}]],
+    )
+    with closing(sqlite3.connect(root / "out.db", isolation_level=None)) as other:
+        other.execute("CREATE TABLE mine (id INTEGER)")
+        other.execute("BEGIN EXCLUSIVE")
+        run = Family("lock", ["-m", "headrace", "run", "-C", str(root)], tmp_path)
+        family.append(run)
+        at_it = root / ".headrace" / "queries" / "q" / "g1"
+        ends = time.monotonic() + 120
+        while not at_it.is_dir():
+            assert run.process.poll() is None, run.said()
+            assert time.monotonic() < ends, run.said()
+            time.sleep(0.1)
+        time.sleep(3.0)  # The plan is made, and the sink asks for the lock.
+        assert run.process.poll() is None, run.said()
+        run.process.send_signal(signal.SIGTERM)
+        assert run.process.wait(timeout=FEW_SECONDS) == 0, run.said()
+        assert run.gone(5.0), run.members()
+        other.execute("COMMIT")
+        assert other.execute("SELECT count(*) FROM sqlite_master WHERE name = 't'").fetchone() == (0,)

@@ -57,6 +57,26 @@ def test_a_watermark_is_a_column_and_a_delay(loaded, text):
     assert project.sources["events"].watermark.delay.seconds == 7200
 
 
+@pytest.mark.parametrize(
+    ("value", "schema", "taken"),
+    [
+        ("avro", "event.avsc", "{root}/event.avsc"),
+        ("avro", '{"type": "record", "name": "e", "fields": []}', '{"type": "record", "name": "e", "fields": []}'),
+        ("json", "id INT", "id INT"),
+    ],
+    ids=["a file", "the schema itself", "no Avro"],
+)
+def test_the_file_of_an_avro_schema_is_looked_for_in_the_project(loaded, tmp_path, value, schema, taken):
+    (tmp_path / "event.avsc").write_text('{"type": "record", "name": "e", "fields": []}')
+    text = BASE.replace(
+        "rate: {rows_per_second: 5}",
+        f"kafka: {{bootstrap_servers: b:9092, subscribe: t, value: {value}, schema: '{schema}'}}",
+    )
+    events = loaded(text).sources["events"].connector
+    assert events.schema == taken.replace("{root}", str(tmp_path))
+    assert list(events.problems()) == []
+
+
 def test_relative_paths_start_from_the_project_and_urls_stay(loaded, tmp_path):
     text = BASE.replace("rate: {rows_per_second: 5}", "files: {path: landing/../in, format: text}")
     assert loaded(text).sources["events"].connector.path == str(tmp_path / "in")

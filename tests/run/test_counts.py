@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ import pytest
 from headrace.api import load, run, status
 from headrace.model.layout import QueryLayout, history_file
 from headrace.progress import BatchRecord
+from headrace.run import supervise
+from headrace.spark.listener import Listener
 
 from .projects import land, write_project
 from .test_run import Told
@@ -34,6 +37,16 @@ def slow(events):
     assert begun.wait(60), "the other query is watched meanwhile"
     return events.select("name")
 """
+
+
+class Deaf(Listener):
+    """Hears of no batch."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark)
+        self.events = queue.SimpleQueue()
+
+
 ROWS = [{"name": "apple", "amount": 1}] * 3
 
 
@@ -78,6 +91,22 @@ def test_rows_are_counted_once_each_whatever_a_driver_could_not_tell(tmp_path: P
     land(root, 3, ROWS)
     assert run(load(root), spark=spark).outcomes[0].rows == 3
     assert rows_total(root) == 12_009
+
+
+def test_batches_that_spark_tells_too_late_are_counted_all_the_same(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine: the query has ended, and nobody waits any more for its events, which are still on their way."""
+    monkeypatch.setattr(supervise, "LAST_EVENTS_SECONDS", 0.0)
+    monkeypatch.setattr(supervise, "Listener", Deaf)
+    root = write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS])
+    for batches, rows, last in ((2, 6, 1), (1, 3, 2)):
+        told = Told()
+        [outcome] = run(load(root), spark=spark, reporter=told).outcomes
+        assert (outcome.state, outcome.batches, outcome.rows, outcome.last_batch) == ("finished", batches, rows, last)
+        assert [record.rows for record in told.all(BatchRecord)] == [3] * batches
+        land(root, 2, ROWS)
+    assert rows_total(root) == 9
 
 
 def test_a_query_is_watched_while_the_next_one_starts(tmp_path: Path, spark: SparkSession) -> None:

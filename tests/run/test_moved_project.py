@@ -62,6 +62,12 @@ def test_a_moved_project_continues_with_the_files_that_are_new(
             file.unlink()
     new.parent.mkdir()
     shutil.move(old, new)
+    # A copy at the old place must not be read for this one.
+    shutil.copytree(new, old)
+    verdict = verify(load(new), "totals", spark=spark)
+    assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR464"])
+    assert f"from {old} to {new}" in verdict.findings[0].what
+    shutil.rmtree(old)
     land(new, 2, MORE)
     notes = [finding for name in order for finding in ran(new, spark, [name])]
     assert {finding.code for finding in notes if finding.severity != "warning"} <= {"HR524", "HR240"}

@@ -71,14 +71,21 @@ def test_a_changed_sink_is_refused_naming_both(
 
 
 @pytest.mark.spark
-def test_a_checkpoint_without_the_record_gets_one(spark: SparkSession, tmp_path: Path) -> None:
-    """As version 0.1.0 left it."""
+def test_a_checkpoint_without_the_record_gets_one_where_the_batches_are(spark: SparkSession, tmp_path: Path) -> None:
+    """As version 0.1.0 left it; Spark's log beside the files tells which batches they are of."""
     was, now, _ = CHANGES["directory"]
     assert run(tmp_path, spark, was).state == "finished"
     (record,) = tmp_path.glob(".headrace/queries/q/g1/sink.json")
-    record.unlink()
-    assert run(tmp_path, spark, now).state == "finished"
-    assert json.loads(record.read_text())["shown"] == "directory 'other'"
+    for other in (now, "table: elsewhere"):
+        record.unlink(missing_ok=True)
+        refused = run(tmp_path, spark, other)
+        assert refused.finding is not None
+        assert (refused.state, refused.finding.code) == ("failed", "HR468")
+        assert "has committed batch 0" in refused.finding.what
+        assert "holds no batch" in refused.finding.what
+        assert not record.exists()
+    assert run(tmp_path, spark, was).state == "finished"
+    assert json.loads(record.read_text())["shown"] == "directory 'out'"
 
 
 @pytest.mark.spark

@@ -103,7 +103,8 @@ class _Builder:
             raise
         except Exception as fault:
             where = _user_line(fault, transform, self.project.root)
-            raise CheckFailed(finding_of(fault, where=where, subject=_subject(transform, name))) from fault
+            sql = transform.sql if isinstance(transform, SqlTransform) else None
+            raise CheckFailed(finding_of(fault, where=where, subject=_subject(transform, name), sql=sql)) from fault
 
     def sql(self, transform: SqlTransform, inputs: dict[str, DataFrame]) -> DataFrame:
         with _NAMES:

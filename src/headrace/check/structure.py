@@ -305,8 +305,8 @@ def _same_places(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
             shared = query.sink.facts.shares_appends and query.mode == other.mode == "append"
             if (
                 query.sink_kind == other.sink_kind
-                and query.sink == other.sink
                 and query.sink.facts.durable
+                and query.sink == other.sink
                 and not shared
             ):
                 finding = Finding(

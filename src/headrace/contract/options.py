@@ -23,9 +23,13 @@ class OptionError:
 
 @dataclass(frozen=True)
 class InProject:
-    """Marks the type of an option whose text is looked up in the project: a `path` or an `object`."""
+    """Marks the type of an option whose text is looked up in the project: a `path` or an `object`.
+
+    when: the attribute of the connector that says whether the option is one this time; empty: it always is.
+    """
 
     kind: Literal["path", "object"]
+    when: str = ""
 
 
 # A local path; a relative one begins at the project's directory, and the connector is given it whole.
@@ -47,20 +51,23 @@ def option_type(cls: Any, name: str, *, marked: bool = False) -> Any:
 
 def path_options(connector: Any) -> tuple[str, ...]:
     """The options of `connector` whose type holds a ProjectPath."""
-    return tuple(_marked(type(connector), "path"))
+    return tuple(_marked(connector, "path"))
 
 
 def object_options(connector: Any) -> tuple[str, ...]:
     """The options of `connector` whose type is a ProjectObject."""
-    return tuple(_marked(type(connector), "object"))
+    return tuple(_marked(connector, "object"))
 
 
-def _marked(cls: Any, kind: Literal["path", "object"]) -> Iterator[str]:
+def _marked(connector: Any, kind: Literal["path", "object"]) -> Iterator[str]:
+    cls: Any = type(connector)
     for option in fields(cls):
-        if option.init and _holds(option_type(cls, option.name, marked=True), kind):
+        marks = _marks(option_type(cls, option.name, marked=True)) if option.init else ()
+        if any(mark.kind == kind and (not mark.when or getattr(connector, mark.when)) for mark in marks):
             yield option.name
 
 
-def _holds(hint: Any, kind: Literal["path", "object"]) -> bool:
-    marks = getattr(hint, "__metadata__", ())
-    return InProject(kind) in marks or any(_holds(part, kind) for part in get_args(hint))
+def _marks(hint: Any) -> Iterator[InProject]:
+    yield from (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, InProject))
+    for part in get_args(hint):
+        yield from _marks(part)

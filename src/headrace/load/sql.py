@@ -31,7 +31,9 @@ def transform(text: str, where: Where, names: Collection[str]) -> tuple[SqlTrans
         return None, [Finding(code="HR116", what=what, fix=f"write FROM {name}", where=at)]
     inputs = dict.fromkeys(known.get(name.lower(), name) for name in read)
     sql = text[: statement[-1].end].strip()
-    return SqlTransform(sql=sql, inputs=tuple(inputs), where=where), []
+    skipped = text[: len(text) - len(text.lstrip())].count("\n")
+    begins = where if where.line is None else replace(where, line=where.line + skipped)
+    return SqlTransform(sql=sql, inputs=tuple(inputs), where=begins), []
 
 
 class _Fault(NamedTuple):

@@ -170,6 +170,8 @@ class Project:
     def writers_for(self, query: Query) -> tuple[Query, ...]:
         """The queries whose sinks write tables of Spark's catalog that `query` reads as streams."""
         read = {source.connector.catalog_table for source in self.sources_of(query)} - {None}
+        if not read:  # Asked for each query of a project, of which few read tables.
+            return ()
         return tuple(other for other in self.queries.values() if other.sink.catalog_table in read)
 
     def refreshed_tables_of(self, query: Query) -> tuple[Table, ...]:

@@ -65,6 +65,29 @@ def bring_along(project: Project, query: Query) -> Iterator[Finding]:
     yield from _brought_along(project, query)
 
 
+def not_brought_along(project: Project, query: Query) -> Iterator[Finding]:
+    """Say that the project was moved, and that the logs of `query` still name files at the old place.
+
+    Whoever only reads would be given the files of the old place, if there are any.
+    """
+    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    if not layout.home.is_dir():
+        return
+    before, now = _recorded(layout), _present(project, query)
+    logs = _logs(layout, now)
+    old = before.root if before is not None else _inferred(logs, now.root)
+    moves = _moves(before, old or now.root, now)
+    stale = (file.path for log in logs for file in logged_files(log.folder) if not below(file.path, log.home))
+    if any(_moved(path, moves) != path for path in stale):
+        yield Finding(
+            code="HR464",
+            what=f"the project was moved from {old} to {now.root}, and query '{query.name}' has not run here yet: its "
+            "logs name the files of the old place",
+            fix=f"run it here first, which rewrites them: headrace run {query.name}",
+            where=query.where,
+        )
+
+
 def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     if not layout.home.is_dir():

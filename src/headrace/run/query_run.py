@@ -35,6 +35,7 @@ class Watched:
     running: Running
     trigger: Trigger
     history_run: int | None
+    committed_before: int | None = None
     archive: Archive | None
     quarantine: Quarantine | None
     source_health: SourceHealth

@@ -32,6 +32,7 @@ from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run import driver_lock
 from headrace.run.application import application
+from headrace.run.attempt import Attempt
 from headrace.run.checkpoint_look import require_state, require_usable
 from headrace.run.driver_lock import DriverLock
 from headrace.run.durability import secured
@@ -112,17 +113,19 @@ def start(
     reached: Reached | None = None,
     versions: Mapping[str, int] | None = None,
     tell: Callable[[Finding], None] | None = None,
+    attempt: Attempt | None = None,
 ) -> Running:
     """Check and start `query`.
 
     tell: takes at once what the sink has to say while it is made ready, as that it waits for a lock.
+    attempt: by which the start may be given up meanwhile.
     versions: of its tables that are computed anew while it runs; without them those of a batch that was planned and not
     committed, or else they are computed. Raises CheckFailed, CheckpointError, PlatformError, SourceError or
     SinkError; then nothing was started.
     """
     lock = driver_lock.take(project, query)
     try:
-        running = _brought_up(project, query, spark, trigger, reached, versions, tell)
+        running = _brought_up(project, query, spark, trigger, reached, versions, tell, attempt or Attempt())
     except BaseException:
         if lock is not None:
             lock.release()
@@ -139,6 +142,7 @@ def _brought_up(
     reached: Reached | None,
     versions: Mapping[str, int] | None,
     tell: Callable[[Finding], None] | None,
+    attempt: Attempt,
 ) -> Running:
     """Start `query`; before that, batches that the checkpoint has lost and the sink holds are made again one by one."""
     with restored(spark, (PARTITIONS, POLICY)), applied(spark, project.target.state_store):
@@ -152,9 +156,9 @@ def _brought_up(
             try:
                 # A batch that the checkpoint had lost is made alone, over what it was planned with.
                 running = (
-                    _started(project, query, spark, trigger, reached, versions, tell)
+                    _started(project, query, spark, trigger, reached, versions, tell, attempt)
                     if lost is None
-                    else _started(project, query, spark, Once(), reached, None, tell, restoring=True)
+                    else _started(project, query, spark, Once(), reached, None, tell, attempt, restoring=True)
                 )
             except CheckpointBehind:
                 # An older driver has committed a batch while this start waited for it.
@@ -188,6 +192,7 @@ def _started(
     reached: Reached | None,
     versions: Mapping[str, int] | None,
     tell: Callable[[Finding], None] | None,
+    attempt: Attempt,
     *,
     restoring: bool = False,
 ) -> Running:
@@ -257,7 +262,7 @@ def _started(
             sink_run = replace(sink_run, reached=reached)
         if scratch is None and (secure := secured(project.target, checkpoint_directory)) is not None:
             sink_run = replace(sink_run, secured=secure)
-        with named(f"the sink of query '{query.name}'", query.where):
+        with named(f"the sink of query '{query.name}'", query.where), attempt.making_ready():
             writer = query.sink.open(frame, sink_run)
         opening.clear()
         if scratch is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.errors import Finding
 from headrace.model import Query, Trigger
+from headrace.run.attempt import Attempt
 from headrace.run.driver_lock import DriverLock
 from headrace.run.start import Running
 
@@ -32,15 +34,16 @@ class Start:
     lock: DriverLock | None
     committed: int | None
     begun: Future[Begun]
+    attempt: Attempt
 
 
 class Starts:
-    """One thread for all starts, in which Spark finds the session and the local properties of the caller's thread."""
+    """A thread for each start, with the session and the local properties of the caller's thread."""
 
     def __init__(self, spark: SparkSession, wake: Callable[[], None]) -> None:
         self._spark = spark
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headrace-start")
         self._wake = wake
+        self._last: Future[Begun] | None = None
 
     def submit(self, start: Callable[[], Begun]) -> Future[Begun]:
         """Begin a start; `wake` is called when it has come to its end."""
@@ -51,10 +54,26 @@ class Starts:
             spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
             return start()
 
-        future: Future[Begun] = self._pool.submit(inheritable_thread_target(self._spark)(with_session))
+        future: Future[Begun] = Future()
         future.add_done_callback(lambda _: self._wake())
+        target = inheritable_thread_target(self._spark)(with_session)
+
+        def run() -> None:
+            try:
+                future.set_result(target())
+            except BaseException as fault:
+                future.set_exception(fault)
+
+        # No thread that the process waits for at its end: it may hang in a client that waits for a lock.
+        threading.Thread(target=run, name="headrace-start", daemon=True).start()
+        self._last = future
         return future
 
+    def give_up(self) -> None:
+        """Wait no more for the last start."""
+        self._last = None
+
     def close(self) -> None:
-        """Wait for a start that has begun."""
-        self._pool.shutdown()
+        """Wait for a start that has begun and was not given up."""
+        if self._last is not None:
+            self._last.exception()

@@ -20,6 +20,7 @@ from headrace.model import Once, Project, Query, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.progress import BatchRecord
 from headrace.run import driver_lock
+from headrace.run.attempt import Attempt
 from headrace.run.counted import missed_records, rightly_counted
 from headrace.run.driver_lock import require_one_free
 from headrace.run.lag import left_out
@@ -138,6 +139,8 @@ class _Supervisor:
                     waiting = self._start_next(waiting, trigger, starts)
                 if self.start is not None or self.watched:
                     self._step(listener)
+                if self.start is not None and self.request and self.start.attempt.give_up():
+                    self._give_up(self.start, starts)
                 if self.start is not None and self.start.begun.done():
                     begun, self.start = self.start, None
                     self._begun(begun)
@@ -177,6 +180,7 @@ class _Supervisor:
             # No run of this query began, and the history goes on to tell of the one that there is.
             self._finish(query, None, Outcome(query=query.name, state="failed", finding=fault.findings[0]))
             return
+        attempt = Attempt()
         layout = QueryLayout(self.project.storage, query.name, latest_generation(self.project.storage, query.name))
         run_id = self.notes.record(
             lambda history: history.begin_run(
@@ -195,8 +199,20 @@ class _Supervisor:
             history_run=run_id,
             lock=lock,
             committed=_last_committed(layout),
-            begun=starts.submit(lambda: self._started(query, Tables(self.project, query, layout, self.spark), trigger)),
+            attempt=attempt,
+            begun=starts.submit(
+                lambda: self._started(query, Tables(self.project, query, layout, self.spark), trigger, attempt=attempt)
+            ),
         )
+
+    def _give_up(self, start: Start, starts: Starts) -> None:
+        """End a start that waits for another driver's lock; nothing of it was begun, and nothing will be."""
+        self.start, self.early = None, []
+        starts.give_up()
+        lock = start.lock
+        if lock is not None:
+            start.begun.add_done_callback(lambda _: lock.release())
+        self._finish(start.query, start.history_run, Outcome(query=start.query.name, state="stopped"))
 
     def _begun(self, start: Start) -> None:
         """A start has come to its end."""
@@ -217,6 +233,7 @@ class _Supervisor:
             finishing=finishing,
             trigger=start.trigger,
             history_run=run_id,
+            committed_before=start.committed,
             archive=Archive(running.layout.archive) if lasting else None,
             quarantine=Quarantine(layout=running.layout, sources=self.project.sources_of(query), spark=self.spark)
             if lasting
@@ -241,7 +258,14 @@ class _Supervisor:
         for event in early:
             self._take(event)
 
-    def _started(self, query: Query, tables: Tables, trigger: Trigger, versions: Versions = None) -> Begun:
+    def _started(
+        self,
+        query: Query,
+        tables: Tables,
+        trigger: Trigger,
+        versions: Versions = None,
+        attempt: Attempt | None = None,
+    ) -> Begun:
         """Start `query`; a batch that was begun with other versions of its tables is made first, and then it ends."""
         try:
             planned = tables.planned()
@@ -254,6 +278,7 @@ class _Supervisor:
                 reached=self.reached,
                 versions=planned if finishing else versions,
                 tell=self.said.put,
+                attempt=attempt,
             )
         except HeadraceError as fault:
             return fault.findings, False
@@ -270,6 +295,7 @@ class _Supervisor:
 
     def _end(self, watched: Watched, state: OutcomeState, finding: Finding | None) -> None:
         self._archive(watched)
+        self.notes.guarded(watched.query, lambda: self._report_untold(watched))
         self._tell_news(watched)
         for last in watched.source_health.last():
             self.notes.tell(last)
@@ -459,6 +485,24 @@ class _Supervisor:
         )
         for record in missed_records(self.project, running, missed, self.spark):
             self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
+
+    def _report_untold(self, watched: Watched) -> None:
+        """Count the last batches that Spark has committed and not told of, as on a machine that is too busy."""
+        running = watched.running
+        told = max((each for each in (watched.last_batch, watched.committed_before) if each is not None), default=-1)
+        last = _last_committed(running.layout) if watched.archive is not None else None
+        untold = range(told + 1, told + 1 if last is None else last + 1)
+        if not untold:
+            return
+        records = {each.batch: each for each in missed_records(self.project, running, untold, self.spark)}
+        for batch in untold:
+            watched.batches, watched.last_batch = watched.batches + 1, batch
+            if (record := records.get(batch)) is None:
+                continue  # What it read can be read no more.
+            watched.rows += record.rows
+            if watched.history_run is not None:
+                self.notes.record(lambda history, record=record: history.record(watched.history_run, record))  # type: ignore[misc]
+            self.reporter.progressed(record)
 
     def _tell_said(self) -> None:
         """Tell what a start has to say, which goes on in another thread."""

@@ -47,6 +47,30 @@ KNOWN = (
     ),
     Known(
         "HR302",
+        r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:)?(?P<place>\S*/(?P=column)=[^/\s]*)/\S+ "
+        r"`(?P<value>[^`]*)`",
+        "the directory {place} does not fit the schema: '{value}' in column '{column}' is no {type}",
+        "set on_bad_row to quarantine and start again: the rows of its planned files are set aside; then copy "
+        "the files into a directory with a right value, from which they are read as new ones",
+    ),
+    Known(
+        "HR361",
+        r"HEADRACE_QUOTES `(?P<column>[^`]+)` (?:file:)?(?P<place>\S+) `(?P<value>[^`]*)`",
+        "a value of {place} would be changed: {value} in column '{column}' has doubled quotes, and Spark takes a "
+        "backslash before a quote in their place",
+        "add options: {escape: '\"'}, which reads csv by RFC 4180, or {escape: '\\'}, which leaves the quotes in the "
+        "value; or set inexact to round, as well; or set on_bad_row to quarantine, and such rows are set aside",
+    ),
+    Known(
+        "HR361",
+        r"HEADRACE_INFINITE `(?P<column>[^`]+)` (?:file:)?(?P<place>\S+) `(?P<value>[^`]*)`",
+        "a number of {place} in column '{column}' ({value}) would be Infinity: it is too large for the type, or "
+        "written so",
+        "declare a DECIMAL or STRING that holds it; if Infinity is meant, add options: {positiveInf: Infinity} for csv "
+        "or {allowNonNumericNumbers: true} for json; or set on_bad_row to quarantine, and such rows are set aside",
+    ),
+    Known(
+        "HR302",
         r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:)?(?P<place>\S+) `(?P<value>[^`]*)`",
         "a row of {place} does not fit the schema: '{value}' in column '{column}' is no {type}",
         "mend the file and start again: the batch is read again from its beginning; or set on_bad_row to quarantine, "

@@ -1,14 +1,17 @@
-"""Spark's own refusals turned into findings: its error classes and sentences, each with a way out."""
+"""Spark's own refusals turned into findings: its error conditions, or words of its sentences, each with a fix."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where
+from headrace.spark import syntax
 from headrace.spark.actions import ANY, INSTEAD, called
+from headrace.spark.conditions import condition
+from headrace.spark.names import argument_of, of_python
 
 
 @dataclass(frozen=True)
@@ -147,37 +150,30 @@ REFUSALS = (
         "let the query read at least one source",
     ),
     Refusal(
-        "HR214",
-        r"ATTRIBUTE_NOT_SUPPORTED|UNRESOLVED_COLUMN|FIELD_NOT_FOUND|cannot be resolved",
-        "correct the column's name or add it to the source's schema",
-    ),
-    Refusal(
-        "HR215",
-        r"TABLE_OR_VIEW_NOT_FOUND",
-        "declare it as a source, table or view, or correct its name",
+        "HR220", r"otherwise\(\) can only be applied", "begin with F.when(condition, value), then .otherwise(value)"
     ),
     Refusal(
         "HR012",
         r"Failed to find the data source: (kafka|avro|delta|iceberg)|'kafka' source requires",
         "let Headrace start the session, or give yours the jars of: headrace jars fetch DIR",
     ),
-    Refusal("HR216", r"PARSE_SYNTAX_ERROR|ParseException", "correct the SQL at the place that Spark names"),
     Refusal(
         "HR217",
         r"EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE|event time.*timestamp",
         "make the watermark's column a TIMESTAMP in the schema or by to_timestamp",
     ),
-    Refusal(
-        "HR218",
-        r"DATATYPE_MISMATCH",
-        "cast the column to the type that the function takes",
-    ),
 )
 UNNAMED = Refusal("HR220", "", "change the query as Spark's sentence says")
+_PARSER = ("PARSE_SYNTAX_ERROR", "PARSE_EMPTY_STATEMENT")
 
 
-def finding_of(fault: BaseException, *, where: Where = NOWHERE, subject: str = "the query") -> Finding:
-    """The finding of an exception that user code or Spark raised while a query was built or checked."""
+def finding_of(
+    fault: BaseException, *, where: Where = NOWHERE, subject: str = "the query", sql: str | None = None
+) -> Finding:
+    """The finding of an exception that user code or Spark raised while a query was built or checked.
+
+    sql: the statement that begins at the line of `where`, in which Spark then names the place.
+    """
     if isinstance(fault, HeadraceError):
         return fault.findings[0]
     if isinstance(fault, StreamCallError):
@@ -189,20 +185,55 @@ def finding_of(fault: BaseException, *, where: Where = NOWHERE, subject: str = "
             fix="pip install 'headrace[state]'",
             where=where,
         )
-    condition, sentence = condition_of(fault), sentence_of(fault)
-    if condition is None and not _from_spark(fault):
+    name, sentence = condition_of(fault), sentence_of(fault)
+    if name is None and not _from_spark(fault):
         return Finding(
             code="HR210",
             what=f"{subject} failed with {type(fault).__name__}: {sentence}",
-            fix="correct the function at that line",
+            fix=of_python(fault) or "correct the function at that line",
             where=where,
         )
-    text = f"{condition or ''} {sentence}"
+    if sql is not None and where.line is not None:
+        where = replace(where, line=where.line + line_of(fault, sql))
+    if name in _PARSER:
+        stopped = syntax.stop(str(fault))
+        return Finding(code="HR216", what=f"{subject}: {sentence}", fix=syntax.fix_at(stopped), where=where)
+    if known := condition(name):
+        told, fix = known.told(parameters_of(fault), fault)
+        return Finding(code=known.code, what=f"{subject}: {told or sentence}", fix=fix, where=where)
+    if called_with := re.search(r"Method (\w+)\(\[.*\]\) does not exist", sentence):
+        what = f"{subject} gives the function {called_with[1]} arguments of other types than it takes"
+        fix = f"{argument_of(called_with[1])}; a format is a text in quotes, a column F.col('name')"
+        return Finding(code="HR460", what=what, fix=fix, where=where)
+    text = f"{name or ''} {sentence}"
     refusal = next((each for each in REFUSALS if re.search(each.pattern, text, re.DOTALL)), UNNAMED)
     if refusal.code == "HR213" and (method := called(fault)):
         what = f"{subject} calls {method} on a stream, which has no end"
         return Finding(code=refusal.code, what=what, fix=INSTEAD[method], where=where)
     return Finding(code=refusal.code, what=f"{subject}: {sentence}", fix=refusal.fix, where=where)
+
+
+def line_of(fault: BaseException, sql: str) -> int:
+    """The line of `sql`, from 0, at which Spark found a fault; the first if it names none."""
+    if stopped := syntax.stop(str(fault)):
+        return stopped.line
+    get = getattr(fault, "getQueryContext", None)
+    try:
+        contexts = get() if get is not None else []
+        starts = [each.startIndex() for each in contexts if "SQL" in str(each.contextType())]
+    except Exception:
+        return 0
+    # A context is a part of this statement, or of the text of an expression inside a table's function.
+    return sql.count("\n", 0, starts[0]) if starts and 0 <= starts[0] < len(sql) else 0
+
+
+def parameters_of(fault: BaseException) -> dict[str, str]:
+    """The parameters of Spark's error condition."""
+    get = getattr(fault, "getMessageParameters", None)
+    try:
+        return {str(key): str(value) for key, value in dict(get() or {}).items()} if get is not None else {}
+    except Exception:
+        return {}
 
 
 def condition_of(fault: BaseException) -> str | None:

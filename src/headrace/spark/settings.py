@@ -121,6 +121,12 @@ def settings(*, master: str, purpose: Purpose) -> Iterator[Setting]:
             "nothing outside this machine needs to reach a local session, and no name is looked up",
         )
         yield Setting("spark.driver.bindAddress", "127.0.0.1", "as above")
+    yield Setting(
+        "spark.python.sql.dataFrameDebugging.enabled",
+        "false",
+        "PySpark asks the JVM a dozen questions at each use of a column, to name its line in errors; that line is in "
+        "Python's own trace",
+    )
     yield Setting("spark.ui.showConsoleProgress", "false", "the live view shows progress; Spark's bar would tear it")
     yield Setting(
         "spark.ui.enabled",

@@ -18,6 +18,7 @@ from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.application import known_facts
 from headrace.run.lag import left_out
+from headrace.run.moved_project import not_brought_along
 from headrace.verify import faults
 from headrace.verify.answer import answer
 from headrace.verify.comparison import schema_differences
@@ -144,6 +145,8 @@ def blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
             fix=f"run it first: headrace run {query.name}",
             where=query.where,
         )
+    else:
+        yield from not_brought_along(project, query)
 
 
 def uncommitted(query: Query) -> Finding:

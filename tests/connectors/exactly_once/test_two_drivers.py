@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -83,18 +83,17 @@ def test_a_batch_that_differs_is_never_skipped(first: Driver) -> None:
     assert first.rows() == ["f0"]
 
 
-def pairs(database: Database, home: Path, count: int, second: dict[str, Any]) -> list[tuple[Driver, Driver]]:
-    return [
-        (
-            Driver(database, home / f"a{number}", query=f"q{number}", table=f"one{number}"),
-            Driver(
-                database,
-                home / f"b{number}",
-                **{"query": f"q{number}", "application": "b", **second, "table": second["table"].format(number)},
-            ),
+def pairs(database: Database, home: Path, count: int, second: dict[str, Any]) -> Iterator[tuple[Driver, Driver]]:
+    for number in range(count):
+        one = Driver(database, home / f"a{number}", query=f"q{number}", table=f"one{number}")
+        two = Driver(
+            database,
+            home / f"b{number}",
+            **{"query": f"q{number}", "application": "b", **second, "table": second["table"].format(number)},
         )
-        for number in range(count)
-    ]
+        yield one, two
+        # Each has a connection of its own, and a server has only so many.
+        one.writer = two.writer = None
 
 
 def together(*calls: Callable[[], object]) -> list[object]:

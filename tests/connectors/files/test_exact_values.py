@@ -138,3 +138,84 @@ def test_a_value_that_would_be_changed_stops_the_query_by_column_value_and_file(
         bad.write_bytes(json.dumps({"name": "a", "amount": 1.5}).encode())
         assert project.run()[0] is None
     assert project.verified() == "equal"
+
+
+# The format, the type, the lines, the options, and the texts of the rows that are taken; the others are bad.
+RULES: dict[str, tuple[str, str, list[str], dict[str, str], dict[int, Any]]] = {
+    "doubled quotes": (
+        "csv",
+        "STRING",
+        ['1,"plain, text"', '2,"a""b"', '3,"say ""hi"""', '7,""""', '4,""', '5,"say \\"hi\\""', '6,5" pipe'],
+        {},
+        {1: "plain, text", 4: None, 5: 'say "hi"', 6: '5" pipe'},
+    ),
+    "doubled quotes by RFC 4180": (
+        "csv",
+        "STRING",
+        ['1,"plain, text"', '2,"a""b"', '3,"say ""hi"""', '4,""""'],
+        {"escape": '"'},
+        {1: "plain, text", 2: 'a"b', 3: 'say "hi"', 4: '"'},
+    ),
+    "too large in csv": ("csv", "DOUBLE", ["1,1e308", "2,1e309", "3,-1e400", "4,Infinity"], {}, {1: 1e308}),
+    "Infinity in csv": (
+        "csv",
+        "DOUBLE",
+        ["1,1e308", "2,Infinity"],
+        {"positiveInf": "Infinity"},
+        {1: 1e308, 2: float("inf")},
+    ),
+    "too large in json": ("json", "DOUBLE", ['{"id": 1, "v": 1.5}', '{"id": 2, "v": 1e309}'], {}, {1: 1.5}),
+    "too large in a list": (
+        "json",
+        "ARRAY<DOUBLE>",
+        ['{"id": 1, "v": [1.5, null]}', '{"id": 2, "v": [1, 1e309]}'],
+        {},
+        {1: [1.5, None]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("format_", "kind", "lines", "options", "taken"), RULES.values(), ids=RULES)
+def test_what_spark_reads_by_rules_of_its_own_is_a_bad_row_unless_an_option_says_how_it_is_meant(
+    spark: SparkSession,
+    tmp_path: Path,
+    format_: Any,
+    kind: str,
+    lines: list[str],
+    options: dict[str, str],
+    taken: dict[int, Any],
+) -> None:
+    land(tmp_path / "input", f"a.{format_}", "\n".join(lines) + "\n")
+    source = Files(
+        path=str(tmp_path / "input"),
+        format=format_,
+        schema=f"id INT, v {kind}",
+        on_bad_row="quarantine",
+        options=options,
+    )
+    rows = drain(source.stream(spark, NAME), tmp_path / "checkpoint")[0][0]
+    assert {row[0]: row[1] for row in rows} == taken
+    bad = source.bad_rows(spark, prefix_of(tmp_path / "checkpoint"))
+    assert bad is not None
+    assert bad.count() == len(lines) - len(taken)
+
+
+@pytest.mark.parametrize(("format_", "text"), [("csv", "1,\n2,a\n"), ("json", '{"id": 1}\n{"id": 2, "v": "a"}\n')])
+def test_a_row_without_a_text_is_never_left_out(spark: SparkSession, tmp_path: Path, format_: Any, text: str) -> None:
+    land(tmp_path / "input", f"a.{format_}", text)
+    source = Files(path=str(tmp_path / "input"), format=format_, schema="id INT, v STRING", on_bad_row="quarantine")
+    rows = drain(source.stream(spark, NAME), tmp_path / "checkpoint")[0][0]
+    assert sorted(tuple(row) for row in rows) == [(1, None), (2, "a")]
+
+
+def test_such_a_row_stops_a_query_with_a_fix_that_helps(spark: SparkSession, tmp_path: Path) -> None:
+    project = Project(tmp_path / "p", spark, "csv", schema="name STRING, amount DOUBLE")
+    for number, (line, words) in enumerate([('"a""b",1', "doubled quotes"), ("a,1e999", "would be Infinity")]):
+        bad = project.land(number, f"{line}\n".encode())
+        finding, _ = project.run()
+        assert finding is not None
+        assert (finding.code, bad.name in finding.what, words in finding.what) == ("HR361", True, True), finding
+        assert "options: {" in finding.fix
+        bad.write_text("a,1\n")
+        assert project.run()[0] is None
+    assert project.verified() == "equal"

@@ -67,7 +67,7 @@ def refuse(columns: Mapping[str, Column], faults: Mapping[str, Sequence[Fault]])
 
 
 def any_of(faults: Mapping[str, Sequence[Fault]]) -> Column:
-    """Whether a row has any of the faults."""
+    """Whether a row has any of the faults; a question that NULL does not answer is no fault, and the row stays."""
     from pyspark.sql import functions as F
 
-    return reduce(or_, [bad for each in faults.values() for _, bad in each], F.lit(False))
+    return reduce(or_, [F.coalesce(bad, F.lit(False)) for each in faults.values() for _, bad in each], F.lit(False))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from headrace.connectors.files import check as file_check
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files import options as file_options
+from headrace.connectors.files import reader_rules
 from headrace.connectors.files import rows as file_rows
 from headrace.connectors.files.exact import Exact
 from headrace.connectors.files.options import FilesOptions
@@ -46,7 +47,8 @@ class Files(FilesOptions, Source):
     on_bad_row: `fail` stops the query at the first csv or json row that breaks the schema in a column that the query
         reads; `quarantine` sets aside every row that breaks the schema in any column.
     inexact: a csv or json value that its type does not hold exactly (1.239 for a DECIMAL(10,2), nanoseconds for a
-        TIMESTAMP, a time for a DATE) makes a `bad-row`; `round` lets Spark's reader round or cut it silently.
+        TIMESTAMP, a time for a DATE, 1e999 for a DOUBLE, a text with doubled quotes in csv) makes a `bad-row`; `round`
+        takes what Spark's reader makes of it.
     clean_source: Spark removes or moves only files of committed batches, so that a batch can always be replayed;
         after `delete` a committed prefix can no longer be read, after `archive` it is read from the archive.
     """
@@ -227,6 +229,9 @@ class Files(FilesOptions, Source):
                 text = F.col(f"`{each.name}`")
                 fault = (self._exact.told(each.name, text, each.dataType), self._exact.is_bad(text, each.dataType))
                 found.setdefault(each.name, []).append(fault)
+        if self._exact is not None:
+            for name, said, bad in reader_rules.changed(StructType(fields), self.format, self.options):
+                found.setdefault(name, []).append((said, bad))
         return found
 
     def _is_bad(self, frame: DataFrame, schema: StructType | None) -> Column:

@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 from headrace.connectors.kafka.client import SERVERS_FIX, servers_fault, topic_fault
 from headrace.contract import OptionError
+from headrace.contract.options import InProject
 from headrace.spark import ddl
 
 DEFAULT_MAX_OFFSETS = 1_000_000
@@ -36,6 +37,10 @@ _REFUSED = ("kafka.group.id", "kafka.auto.offset.reset", "kafka.enable.auto.comm
 _REFUSED_ENDS = (".key.deserializer", ".value.deserializer")
 
 
+# A schema, or the path of a file that holds it.
+SchemaOrFile: TypeAlias = Annotated[str, InProject("path", when="has_schema_file")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class KafkaOptions:
     """The options of the Kafka source."""
@@ -45,7 +50,7 @@ class KafkaOptions:
     subscribe_pattern: str | None = None
     assign: Mapping[str, tuple[int, ...]] | None = None
     value: Literal["raw", "text", "json", "avro"] = "raw"
-    schema: str | None = None
+    schema: SchemaOrFile | None = None
     keep: tuple[str, ...] = ()
     starting_offsets: str | Mapping[str, Mapping[int, int]] = "earliest"
     starting_timestamp: int | None = None
@@ -94,6 +99,11 @@ class KafkaOptions:
                 fix="leave it true, unless the result may miss rows",
                 severity="warning",
             )
+
+    @property
+    def has_schema_file(self) -> bool:
+        """Whether `schema` is the path of a file, and not the schema itself."""
+        return self.value == "avro" and self.schema is not None and not _is_avro(self.schema)
 
     def topics(self) -> tuple[str, ...]:
         """The topics that are named; none for a pattern."""
@@ -168,9 +178,13 @@ def _values(source: KafkaOptions) -> Iterator[OptionError]:
             yield OptionError(code="HR330", what=f"keep names '{name}'", fix=f"the columns are {', '.join(known)}")
 
 
+def _is_avro(text: str) -> bool:
+    return text.lstrip().startswith(("{", "[", '"'))
+
+
 def _avro(schema: str) -> Iterator[OptionError]:
     text = schema
-    if not schema.lstrip().startswith(("{", "[", '"')):
+    if not _is_avro(schema):
         try:
             with open(schema, encoding="utf-8") as file:
                 text = file.read()

@@ -132,7 +132,7 @@ class Kafka(KafkaOptions, Source):
         return kafka_values.refuse(decoded)
 
     def _schema(self) -> str | None:
-        if self.value != "avro" or self.schema is None or self.schema.lstrip().startswith(("{", "[", '"')):
+        if self.schema is None or not self.has_schema_file:
             return self.schema
         try:
             with open(self.schema, encoding="utf-8") as file:

@@ -75,6 +75,7 @@ class CommittedFiles:
             )
             fix = f"restore the checkpoint '{context.checkpoint}', or write to an empty directory"
             raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
+        self._require_committed(context, written)
         if self.is_local:
             form = self.form
             if form < file_form.NEWEST and self.format == "csv" and self.is_prepared:
@@ -85,6 +86,24 @@ class CommittedFiles:
             self._keep_schema(json.dumps({**json.loads(frame.schema.json()), _FORM: form}))
         if context.empty_batches:
             _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(context.empty_batches))
+
+    def _require_committed(self, context: SinkContext, written: int | None) -> None:
+        """Raise CheckpointError where batches that the checkpoint has committed are not in Spark's log here.
+
+        Spark enters each batch that it gives to the sink, one without rows too, before it commits it.
+        """
+        committed = {int(file.name) for file in context.checkpoint.glob("commits/[0-9]*") if file.name.isdigit()}
+        last = max(committed - set(context.empty_batches), default=None)
+        if not self.is_local or last is None or (written is not None and written >= last):
+            return
+        there = "no batch" if written is None else f"the batches up to {written}"
+        what = (
+            f"the checkpoint of query '{context.query}' has committed batch {last}, and '{self.path}' holds {there}: "
+            "what was written elsewhere, or is lost, would be missing"
+        )
+        fix = "name the former directory or table again, or restore its files and their _spark_metadata; or begin the "
+        fix += "query anew"
+        raise CheckpointError(Finding(code="HR468", what=what, fix=fix))
 
     def snapshot(self, spark: SparkSession, context: SinkContext, partition_by: Sequence[str]) -> Snapshot:
         """The files that Spark's log names; read again if a batch was added meanwhile."""
