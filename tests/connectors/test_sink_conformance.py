@@ -22,7 +22,7 @@ from headrace.connectors.sql.postgres import Postgres
 from headrace.connectors.sql.sqlite import Sqlite
 from headrace.contract import OutputMode, Sink
 from headrace.testing.conformance import SinkConformance
-from headrace.testing.triggers import SinkTriggers, Word
+from headrace.testing.conformance.triggers import SinkTriggers, Word
 from tests.connectors.iceberg import tables as iceberg_tables
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.kafka.source import Kafka
 from headrace.connectors.sql.sqlite import Sqlite
 from headrace.contract import OutputMode, Sink
-from headrace.testing.triggers import NAME, SinkTriggers, Word
+from headrace.testing.conformance.triggers import NAME, SinkTriggers, Word
 from tests.connectors.test_sink_conformance import take, take_batch
 from tests.servers import Topics
 

@@ -202,12 +202,12 @@ def test_a_new_generation_takes_the_table_once_its_rows_are_deleted(spark: Spark
 
     sink, old = DeltaSink(path=str(tmp_path / "out")), context(1)
     rows = spark.createDataFrame([("a",)], "name STRING")
-    older = sink.open(frame(), old).take
+    older = sink.open(frame(), old)
     older(rows, 0)
     with pytest.raises(SinkError, match="still holds the result of generation 1 of 'q'"):
         sink.open(frame(), context(2))
     spark.sql(f"DELETE FROM delta.`{tmp_path / 'out'}`")
-    newer = sink.open(frame(), context(2)).take
+    newer = sink.open(frame(), context(2))
     with pytest.raises(Fenced, match="a newer generation"):
         older(rows, 1)
     newer(rows, 0)
@@ -243,7 +243,7 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
         with pytest.raises(SourceError, match=r"HR342: .* and no Delta table"):
             Delta(table=f"{name}_{each}").stream(spark, "events")
     sink = DeltaSink(table=name, key=["name"])
-    batches = sink.open(frame, context).take
+    batches = sink.open(frame, context)
     with pytest.raises(SinkError, match=r"HR419: .* is no table of files"):
         TableSink(table=name).open(frame, context)
     with pytest.raises(SourceError, match=r"HR321: .* which this source does not read"):

@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.contract import OutputMode, Sink
 from headrace.testing.conformance import SinkConformance
-from headrace.testing.triggers import Word
+from headrace.testing.conformance.triggers import Word
 from tests.connectors.test_triggers import Suite
 from tests.run.projects import land, write_project
 from tests.servers import Topics

@@ -15,7 +15,6 @@ import pytest
 from confluent_kafka import TopicPartition
 
 import headrace as hr
-from headrace.connectors.kafka import options as kafka_options
 from headrace.connectors.kafka.source import Kafka
 from headrace.run.result import RunResult
 from headrace.testing.conformance import SourceConformance, drain, prefix_of
@@ -53,7 +52,7 @@ def avro(**record: Any) -> bytes:
 @pytest.mark.plain
 def test_a_first_start_begins_at_what_the_topics_hold() -> None:
     source = Kafka(bootstrap_servers="k:9092", subscribe="a")
-    assert kafka_options.stream_options(source)["startingOffsets"] == "earliest"
+    assert source.stream_options()["startingOffsets"] == "earliest"
     assert "earliest" in source.starting_position()
     assert "from now on" in replace(source, starting_offsets="latest").starting_position()
     assert "ms since 1970" in replace(source, starting_timestamp=5).starting_position()

@@ -152,7 +152,7 @@ class Life:
     def begin(self, *, staged: bool = False) -> BatchWriter[Any]:
         """Prepare the sink; `staged`: even a few rows go by way of staging tables."""
         sink = self.sink
-        writer = sink.open(self.frame([]), self.run).take
+        writer = sink.open(self.frame([]), self.run)
         if staged:
             writer.store.stage = replace(writer.store.stage, driver_rows=0)
         return writer

@@ -46,7 +46,7 @@ class Life:
         )
 
     def begin(self) -> BatchWriter[Any]:
-        return self.sink.open(self.frame([]), self.run).take
+        return self.sink.open(self.frame([]), self.run)
 
     def frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
         return self.spark.createDataFrame(rows, self.schema)

@@ -1,0 +1,174 @@
+"""What every sink must hold."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.contract import OUTPUT_MODES, OutputMode, Sink, SinkContext
+from headrace.errors import Fenced, HeadraceError, SinkError
+from headrace.testing.conformance.streams import STEPS, forget_commit
+from headrace.testing.conformance.triggers import NAME, SinkTriggers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class SinkConformance(SinkTriggers):
+    """What every sink must hold."""
+
+    def result(self, frame: DataFrame, mode: OutputMode) -> DataFrame:
+        """The query: the rows as they are in append mode, or the total of each name."""
+        from pyspark.sql import functions as F
+
+        if mode == "append":
+            return frame.select("name", "total")
+        return frame.groupBy("name").agg(F.sum("total").alias("total"))
+
+    def rows(self, step: int) -> Iterator[dict[str, Any]]:
+        """The input of one step: names are new in each, but for one that comes in every step."""
+        for number in range(4):
+            yield {"name": f"n{step}{number}", "total": step * 10 + number, "step": step}
+
+    def feed(self, tmp_path: Path, step: int, *, shared: bool) -> None:
+        """Let the input of one step land."""
+        place = tmp_path / "input"
+        place.mkdir(exist_ok=True)
+        rows = [*self.rows(step), *([{"name": "shared", "total": step, "step": step}] if shared else [])]
+        unfinished = tmp_path / "unfinished"
+        unfinished.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        unfinished.rename(place / f"{step}.json")
+
+    def context(self, tmp_path: Path, mode: OutputMode, **more: Any) -> SinkContext:
+        return SinkContext(query=f"q_{mode}", generation=1, mode=mode, checkpoint=tmp_path / "checkpoint", **more)
+
+    def frame(self, spark: SparkSession, tmp_path: Path, mode: OutputMode, *, stream: bool) -> DataFrame:
+        (tmp_path / "input").mkdir(exist_ok=True)
+        reader: Any = spark.readStream.name(NAME).option("maxFilesPerTrigger", 1) if stream else spark.read
+        frame = reader.schema("name STRING, total BIGINT, step INT").json(str(tmp_path / "input"))
+        return self.result(frame, mode)
+
+    def start(
+        self, spark: SparkSession, sink: Sink, tmp_path: Path, context: SinkContext, *, ends: bool
+    ) -> StreamingQuery:
+        """Prepare the sink and start the stream, until all input is taken if `ends`."""
+        frame = self.frame(spark, tmp_path, context.mode, stream=True)
+        opened = sink.open(frame, context)
+        frame = opened.serialize(frame)
+        writer = frame.writeStream.outputMode(context.mode).option("checkpointLocation", str(context.checkpoint))
+        writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="100 milliseconds")
+        query = opened.attach(writer).start()
+        if ends:
+            query.awaitTermination()
+        return query
+
+    def written(self, spark: SparkSession, sink: Sink, context: SinkContext) -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, sink.read_back(spark, context).rows.collect()))
+
+    def answer(self, spark: SparkSession, tmp_path: Path, mode: OutputMode) -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, self.frame(spark, tmp_path, mode, stream=False).collect()))
+
+    @pytest.mark.parametrize("mode", OUTPUT_MODES)
+    def test_several_batches_end_in_the_batch_answer(
+        self, spark: SparkSession, home: Path, tmp_path: Path, mode: OutputMode
+    ) -> None:
+        sink, context = self.make(home, mode), self.context(tmp_path, mode)
+        assert isinstance(sink, Sink)
+        faults = [problem for problem in sink.problems(mode) if problem.severity == "error"]
+        assert (not faults) is (mode in sink.facts.modes)
+        if faults:
+            return
+        for step in range(STEPS):
+            self.feed(tmp_path, step, shared=mode != "append")
+        self.start(spark, sink, tmp_path, context, ends=True)
+        if not sink.readable_back:
+            with pytest.raises(SinkError):
+                sink.read_back(spark, context)
+            return
+        assert self.written(spark, sink, context) == self.answer(spark, tmp_path, mode)
+        assert sink.read_back(spark, context).batch in ((STEPS - 1,) if sink.facts.durable else (None,))
+
+    @pytest.mark.parametrize("mode", OUTPUT_MODES)
+    def test_a_batch_that_comes_again_changes_nothing(
+        self, spark: SparkSession, home: Path, tmp_path: Path, mode: OutputMode
+    ) -> None:
+        sink, context = self.make(home, mode), self.context(tmp_path, mode)
+        if mode not in sink.facts.modes:
+            assert any(problem.severity == "error" for problem in sink.problems(mode))
+            return
+        for step in range(2):
+            self.feed(tmp_path, step, shared=mode != "append")
+        self.start(spark, sink, tmp_path, context, ends=True)
+        forget_commit(context.checkpoint)
+        self.feed(tmp_path, 2, shared=mode != "append")
+        again = self.make(home, mode)
+        if not sink.facts.durable and mode == "append" and sink.readable_back:
+            with pytest.raises(SinkError):
+                self.start(spark, again, tmp_path, context, ends=True)
+            return
+        self.start(spark, again, tmp_path, context, ends=True)
+        if sink.readable_back:
+            assert self.written(spark, again, context) == self.answer(spark, tmp_path, mode)
+
+    def test_an_older_driver_writes_nothing_more(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
+        mode: OutputMode = "append"
+        told: list[HeadraceError] = []
+        self.feed(tmp_path, 0, shared=False)
+        older, context = self.make(home, mode), self.context(tmp_path, mode, failed=told.append)
+        query = self.start(spark, older, tmp_path, context, ends=False)
+        newer = self.make(home, mode)
+        try:
+            query.processAllAvailable()
+            if not older.facts.transactional:
+                # Nothing tells two drivers of such a sink apart: the older one goes on.
+                with suppress(SinkError):
+                    newer.open(self.frame(spark, tmp_path, mode, stream=True), context)
+                self.feed(tmp_path, 1, shared=False)
+                query.processAllAvailable()
+                assert (query.isActive, told) == (True, [])
+                return
+            before = self.written(spark, older, context)
+            newer.open(self.frame(spark, tmp_path, mode, stream=True), context)
+            self.feed(tmp_path, 1, shared=False)
+            with pytest.raises(Exception, match="newer driver"):
+                query.processAllAvailable()
+        finally:
+            query.stop()
+        assert [type(fault) for fault in told] == [Fenced]
+        assert self.written(spark, older, context) == before
+
+    def test_a_copy_of_the_storage_is_refused_and_nothing_is_doubled(
+        self, spark: SparkSession, home: Path, tmp_path: Path
+    ) -> None:
+        """Two copies of one storage directory plan other rows for one batch: the second to write it must be told."""
+        mode: OutputMode = "append"
+        told: list[HeadraceError] = []
+        first = self.context(tmp_path, mode, failed=told.append)
+        if not self.make(home, mode).facts.transactional:
+            return
+        self.feed(tmp_path, 0, shared=False)
+        self.start(spark, self.make(home, mode), tmp_path, first, ends=True)
+        copy = replace(first, checkpoint=tmp_path / "copy" / "checkpoint")
+        shutil.copytree(first.checkpoint, copy.checkpoint)
+        self.feed(tmp_path, 1, shared=False)
+        self.start(spark, self.make(home, mode), tmp_path, copy, ends=True)
+        held = self.answer(spark, tmp_path, mode)
+        assert self.written(spark, self.make(home, mode), copy) == held
+        (tmp_path / "input" / "1.json").unlink()
+        self.feed(tmp_path, 2, shared=False)
+        try:
+            self.start(spark, self.make(home, mode), tmp_path, first, ends=True)
+        except HeadraceError as fault:
+            told.append(fault)
+        except Exception:
+            assert told, "a batch of the copy's failed, and the sink does not say why"
+        assert told, "a batch was taken for the one that the copy had written, and its rows are lost"
+        assert self.written(spark, self.make(home, mode), copy) == held

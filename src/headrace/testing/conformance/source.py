@@ -1,0 +1,103 @@
+"""What every source must hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.contract import Source, SourcePrefix, bad_rows_metric
+from headrace.errors import SourceError
+from headrace.testing.conformance.streams import STEPS, Rows, drain, drain_live, forget_commit, prefix_of
+from headrace.testing.conformance.triggers import NAME, SourceTriggers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SourceConformance(SourceTriggers):
+    """What every source must hold."""
+
+    def spoil(self, home: Path) -> None:
+        """Bring about one row that does not fit, for a source that sets such rows aside."""
+
+    def test_the_connector_keeps_the_protocol(self, home: Path) -> None:
+        source = self.make(home)
+        assert isinstance(source, Source)
+        assert [problem.what for problem in source.problems() if problem.severity == "error"] == []
+
+    def test_a_batch_without_commit_comes_again_with_the_same_rows(
+        self, spark: SparkSession, home: Path, tmp_path: Path
+    ) -> None:
+        source, checkpoint = self.make(home), tmp_path / "checkpoint"
+        first: Rows = {}
+        if source.facts.ephemeral:
+            first = drain_live(source.stream(spark, NAME), checkpoint, lambda: self.feed(home, 0))
+        for step in range(0 if source.facts.ephemeral else 2):
+            self.feed(home, step)
+            first |= drain(source.stream(spark, NAME), checkpoint)[0]
+        last = forget_commit(checkpoint)
+        if not source.facts.ephemeral:
+            self.feed(home, 2)
+        again = drain(source.stream(spark, NAME), checkpoint)[0]
+        assert first[last]
+        assert (again[last] == first[last]) is source.facts.replayable
+
+    def test_the_committed_prefix_reads_as_the_stream_gave_it(
+        self, spark: SparkSession, home: Path, tmp_path: Path
+    ) -> None:
+        source, checkpoint = self.make(home), tmp_path / "checkpoint"
+        if source.facts.ephemeral:
+            drain_live(source.stream(spark, NAME), checkpoint, lambda: self.feed(home, 0))
+            with pytest.raises(SourceError):
+                source.read(spark, prefix_of(checkpoint)).collect()
+            return
+        streamed: list[tuple[Any, ...]] = []
+        for step in range(STEPS):
+            self.feed(home, step)
+            frame = source.stream(spark, NAME)
+            streamed += [(*row, batch) for batch, rows in drain(frame, checkpoint)[0].items() for row in rows]
+        if not source.readable_as_batch:
+            with pytest.raises(SourceError):
+                source.read(spark, prefix_of(checkpoint)).collect()
+            return
+        prefix = prefix_of(checkpoint)
+        assert source.read(spark, prefix).schema == frame.schema
+        read = source.read(spark, prefix, batch_column="batch")
+        assert read.columns == [*frame.columns, "batch"]
+        assert sorted(map(tuple, read.collect()), key=repr) == sorted(streamed, key=repr)
+        assert len({row[-1] for row in streamed}) > 1
+
+    def test_an_empty_prefix_reads_as_no_rows(self, spark: SparkSession, home: Path) -> None:
+        source = self.make(home)
+        empty = source.read(spark, SourcePrefix(batches=()), batch_column="batch")
+        assert empty.collect() == []
+        assert empty.columns == [*source.stream(spark, NAME).columns, "batch"]
+
+    def test_a_batch_is_no_larger_than_the_limit(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
+        source, checkpoint = self.make(home), tmp_path / "checkpoint"
+        if source.facts.ephemeral:
+            assert not source.facts.rate_limited
+            assert list(drain(source.stream(spark, NAME), checkpoint)[0].values()) in ([], [[]])
+            return
+        self.feed(home, 0)
+        one_step = sum(map(len, drain(source.stream(spark, NAME), checkpoint)[0].values()))
+        for step in range(1, STEPS):
+            self.feed(home, step)
+        rows = drain(source.stream(spark, NAME), checkpoint)[0]
+        assert (max(map(len, rows.values())) <= one_step) is source.facts.rate_limited
+
+    def test_rows_that_do_not_fit_are_counted_and_listed(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
+        source, checkpoint = self.make(home), tmp_path / "checkpoint"
+        if not source.quarantines:
+            assert source.rejected_rows(spark, SourcePrefix(batches=())) is None
+            return
+        self.feed(home, 0)
+        self.spoil(home)
+        _, progress = drain(source.stream(spark, NAME), checkpoint)
+        counted = sum(batch.observedMetrics[bad_rows_metric(NAME)]["rows"] for batch in progress)
+        listed = source.rejected_rows(spark, prefix_of(checkpoint))
+        assert listed is not None
+        assert listed.columns == ["file", "record", "batch"]
+        assert counted == listed.count() == 1
