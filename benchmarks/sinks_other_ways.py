@@ -205,7 +205,7 @@ def batches(place: Place, frame: DataFrame, mode: OutputMode, *, settles: bool =
     place.clear()
     sink = place.sink()
     run = SinkContext(query="bench", generation=1, mode=mode, checkpoint=place.scratch / "checkpoint")
-    writer = sink.open(frame, run).take
+    writer = sink.open(frame, run)
     for batch in count():
         if settles:
             place.settle()

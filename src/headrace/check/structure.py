@@ -11,7 +11,7 @@ from headrace.check.policy import declared_policy
 from headrace.check.refresh import intervals, refreshed
 from headrace.check.triggers import triggers
 from headrace.checkpoint.uses import source_of
-from headrace.contract import OptionError
+from headrace.contract import Connector, OptionError
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Project, Query, Source, SqlTransform, Table, View
 from headrace.model.spark_settings import misspelt
@@ -351,10 +351,10 @@ def _fed_back(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
             yield frozenset({name}), finding
 
 
-def _directory(connector: object) -> Path | None:
+def _directory(connector: Connector) -> Path | None:
     """The local path that a connector reads or writes, if it has one that is no pattern."""
-    path = getattr(connector, "path", None)
-    if not isinstance(path, str) or not path or "://" in path or any(sign in path for sign in "*?[{"):
+    path = connector.project_path
+    if not path or "://" in path or any(sign in path for sign in "*?[{"):
         return None
     return Path(path)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from inspect import get_annotations
 from typing import Any, ClassVar
 
-from headrace.contract.options import OptionError
+from headrace.contract.options import OptionError, path_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +69,15 @@ class Connector(ABC):
         Asked before a session is begun.
         """
         return ()
+
+    @property
+    def project_path(self) -> str | None:
+        """The file, directory or pattern that it reads or writes; by default its option `path`, if it is a ProjectPath.
+
+        By it, a query that reads what it writes is refused, and a project that was moved resumes where it was.
+        """
+        path = getattr(self, "path", None) if "path" in path_options(self) else None
+        return path if isinstance(path, str) and path else None
 
     @property
     def catalog_table(self) -> str | None:

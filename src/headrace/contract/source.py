@@ -71,6 +71,11 @@ class Source(Connector):
 
     # -------------------------------------------------------------------------------------------- while it runs
 
+    @property
+    def archive_path(self) -> str | None:
+        """The directory that files are moved to once they were read, each below its whole former path; None: none."""
+        return None
+
     def lag(self, prefix: SourcePrefix) -> Lag | None:
         """What lies after `prefix`, without a JVM; None where it cannot be told cheaply."""
         return None

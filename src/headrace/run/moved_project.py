@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
+from headrace.contract import Connector
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
@@ -204,7 +205,7 @@ def _bring_schemas(layout: QueryLayout, move: Move) -> None:
 def _bring_archives(project: Project, query: Query, move: Move) -> None:
     """A source that archives what it has read keeps each file there below its whole former path."""
     for source in project.sources_of(query):
-        archive = getattr(source.connector, "source_archive_dir", None)
+        archive = source.connector.archive_path
         if not _is_local(archive):
             continue
         old, new = Path(f"{archive}{move[0]}"), Path(f"{archive}{move[1]}")
@@ -223,10 +224,10 @@ def _present(project: Project, query: Query) -> Location:
     )
 
 
-def _local(connector: object) -> str | None:
+def _local(connector: Connector) -> str | None:
     """The path of a connector that has one on this machine."""
-    path = getattr(connector, "path", None)
-    plain = re.sub(r"^file:/+", "/", path) if isinstance(path, str) else None
+    path = connector.project_path
+    plain = None if path is None else re.sub(r"^file:/+", "/", path)
     return plain if _is_local(plain) else None
 
 

@@ -33,7 +33,6 @@ from headrace.contract import (
     Snapshot,
 )
 from headrace.errors import Finding, SinkError
-from headrace.spark.foreach_batch import ForEachBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +82,7 @@ class DeltaSink(Sink):
             if len(set(names)) != len(names):
                 yield OptionError(code="HR401", what=f"{option} names a column twice", fix="name each column once")
 
-    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[BatchWriter[DataFrame]]:
+    def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[DataFrame]:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
         spark = frame.sparkSession
         require_delta(spark, SinkError)
@@ -109,7 +108,7 @@ class DeltaSink(Sink):
             last=last,
             added=tuple(added),
         )
-        return ForEachBatch(BatchWriter(store=store))
+        return BatchWriter(store=store)
 
     @property
     def location(self) -> SinkLocation:

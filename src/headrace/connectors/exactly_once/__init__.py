@@ -1,10 +1,14 @@
-"""What every exactly-once sink shares: how a batch is taken, its ledger line, the judgement of both."""
+"""What every exactly-once sink shares: how a batch is taken, its ledger line, the judgement of both.
+
+A sink of another distribution may import what is named here, and no more of it.
+"""
 
 from headrace.connectors.exactly_once.batches import Admission, BatchWriter, Conflict, RowsLost, Standing, Store
 from headrace.connectors.exactly_once.fit import require_fit, view_of
 from headrace.connectors.exactly_once.judgement import CheckpointView, Line
 from headrace.connectors.exactly_once.kept import KeptLine, plans, require_lines_fit
 from headrace.connectors.exactly_once.retry import CONTENDED, Retry, attempts
+from headrace.connectors.exactly_once.text_ledger import TextLedger, TextStore
 
 __all__ = [
     "CONTENDED",
@@ -18,6 +22,8 @@ __all__ = [
     "RowsLost",
     "Standing",
     "Store",
+    "TextLedger",
+    "TextStore",
     "attempts",
     "plans",
     "require_fit",

@@ -17,12 +17,13 @@ from headrace.connectors.exactly_once.fit import other_batch
 from headrace.connectors.exactly_once.judgement import Line, is_same_batch
 from headrace.connectors.exactly_once.kept import KeptLine
 from headrace.connectors.exactly_once.retry import CONTENDED
-from headrace.contract import SinkContext
+from headrace.contract import SinkContext, Writer
 from headrace.errors import Fenced, Finding, HeadraceError
-from headrace.spark.foreach_batch import compute_all
+from headrace.spark.foreach_batch import compute_all, for_each_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 Rows = TypeVar("Rows")
 
@@ -127,10 +128,13 @@ class _Work(Generic[Rows]):
 
 
 @dataclass(kw_only=True)
-class BatchWriter(Generic[Rows]):
+class BatchWriter(Writer, Generic[Rows]):
     """Takes the batches of one start of a query, for Spark's foreachBatch."""
 
     store: Store[Rows]
+
+    def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
+        return for_each_batch(stream_writer, self)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         pauses: Iterator[float] | None = None

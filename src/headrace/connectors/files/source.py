@@ -65,6 +65,10 @@ class Files(FilesOptions, Source):
     def quarantines(self) -> bool:
         return self.on_bad_row == "quarantine"
 
+    @property
+    def archive_path(self) -> str | None:
+        return self.source_archive_dir
+
     def declared_schema(self) -> str | None:
         return self.schema
 

@@ -21,7 +21,6 @@ from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, m
 from headrace.connectors.not_asked import findings_of
 from headrace.contract import OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
 from headrace.errors import CheckpointBehind, Finding, SinkError, nearest
-from headrace.spark.foreach_batch import ForEachBatch
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -65,7 +64,7 @@ class IcebergSink(Sink):
                 fix="use mode complete, or append with a watermark if the query aggregates, or a database sink",
             )
 
-    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[BatchWriter[Written]]:
+    def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Written]:
         """Make or compare the table, and draw the next epoch; nothing is changed if anything does not fit."""
         self._require_result(frame.schema, context)
         with self._place.told():
@@ -74,7 +73,7 @@ class IcebergSink(Sink):
                 require_lines_fit(context, self.table, ())
                 table = self._create(frame.schema)
             epoch = self._take(table, frame.schema, context)
-        return ForEachBatch(BatchWriter(store=IcebergStore(place=self._place, context=context, epoch=epoch)))
+        return BatchWriter(store=IcebergStore(place=self._place, context=context, epoch=epoch))
 
     @property
     def location(self) -> SinkLocation:

@@ -32,7 +32,6 @@ from headrace.contract import (
     Snapshot,
 )
 from headrace.errors import Finding, SinkError
-from headrace.spark.foreach_batch import ForEachBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,7 +114,7 @@ class DatabaseSink(Sink):
         adds = self.on_schema_change == "add"
         yield from incompatibilities(self.dialect(), self.table, self.key, frame.schema, context, adds=adds)
 
-    def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[BatchWriter[Content]]:
+    def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Content]:
         if self.longest_name is not None and (long := list(long_names(frame.columns, self.longest_name))):
             raise SinkError(long)
         table = exactly_once.result_table(self.table, self.key, frame.schema, context)
@@ -124,7 +123,7 @@ class DatabaseSink(Sink):
         ready = patiently(
             lambda: exactly_once.prepare(dialect, table, frame.schema.json(), context, adds=adds), dialect, context
         )
-        return ForEachBatch(self._batch_writer(ready, dialect, context))
+        return self._batch_writer(ready, dialect, context)
 
     def _batch_writer(self, ready: Ready, dialect: Dialect, context: SinkContext) -> BatchWriter[Content]:
         quarantines = self.on_bad_row == "quarantine"

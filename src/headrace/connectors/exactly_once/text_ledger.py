@@ -1,0 +1,153 @@
+"""A whole ledger as one text, for a store that keeps it beside the rows and replaces it in the rows' transaction."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from abc import abstractmethod
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from headrace.connectors.exactly_once.batches import Admission, Standing, Store
+from headrace.connectors.exactly_once.kept import KEPT, KeptLine, require_lines_fit
+from headrace.contract import SinkContext
+from headrace.errors import Finding, SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+Rows = TypeVar("Rows")
+Connection = TypeVar("Connection")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextLedger:
+    """Whose table it is, which driver may write it, and which batches are in.
+
+    epoch: drawn anew by each start. result: the schema, as Spark's JSON. lines: of the newest batches, oldest first.
+    """
+
+    query: str
+    generation: int
+    application: str
+    epoch: str
+    result: str
+    lines: tuple[KeptLine, ...] = ()
+
+    @classmethod
+    def loads(cls, text: str) -> TextLedger:
+        """The ledger that `dumps` made the text of."""
+        facts = json.loads(text)
+        return cls(**{**facts, "lines": tuple(KeptLine.from_dict(line) for line in facts["lines"])})
+
+    def dumps(self) -> str:
+        """The ledger as a text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def begun(cls, text: str | None, context: SinkContext, table: str, result: str) -> TextLedger:
+        """The ledger with the epoch of a new driver, after `text`; None: the table has none yet.
+
+        Raises SinkError where the table holds the result of somebody else, and CheckpointError where its batches are
+        not those of the checkpoint.
+        """
+        found = None if text is None else cls.of(text, context, table)
+        lines = () if found is None else found.lines
+        require_lines_fit(context, table, lines)
+        if found is not None and json.loads(found.result) != json.loads(result):
+            what = f"table '{table}' was made for a result with other columns"
+            raise SinkError(Finding(code="HR406", what=what, fix="change the query back, or write to another table"))
+        return cls(
+            query=context.query,
+            generation=context.generation,
+            application=context.application,
+            epoch=uuid.uuid4().hex,
+            result=result,
+            lines=lines,
+        )
+
+    @classmethod
+    def of(cls, text: str | None, context: SinkContext, table: str) -> TextLedger:
+        """The ledger of the context's query; raises SinkError where the table has none, or somebody else's."""
+        if text is None:
+            what = f"table '{table}' holds no result of query '{context.query}'"
+            raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
+        found = cls.loads(text)
+        whose = (found.query, found.generation, found.application)
+        if whose != (context.query, context.generation, context.application):
+            what = f"table '{table}' holds the result of query '{found.query}', generation {found.generation}"
+            what += "" if found.application == context.application else ", of another project"
+            raise SinkError(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
+        return found
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of the result."""
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson(json.loads(self.result))
+
+    @property
+    def last(self) -> int | None:
+        """The newest batch that is in."""
+        return self.lines[-1].batch if self.lines else None
+
+    def standing(self, batch: int, epoch: str) -> Standing:
+        """What the ledger says of a batch to the driver that has drawn `epoch`."""
+        return Standing(
+            newer="" if epoch == self.epoch else f"epoch {self.epoch[:8]}, this one has {epoch[:8]}",
+            is_in=self.last is not None and batch <= self.last,
+            own=next((line.line for line in self.lines if line.batch == batch), None),
+            before=next((line.line for line in reversed(self.lines) if line.batch < batch), None),
+        )
+
+    def planned(self, batch: int) -> str | None:
+        """What is kept to plan a batch again."""
+        return next((line.planned for line in self.lines if line.batch == batch), None)
+
+    def with_batch(self, line: KeptLine) -> TextLedger:
+        """The ledger once the batch of `line` is in."""
+        return replace(self, lines=(*self.lines, line)[-KEPT:])
+
+
+class TextStore(Store[Rows], Generic[Rows, Connection]):
+    """A table in a store with transactions, in which its rows and its ledger, one text, change together."""
+
+    epoch: str
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """A transaction: committed at the end, rolled back by an exception."""
+
+    @abstractmethod
+    def ledger(self, connection: Connection) -> str | None:
+        """The text that the transaction sees; no other may change it before the end of this one, or one must fail."""
+
+    @abstractmethod
+    def enter(self, connection: Connection, text: str) -> None:
+        """Put another text in the place of the ledger's."""
+
+    @abstractmethod
+    def write(self, connection: Connection, rows: Rows) -> None:
+        """Write the rows of a batch, as the context's mode says."""
+
+    def standing(self, batch: int) -> Standing:
+        with self.transaction() as connection:
+            return self._known(connection).standing(batch, self.epoch)
+
+    def planned(self, batch: int) -> str | None:
+        with self.transaction() as connection:
+            return self._known(connection).planned(batch)
+
+    def commit(self, rows: Rows, batch: int, admit: Admission) -> None:
+        with self.transaction() as connection:
+            known = self._known(connection)
+            line = admit(known.standing(batch, self.epoch))
+            if line is not None:
+                self.write(connection, rows)
+                self.enter(connection, known.with_batch(line).dumps())
+                self.context.reached("inside-transaction", batch)
+
+    def _known(self, connection: Connection) -> TextLedger:
+        return TextLedger.of(self.ledger(connection), self.context, self.name)
