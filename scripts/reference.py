@@ -246,6 +246,8 @@ def example_list() -> str:
     """A link to each example, with the section of the guide, the form and the first sentence that its README tells."""
     lines = ["| example | section of the guide | written in | what it shows |", "|---|---|---|---|"]
     for file in sorted(EXAMPLES.glob("*/README.md")):
+        if (file.parent / "pyproject.toml").exists():  # A distribution and no project.
+            continue
         text = file.read_text(encoding="utf-8")
         sections = re.findall(r'"([^"]+)"', next(line for line in text.splitlines() if line.startswith("Guide: ")))
         form = next(form for form in ("YAML, SQL and Python", "YAML and SQL", "Python") if f"{form}." in text)

@@ -1,0 +1,92 @@
+"""Write the result into a table of a DuckDB file, exactly once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import duckdb
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.connectors.exactly_once import BatchWriter, TextLedger, TextStore
+from headrace.contract import OUTPUT_MODES, ProjectPath, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.errors import Finding, SinkError
+from headrace_duckdb import opened, quoted
+
+
+@dataclass(frozen=True, kw_only=True)
+class DuckDb(Sink):
+    """The table `table` of the file `path`; each batch is one transaction with the table's ledger.
+
+    DuckDB lets one process at a time open a file that is written. So the driver writes all rows, and opens the file for
+    each batch anew: others can read between two batches. key: tells rows apart, for update mode.
+    """
+
+    facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True)
+    path: ProjectPath
+    table: str
+    key: Sequence[str] = ()
+
+    def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Any]:
+        if context.mode == "update" and not self.key:
+            raise SinkError(Finding(code="DUCKDB-2", what="update mode needs a key", fix="give the groups' columns"))
+        store, columns = DuckDbStore(self, context), frame.sparkSession.createDataFrame([], frame.schema).toArrow()
+        with opened(self.path) as connection:
+            connection.register("batch", columns)
+            connection.execute("CREATE TABLE IF NOT EXISTS headrace_ledgers (name VARCHAR PRIMARY KEY, ledger VARCHAR)")
+            connection.execute("INSERT OR IGNORE INTO headrace_ledgers VALUES (?, NULL)", [self.table])
+            if (text := store.ledger(connection)) is None:  # A table that somebody else has made makes it fail.
+                connection.execute(f"CREATE TABLE {quoted(self.table)} AS FROM batch")
+            begun = TextLedger.begun(text, context, self.table, frame.schema.json())
+            store.enter(connection, begun.dumps())
+            store.epoch = begun.epoch
+        return BatchWriter(store=store)
+
+    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+        with opened(self.path, read_only=True) as connection:
+            ledger = TextLedger.of(DuckDbStore(self, context).ledger(connection), context, self.table)
+            rows = connection.sql(f"FROM {quoted(self.table)}").to_arrow_table()
+        return Snapshot(rows=spark.createDataFrame(rows, ledger.schema), batch=ledger.last, key=tuple(self.key))
+
+    @property
+    def location(self) -> SinkLocation:
+        return SinkLocation(name=self.table, systems=(self.path,), shown=f"'{self.table}' in {self.path}", ledger=True)
+
+
+class DuckDbStore(TextStore[Any, Any]):
+    """The table as one start of a query writes it."""
+
+    def __init__(self, sink: DuckDb, context: SinkContext) -> None:
+        self.sink, self.context, self.name = sink, context, sink.table
+
+    def transaction(self) -> Any:
+        return opened(self.sink.path)
+
+    def ledger(self, connection: Any) -> str | None:
+        found = connection.execute("SELECT ledger FROM headrace_ledgers WHERE name = ?", [self.name]).fetchall()
+        return found[0][0] if found else None
+
+    def enter(self, connection: Any, text: str) -> None:
+        """Of two transactions that change one line, DuckDB lets the second fail."""
+        connection.execute("UPDATE headrace_ledgers SET ledger = ? WHERE name = ?", [text, self.name])
+
+    def compute(self, frame: DataFrame, batch: int) -> Any:
+        with self.computing(batch):
+            return frame.toArrow()
+
+    def write(self, connection: Any, rows: Any) -> None:
+        connection.register("batch", rows)
+        table = quoted(self.name)
+        if self.context.mode == "complete":
+            connection.execute(f"DELETE FROM {table}")
+        elif self.context.mode == "update":
+            same = [f"{table}.{quoted(each)} IS NOT DISTINCT FROM batch.{quoted(each)}" for each in self.sink.key]
+            connection.execute(f"DELETE FROM {table} USING batch WHERE {' AND '.join(same)}")
+        connection.execute(f"INSERT INTO {table} FROM batch")
+
+    def is_transient(self, fault: Exception) -> bool:
+        return isinstance(fault, duckdb.TransactionException) or super().is_transient(fault)
+
+    def explain(self, fault: Exception, batch: int) -> Exception:
+        what = f"batch {batch} was not written into {self.sink.path}: {fault}"
+        known = SinkError(Finding(code="DUCKDB-3", what=what, fix="correct the cause, and start again"))
+        return known if isinstance(fault, duckdb.Error) else fault

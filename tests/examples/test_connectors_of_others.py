@@ -1,0 +1,130 @@
+"""Connectors of other distributions: those of the page about writing one, and DuckDB's, which is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT, blocks
+from tests.servers import unavailable
+
+pytestmark = pytest.mark.spark
+
+DISTRIBUTION = ROOT / "examples" / "connector-duckdb"
+PAGE = ROOT / "docs" / "how-to" / "write-a-connector.md"
+MOST_LINES = 200
+PROJECT = """
+name: shop
+sources:
+  orders:
+    duckdb: {path: shop.duckdb, table: orders, order_by: id}
+queries:
+  items:
+    select: "SELECT item, count(*) AS sold, sum(price) AS money FROM orders GROUP BY item"
+    mode: update
+    trigger: available-now
+    sink: {duckdb: {path: result.duckdb, table: items, key: [item]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a Python that has the distribution."""
+    if find_spec("duckdb") is None:
+        unavailable("duckdb is not installed: pip install duckdb")
+    place = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "--no-build-isolation", "--target", str(place), str(DISTRIBUTION)], check=True)
+    return {**os.environ, "PYTHONPATH": str(place)}
+
+
+@pytest.mark.timeout(900)
+def test_the_suite_proves_the_example_and_the_page(installed: dict[str, str], tmp_path: Path) -> None:
+    """One process runs both, as their own distributions would."""
+    for block in blocks():
+        if block.page == PAGE and (name := block.word("file")):
+            (tmp_path / name).write_text(block.text, encoding="utf-8")
+    tests = [DISTRIBUTION / "tests" / "test_conformance.py", tmp_path / "test_connectors.py"]
+    plain = [
+        "-c",
+        os.devnull,
+        "--rootdir",
+        tmp_path,
+        "--import-mode=importlib",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+    ]
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", *plain, *tests],
+        env={**installed, "PYTHONPATH": f"{installed['PYTHONPATH']}{os.pathsep}{tmp_path}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
+    passed = re.search(r"^(\d+) passed(?:, \d+ warnings?)? in", found.stdout, re.MULTILINE)
+    assert passed is not None, "something was left out: " + found.stdout[-500:]
+    assert int(passed[1]) > 35
+
+
+def test_a_project_finds_them_by_name_and_its_result_is_proved(installed: dict[str, str], tmp_path: Path) -> None:
+    import duckdb
+
+    def headrace(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "headrace", *words]
+        return subprocess.run(command, env=installed, cwd=tmp_path, capture_output=True, text=True)
+
+    (tmp_path / "headrace.yml").write_text(PROJECT, encoding="utf-8")
+    for rows in ("(1, 'tea', 2.5), (2, 'jam', 4.0)", "(3, 'tea', 2.5)"):
+        with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS orders (id BIGINT, item VARCHAR, price DOUBLE)")
+            connection.execute(f"INSERT INTO orders VALUES {rows}")
+        ran = headrace("run")
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+    with duckdb.connect(str(tmp_path / "result.duckdb"), read_only=True) as connection:
+        rows = connection.execute("FROM items ORDER BY item").fetchall()
+    assert rows == [("jam", 1, 4.0), ("tea", 2, 5.0)]
+    proved = headrace("verify", "--json")
+    assert proved.returncode == 0, proved.stdout + proved.stderr
+    assert [json.loads(line)["batch"] for line in proved.stdout.splitlines()] == [1]
+
+
+@pytest.mark.plain
+def test_the_distribution_stays_small() -> None:
+    files = sorted((DISTRIBUTION / "src").rglob("*.py"))
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= MOST_LINES
+
+
+@pytest.mark.plain
+def test_jars_and_failures_are_the_connectors_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The class of the page that declares both."""
+    for block in blocks():
+        if block.page == PAGE and block.word("file") in ("ticks.py", "weather.py"):
+            (tmp_path / str(block.word("file"))).write_text(block.text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    from importlib import import_module
+
+    from headrace.build.project_session import jars_of
+    from headrace.errors import NOWHERE
+    from headrace.model import Project, Source
+    from headrace.spark.failures import finding_of_message
+
+    weather = import_module("weather").Weather(each=1)
+    project = Project(
+        name="p", root=tmp_path, sources={"now": Source(name="now", kind="weather", connector=weather)}, queries={}
+    )
+    (jars,) = jars_of(project)
+    assert (jars.name, jars.settings) == ("weather", {"spark.sql.extensions": "org.example.WeatherExtension"})
+    said = "org.apache.spark.SparkException: Job aborted\nCaused by: org.example.StationGoneException: K2\n\tat x"
+    told = finding_of_message(said, subject="query 'q'", where=NOWHERE, connectors=(weather,))
+    assert (told.code, told.what) == ("WEATHER-1", "query 'q': the station K2 has been closed")
+    assert finding_of_message(said, subject="query 'q'", where=NOWHERE).code == "HR601"
