@@ -41,21 +41,21 @@ _OURS = re.compile(
 KNOWN = (
     Known(
         "HR302",
-        r"\[USER_RAISED_EXCEPTION\] HEADRACE_MISSING_VALUE `(?P<column>[^`]+)` (?:file:)?(?P<place>\S+)",
+        r"\[USER_RAISED_EXCEPTION\] HEADRACE_MISSING_VALUE `(?P<column>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+)",
         "a row of {place} has no value of '{column}', which the schema says is NOT NULL",
         "mend the file and start again: the batch is read again from its beginning; or leave out NOT NULL",
     ),
     Known(
         "HR302",
-        r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:)?(?P<place>\S*/(?P=column)=[^/\s]*)/\S+ "
-        r"`(?P<value>[^`]*)`",
+        r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` "
+        r"(?:file:/*(?=/))?(?P<place>\S*/(?P=column)=[^/\s]*)/\S+ `(?P<value>[^`]*)`",
         "the directory {place} does not fit the schema: '{value}' in column '{column}' is no {type}",
         "set on_bad_row to quarantine and start again: the rows of its planned files are set aside; then copy "
         "the files into a directory with a right value, from which they are read as new ones",
     ),
     Known(
         "HR361",
-        r"HEADRACE_QUOTES `(?P<column>[^`]+)` (?:file:)?(?P<place>\S+) `(?P<value>[^`]*)`",
+        r"HEADRACE_QUOTES `(?P<column>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
         "a value of {place} would be changed: {value} in column '{column}' has doubled quotes, and Spark takes a "
         "backslash before a quote in their place",
         "add options: {escape: '\"'}, which reads csv by RFC 4180, or {escape: '\\'}, which leaves the quotes in the "
@@ -63,7 +63,7 @@ KNOWN = (
     ),
     Known(
         "HR361",
-        r"HEADRACE_INFINITE `(?P<column>[^`]+)` (?:file:)?(?P<place>\S+) `(?P<value>[^`]*)`",
+        r"HEADRACE_INFINITE `(?P<column>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
         "a number of {place} in column '{column}' ({value}) would be Infinity: it is too large for the type, or "
         "written so",
         "declare a DECIMAL or STRING that holds it; if Infinity is meant, add options: {positiveInf: Infinity} for csv "
@@ -71,21 +71,21 @@ KNOWN = (
     ),
     Known(
         "HR302",
-        r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:)?(?P<place>\S+) `(?P<value>[^`]*)`",
+        r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
         "a row of {place} does not fit the schema: '{value}' in column '{column}' is no {type}",
         "mend the file and start again: the batch is read again from its beginning; or set on_bad_row to quarantine, "
         "and such rows are set aside",
     ),
     Known(
         "HR361",
-        r"HEADRACE_INEXACT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:)?(?P<place>\S+) `(?P<value>[^`]*)`",
+        r"HEADRACE_INEXACT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
         "a value of {place} would be changed: '{value}' in column '{column}' is not exactly a {type}",
         "declare a type that holds it, or STRING; or set inexact to round, and what does not fit is cut or rounded; "
         "or set on_bad_row to quarantine, and such rows are set aside",
     ),
     Known(
         "HR325",
-        r"\[USER_RAISED_EXCEPTION\] HEADRACE_ENCODING `(?P<column>[^`]+)` (?:file:)?(?P<place>\S+)",
+        r"\[USER_RAISED_EXCEPTION\] HEADRACE_ENCODING `(?P<column>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+)",
         "the column '{column}' of {place} holds bytes that are no UTF-8",
         "write the file in UTF-8, or name its encoding in the source's options (csv), then start again",
     ),
