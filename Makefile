@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 DIR ?= demo
 
-.PHONY: demo test tiers setup lint types servers services services-stop soak capabilities bench docs lock clean
+.PHONY: demo test test-spark tiers setup lint types servers services services-stop soak capabilities bench docs lock clean
 
 setup: $(DONE)
 
@@ -42,6 +42,11 @@ services: servers
 
 services-stop: setup
 	@$(BIN)/python -m services stop
+
+# The same tests over another Spark, in a virtual environment of its own: make test-spark VERSION=4.3.0
+test-spark:
+	@sh scripts/other_spark.sh $(PYTHON) "$(VERSION)"
+	.venv-spark-$(VERSION)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "plain or spark"
 
 soak: servers
 	$(BIN)/python -m tests.crash.soak $(SOAK)

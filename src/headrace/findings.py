@@ -228,6 +228,8 @@ CODES = (
     Code("HR442", "a column does not come back from files of this format"),
     Code("HR443", "a value does not come back from files of this format"),
     Code("HR444", "csv files of the first version keep their form", WARNING),
+    Code("HR445", "the plans of two versions of Spark were not compared", NOTE),
+    Code("HR446", "this version of Spark is not supported"),
     Code("HR450", "an option of the Iceberg sink is wrong"),
     Code("HR451", "the Iceberg catalog cannot be reached or written"),
     Code("HR452", "the Iceberg table is partitioned otherwise"),

@@ -39,7 +39,18 @@ REFUSED = {
     "offset": ("impressions.offset(3)", ("append",), "HR223", "leave limit out"),
     "take": ("impressions.take(3)", ("append",), "HR213", "the memory sink"),
     "first": ("impressions.first()", ("append",), "HR213", "the memory sink"),
-    "distinct": ("impressions.select('i_ad').distinct()", ("append", "update"), "HR278", "dropDuplicates"),
+    "distinct": (
+        "impressions.select('i_ad', F.upper('i_ad').alias('up')).distinct()",
+        ("append", "update"),
+        "HR278",
+        "dropDuplicates",
+    ),
+    "dropDuplicates by all": (
+        "impressions.select('i_ad', F.upper('i_ad').alias('up')).dropDuplicates(['up', 'i_ad'])",
+        ("append",),
+        "HR278",
+        "leave out the others only after it",
+    ),
     "SELECT DISTINCT": (
         SQL.format("SELECT DISTINCT i_ad FROM shown"),
         ("append", "update", "complete"),

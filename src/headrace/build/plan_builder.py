@@ -9,13 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from headrace.build.source_uses import apart
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
 from headrace.model import Project, PythonTransform, Source, SqlTransform, Table, Transform, View
-from headrace.spark.distinct_guard import distinct_refused
 from headrace.spark.failures import known_failure
 from headrace.spark.messages import UNNAMED, finding_of
 from headrace.spark.pickling import send_by_value
+from headrace.spark.source_uses import apart
 from headrace.user_code import innermost, is_installed
 
 if TYPE_CHECKING:
@@ -118,8 +117,7 @@ class _Builder:
         arguments: dict[str, object] = dict(inputs)
         if transform.wants_spark:
             arguments["spark"] = self.spark
-        with distinct_refused():
-            result = transform.function(**arguments)
+        result = transform.function(**arguments)
         if not isinstance(result, DataFrame):
             raise CheckFailed(
                 Finding(

@@ -24,6 +24,7 @@ from headrace.model import Project, Query, Source, Table
 from headrace.model.layout import QueryLayout
 from headrace.spark.exact_json import WHOLE
 from headrace.spark.failures import python_error
+from headrace.spark.literal_path import literal
 from headrace.spark.messages import sentence_of
 
 if TYPE_CHECKING:
@@ -140,9 +141,7 @@ class Tables:
                 )
             )
         schema = StructType.fromJson(json.loads(version.schema))
-        # The storage's own path may hold characters that Spark would take for a pattern.
-        reader = self._spark.read.schema(schema).option("__globPaths__", "false")
-        return reader.parquet(str(self._home / name / str(number)))
+        return self._spark.read.schema(schema).parquet(literal(str(self._home / name / str(number))))
 
     def version(self, name: str, number: int) -> Version | None:
         """What is known of a version; None if it was removed or cannot be read."""
@@ -191,10 +190,10 @@ class Tables:
         yield from (thing.name for thing in self._project.upstream(table.transform) if thing.name in self.declared)
 
     def _facts(self, schema: StructType, path: Path) -> Version:
-        reader = self._spark.read.schema(schema).option("__globPaths__", "false")
+        frame = self._spark.read.schema(schema).parquet(literal(str(path)))
         return Version(
             schema=schema.json(),
-            digest=digest(reader.parquet(str(path))),
+            digest=digest(frame),
             at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         )
 

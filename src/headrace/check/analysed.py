@@ -16,7 +16,8 @@ from headrace.model import AvailableNow, Continuous, Query
 from headrace.model.state_store import PROVIDER_KEY
 from headrace.spark.join_plan import stream_joins
 from headrace.spark.messages import finding_of
-from headrace.spark.plans import PlanFacts, analysed_plan, optimised_plan
+from headrace.spark.operation_checker import refusal
+from headrace.spark.plans import PlanFacts, optimised_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,15 +57,8 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Findi
 
 def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
     """What UnsupportedOperationChecker says of the plan in the query's output mode."""
-    jvm = frame.sparkSession._jvm
-    assert jvm is not None, "a session without a JVM cannot analyse"
-    mode = {"append": "Append", "update": "Update", "complete": "Complete"}[query.mode]
-    output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    check = checker.checkForContinuous if isinstance(query.trigger, Continuous) else checker.checkForStreaming
-    try:
-        check(analysed_plan(frame), output_mode)
-    except Exception as fault:
+    fault = refusal(frame, query.mode, continuous=isinstance(query.trigger, Continuous))
+    if fault is not None:
         yield finding_of(fault, where=query.where, subject=f"query '{query.name}'")
 
 

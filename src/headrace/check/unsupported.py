@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Finding
 from headrace.model import Query
-from headrace.spark.plans import analysed_plan, joins_streams, nodes, sequence
+from headrace.spark.plans import analysed_plan, joins_streams, keeps_whole_rows, nodes, sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,6 +52,14 @@ def _finding(query: Query, node: Any) -> Finding | None:
             "takes the rows of a stream as a set (SELECT DISTINCT, UNION without ALL, EXCEPT, INTERSECT or subtract)",
             "for DISTINCT group by the columns and count in the mode update, or use dropDuplicates; for UNION use "
             "UNION ALL; for EXCEPT and INTERSECT a left anti or a left semi join with a table",
+        )
+    if kind == "Deduplicate" and keeps_whole_rows(node):
+        return _refusal(
+            query,
+            "HR278",
+            "takes the rows of a stream as a set (distinct, or dropDuplicates by all columns), and keeps each for ever",
+            "use dropDuplicates by the columns that identify a row, the watermark's column among them, and leave out "
+            "the others only after it",
         )
     if joins_streams(node) and query.mode != "append":
         return _refusal(

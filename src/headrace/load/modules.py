@@ -15,10 +15,10 @@ from types import CodeType, ModuleType
 from typing import Any, cast
 
 from headrace.declare import DECLARED, collecting
-from headrace.declare.deferred import deferring
 from headrace.declare.location import shown
 from headrace.errors import Finding, HeadraceError, Where, nearest
 from headrace.spark.ddl import SchemaError
+from headrace.spark.deferred import deferring
 from headrace.user_code import innermost, is_installed
 
 _load_number = itertools.count(1)

@@ -17,9 +17,9 @@ from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.application import known_facts
-from headrace.run.state_store import applied
 from headrace.spark.failures import finding_of_message
 from headrace.spark.plans import PlanFacts, plan_facts
+from headrace.spark.session_conf import applied
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

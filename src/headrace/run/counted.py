@@ -20,6 +20,7 @@ from headrace.errors import CheckpointError, SourceError
 from headrace.model import Project
 from headrace.progress import BatchRecord, SourceProgress
 from headrace.run.start import Running
+from headrace.spark.messages import is_from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,9 +82,6 @@ def _rows_of(
     project: Project, running: Running, batches: Sequence[int], spark: SparkSession
 ) -> dict[int, Mapping[str, int]]:
     """The rows that each source gave to each of `batches`; empty where they can no longer be had."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     sources = project.sources_of(running.query)
     if not batches or not all(source.connector.readable_as_batch for source in sources):
         return {}
@@ -96,7 +94,11 @@ def _rows_of(
             frame = source.connector.read(spark, part, batch_column=_BATCH)
             for row in frame.groupBy(_BATCH).count().collect():
                 found[row[0]][source.name] = row[1]
-    except (SourceError, CheckpointError, PySparkException, Py4JError):
+    except (SourceError, CheckpointError):
+        return {}
+    except Exception as fault:
+        if not is_from_spark(fault):
+            raise
         return {}
     return dict(found)
 

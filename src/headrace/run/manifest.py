@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +25,7 @@ class QueryRevision:
 
     async_progress: whether it wrote its progress beside its batches; None: written by Headrace 0.1.0, which kept no
     record of it.
+    shape: changes with the mode and the result's columns, and not with Spark; None: written by Headrace 0.1.0.
     """
 
     fingerprint: str
@@ -32,6 +34,11 @@ class QueryRevision:
     headrace: str
     spark: str
     async_progress: bool | None = None
+    shape: str | None = None
+
+    def is_entered_by(self, other: QueryRevision) -> bool:
+        """Whether `other` says all of this form but when it began."""
+        return replace(other, from_batch=self.from_batch, at=self.at, headrace=self.headrace) == self
 
 
 def forms(path: Path) -> list[QueryRevision]:
@@ -60,28 +67,50 @@ def written_async(path: Path, sink: Sink) -> bool | None:
     return known[-1].async_progress if known else None
 
 
-def enter(layout: QueryLayout, query: Query, fingerprint: str, *, next_batch: int, spark: str) -> Iterator[Finding]:
-    """Enter the form that is to run if it is not the last one, and say so where batches were made by another."""
-    known, beside = forms(layout.manifest), query.sink.facts.async_progress
-    same = bool(known) and known[-1].fingerprint == fingerprint
-    if same and known[-1].async_progress is beside:
-        return
+def enter(
+    layout: QueryLayout, query: Query, fingerprint: str, *, columns: str, next_batch: int, spark: str
+) -> Iterator[Finding]:
+    """Enter the form that is to run if it is not the last one, and say so where batches were made by another.
+
+    columns: the result's names and types, which every version of Spark writes alike.
+    """
+    known = forms(layout.manifest)
     form = QueryRevision(
         fingerprint=fingerprint,
         from_batch=next_batch,
         at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         headrace=version("headrace"),
         spark=spark,
-        async_progress=beside,
+        async_progress=query.sink.facts.async_progress,
+        shape=hashlib.sha256(f"{query.mode}\n{columns}".encode()).hexdigest()[:16],
     )
+    if known and form.is_entered_by(known[-1]):
+        return
     with writing_to(layout.home):
         json_lines.append(layout.manifest, [asdict(form)])
-    if known and not same and next_batch > 0:
+    if known and next_batch > 0:
+        yield from _compared(query, known[-1], form)
+
+
+def _compared(query: Query, before: QueryRevision, now: QueryRevision) -> Iterator[Finding]:
+    """What the two forms say about a result that holds rows of both."""
+    if before.fingerprint == now.fingerprint:
+        return
+    past = f"up to batch {now.from_batch - 1}"
+    tells = f"`headrace verify {query.name}` tells whether the result is that of the query as it is now"
+    if before.spark == now.spark or (before.shape is not None and before.shape != now.shape):
         yield Finding(
             code="HR545",
-            what=f"query '{query.name}' is not what it was up to batch {next_batch - 1}: the result may mix meanings",
-            fix=f"if it means something else now, begin it anew; `headrace verify {query.name}` tells whether the "
-            "result is that of the query as it is now",
+            what=f"query '{query.name}' is not what it was {past}: the result may mix meanings",
+            fix=f"if it means something else now, begin it anew; {tells}",
+            where=query.where,
+        )
+    else:
+        yield Finding(
+            code="HR445",
+            what=f"query '{query.name}' ran on Spark {before.spark} {past} and runs on {now.spark}, and the two write "
+            "its plan differently: whether the query itself was changed meanwhile was not compared",
+            fix=f"nothing, if it was not; {tells}",
             where=query.where,
         )
 

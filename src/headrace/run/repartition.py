@@ -15,8 +15,10 @@ from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.run import driver_lock
 from headrace.run.checkpoint_look import require_usable
-from headrace.run.state_store import applied, begun_with
+from headrace.run.state_store import begun_with
 from headrace.spark.messages import sentence_of
+from headrace.spark.session_conf import applied
+from headrace.spark.state_partitions import repartition_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +113,7 @@ def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change
     spark = spark or session(project)
     try:
         with applied(spark, project.target.state_store):
-            spark._streamingCheckpointManager.repartition(str(checkpoint.root), change.after)
+            repartition_state(spark, checkpoint.root, change.after)
     except Exception as fault:
         raise CheckpointError(
             Finding(

@@ -10,8 +10,9 @@ from headrace.check.refresh import alone
 from headrace.errors import CheckFailed
 from headrace.model import Project, Query, Trigger
 from headrace.run.start import Running, start
-from headrace.run.state_store import applied
+from headrace.spark.session_conf import applied
 from headrace.spark.settings import LOCAL_FILE_MANAGER, ROCKSDB, UNFINISHED_REPARTITION, is_local
+from headrace.spark.versions import require_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +39,7 @@ def start_in_session(
     """
     if unfit := tuple(alone(project, query, trigger or query.trigger)):
         raise CheckFailed(unfit)
+    require_version(spark.version)
     needed = dict(NEEDED)
     if is_local(spark.sparkContext.master or "") and spark.conf.get(FILE_MANAGER, None) is None:
         needed[FILE_MANAGER] = LOCAL_FILE_MANAGER

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -41,9 +40,10 @@ from headrace.run.moved_project import bring_along
 from headrace.run.naming import named
 from headrace.run.restore import plan_lost_batch
 from headrace.run.sink_location import enter_sink, require_same_sink
-from headrace.run.state_store import applied, compared, restored, rows_tracked
+from headrace.run.state_store import compared, rows_tracked
 from headrace.spark.failures import failure_of
-from headrace.spark.plans import PlanFacts, analysed_plan, plan_facts
+from headrace.spark.plans import PlanFacts, plan_facts, plan_text
+from headrace.spark.session_conf import applied, restored
 from headrace.spark.settings import default_partitions
 from headrace.storage.faults import writing_to
 from headrace.storage.private import make_private
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-# What a plan's text holds of this one start: identifiers of watermarks and addresses of objects.
-_PASSING = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+\b"
 
 Reached = Callable[[Boundary, int], None]
 
@@ -276,7 +273,16 @@ def _started(
         if scratch is None:
             last = checkpoint.last_batch
             next_batch = 0 if last is None else last + 1
-            notes += tuple(enter(layout, query, sink_run.fingerprint, next_batch=next_batch, spark=spark.version))
+            notes += tuple(
+                enter(
+                    layout,
+                    query,
+                    sink_run.fingerprint,
+                    columns=frame.schema.simpleString(),
+                    next_batch=next_batch,
+                    spark=spark.version,
+                )
+            )
             tables.enter(versions)
         frame = writer.serialize(frame)
         handle = writer.attach(_writer(frame, query, sink_run, judged.trigger)).start()
@@ -328,9 +334,11 @@ def _reader(spark: SparkSession, trigger: Trigger) -> Reader:
 
 
 def fingerprint(frame: DataFrame, query: Query) -> str:
-    """Sixteen hexadecimal digits that change when the query's plan (normalised by Spark), schema or mode changes."""
-    plan = re.sub(_PASSING, "", str(analysed_plan(frame).canonicalized().treeString()))
-    return hashlib.sha256(f"{query.mode}\n{frame.schema.json()}\n{plan}".encode()).hexdigest()[:16]
+    """Sixteen hexadecimal digits that change when the query's plan (normalised by Spark), schema or mode changes.
+
+    They may change with Spark's version too, which may write the same plan otherwise.
+    """
+    return hashlib.sha256(f"{query.mode}\n{frame.schema.json()}\n{plan_text(frame)}".encode()).hexdigest()[:16]
 
 
 def _checked(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[Finding, ...]:

@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import Finding
 from headrace.model import Query, Trigger
 from headrace.run.attempt import Attempt
 from headrace.run.driver_lock import DriverLock
 from headrace.run.start import Running
+from headrace.spark.borrowed_session import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,8 +51,7 @@ class Starts:
         from pyspark.util import inheritable_thread_target
 
         def with_session() -> Begun:
-            spark: Any = self._spark
-            spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+            activate(self._spark)
             return start()
 
         future: Future[Begun] = Future()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
@@ -20,29 +19,6 @@ _FIXED = {
     OPTIONS["format_version"].spark_key: "state_store: format_version",
     "spark.sql.streaming.stateStore.compression.codec": "spark.sql.streaming.stateStore.compression.codec",
 }
-
-
-@contextmanager
-def applied(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Let the session have `settings` inside; a query that is started there keeps them."""
-    with restored(spark, settings):
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        yield
-
-
-@contextmanager
-def restored(spark: SparkSession, keys: Collection[str]) -> Iterator[None]:
-    """Give the session back the settings `keys` as they were before."""
-    before = {key: spark.conf.get(key, None) for key in keys}
-    try:
-        yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
 
 
 def rows_tracked(spark: SparkSession) -> bool:

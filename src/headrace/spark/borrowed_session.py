@@ -1,10 +1,10 @@
-"""A session that is given back as it was: for commands that only read."""
+"""Which session is the active one, and a copy of a session that is given back as it was."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +45,12 @@ def borrowed(spark: SparkSession | None, begin: Callable[[], SparkSession]) -> I
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+def activate(spark: SparkSession) -> None:
+    """Let `spark` be the active session of the thread of the JVM that serves this one."""
+    session: Any = spark
+    session._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
 
 
 def _default() -> SparkSession | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import Connector
 from headrace.errors import Finding, HeadraceError, Where
 from headrace.spark import bad_records
-from headrace.spark.messages import tidy
+from headrace.spark.messages import is_one_of, tidy
 from headrace.spark.python_worker import worker_died
 
 if TYPE_CHECKING:
@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Known:
-    """A failure of a running query, known by words of Spark's message; `what` takes the pattern's groups."""
+    """A failure of a running query, known by an error condition or by words of Spark's message.
+
+    conditions: of Spark, Delta or Kafka, as their messages have them in brackets. `what` takes the pattern's groups.
+    """
 
     code: str
     pattern: str
     what: str
     fix: str
+    conditions: tuple[str, ...] = ()
 
 
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -36,6 +40,8 @@ _FILE = r"(?P<file>[^\s'\"`]+?)"
 _OURS = re.compile(
     r"^headrace\.errors\.\w+: headrace (?P<code>HR\d{3}): (?P<what>.+)\n\s*fix: (?P<fix>.+)$", re.MULTILINE
 )
+
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
 
 # The first that fits is taken; Spark's message holds every cause, the innermost last.
 KNOWN = (
@@ -97,9 +103,10 @@ KNOWN = (
     ),
     Known(
         "HR310",
-        r"CONFLICTING_PARTITION_COLUMN_NAMES|Conflicting partition column names",
+        r"Conflicting partition column names",
         "its key=value directories are not all of the same columns and depth{partitions}",
         "let all directories below the source's path have the same columns in the same order, and start again",
+        conditions=("CONFLICTING_PARTITION_COLUMN_NAMES",),
     ),
     Known(
         "HR310",
@@ -116,22 +123,28 @@ KNOWN = (
     ),
     Known(
         "HR302",
-        r"MALFORMED_RECORD_IN_PARSING|MALFORMED_CSV_RECORD|Malformed (?:records|CSV record)",
+        r"Malformed (?:records|CSV record)",
         "a row does not fit the schema{at}{record}",
         "mend the file (or complete it, if it was half written) and start again: the batch is read again from its "
         "beginning; or set on_bad_row to quarantine, and such rows are set aside",
+        conditions=(
+            "MALFORMED_RECORD_IN_PARSING",
+            "MALFORMED_CSV_RECORD",
+        ),
     ),
     Known(
         "HR303",
-        r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException|does not exist",
+        r"FileNotFoundException|does not exist",
         "a file of the batch has gone{at}",
         "put the file back and start again: the batch is read again from its beginning",
+        conditions=("FAILED_READ_FILE.FILE_NOT_EXIST",),
     ),
     Known(
         "HR304",
-        r"FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER|is not a Parquet file|Malformed ORC file|Could not read footer",
+        r"is not a Parquet file|Malformed ORC file|Could not read footer",
         "a file cannot be read{at}",
         "replace the damaged file and start again: the batch is read again from its beginning",
+        conditions=("FAILED_READ_FILE",),
     ),
     Known(
         "HR541",
@@ -141,18 +154,20 @@ KNOWN = (
     ),
     Known(
         "HR542",
-        r"CONCURRENT_STREAM_LOG_UPDATE|Concurrent update to the log|Multiple streaming jobs detected|"
+        r"Concurrent update to the log|Multiple streaming jobs detected|"
         r"Multiple streaming queries are concurrently using",
         "another driver works on the same checkpoint, and this one has ended",
         "let only one driver run the query; `headrace status` shows the process of each run",
+        conditions=("CONCURRENT_STREAM_LOG_UPDATE",),
     ),
     Known(
         "HR518",
-        r"CANNOT_LOAD_STATE_STORE|CANNOT_READ_STREAMING_STATE_FILE|[Ee]rror reading (?:streaming state|delta|snapshot) "
+        r"CANNOT_READ_STREAMING_STATE_FILE|[Ee]rror reading (?:streaming state|delta|snapshot) "
         r"file|FAILED_TO_READ_(?:DELTA|SNAPSHOT)_FILE|INVALID_CHANGE_LOG_READER_VERSION",
         "the state that its next batch begins with cannot be read",
         "look which file it is: headrace inspect checkpoint; then do what it says, or restore the storage directory "
         "from a backup",
+        conditions=("CANNOT_LOAD_STATE_STORE",),
     ),
     Known(
         "HR519",
@@ -215,9 +230,11 @@ def known_failure(text: str, *, subject: str, where: Where, connectors: Sequence
     for connector in connectors:
         if (told := connector.explain_failure(text)) is not None:
             return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
+    conditions = _CONDITION.findall(text)
     for known in KNOWN:
-        if match := re.search(known.pattern, text):
-            parts = match.groupdict()
+        match = re.search(known.pattern, text) if known.pattern else None
+        if match or any(is_one_of(condition, known.conditions) for condition in conditions):
+            parts = match.groupdict() if match else {}
             what = known.what.format(at=_at(text), record=_record(text), partitions=_partitions(text), **parts)
             return Finding(code=known.code, what=f"{subject}: {what}", fix=known.fix, where=where)
     return None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.contract import Writer
+from headrace.spark.messages import is_from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,7 +69,7 @@ def compute_all(frame: DataFrame) -> None:
 
 def _interruption(fault: Exception) -> str | None:
     """What interrupted the call that ended with `fault`, in the words that Spark looks for; None: nothing."""
-    if type(fault).__module__.split(".")[0] not in {"pyspark", "py4j"}:
+    if not is_from_spark(fault):
         return None
     said = str(fault)
     if _CANCELLED.search(said):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,19 +16,24 @@ from headrace.spark.names import argument_of, of_python
 
 @dataclass(frozen=True)
 class Refusal:
-    """A refusal of Spark, known by its error class or by words of its sentence, with our code and the way out."""
+    """A refusal of Spark, known by its error condition or by words of its sentence, with our code and the fix.
+
+    conditions: as `getCondition` gives them; a condition stands for those below it too.
+    """
 
     code: str
     pattern: str
     fix: str
+    conditions: tuple[str, ...] = ()
+
+    def fits(self, condition: str | None, text: str) -> bool:
+        """Whether Spark means this one."""
+        return is_one_of(condition, self.conditions) or bool(self.pattern and re.search(self.pattern, text, re.DOTALL))
 
 
-class StreamCallError(Exception):
-    """A call in the user's function that has no meaning on a stream; it becomes a finding at the line of the call."""
-
-    def __init__(self, code: str, what: str, fix: str) -> None:
-        self.code, self.what, self.fix = code, what, fix
-        super().__init__(what)
+def is_one_of(condition: str | None, known: Iterable[str]) -> bool:
+    """Whether a condition is one of `known`, or below one of them."""
+    return condition is not None and any(condition == each or condition.startswith(f"{each}.") for each in known)
 
 
 # The first that fits is taken. Words as in UnsupportedOperationChecker and error-conditions.json of Spark 4.2.
@@ -95,10 +100,11 @@ REFUSALS = (
     ),
     Refusal(
         "HR226",
-        r"[Nn]on-time-based windows|NON_TIME_WINDOW",
+        r"[Nn]on-time-based windows",
         "for the row with ROW_NUMBER() = 1 of each group use max_by(row, order) or max(struct(order, ...)); for the "
         "first N write all rows to a table and rank where it is read, or keep N rows in a state function; for windows "
         "of time group by window(time, ...)",
+        conditions=("NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING",),
     ),
     Refusal(
         "HR203",
@@ -141,13 +147,15 @@ REFUSALS = (
     ),
     Refusal(
         "HR213",
-        r"must be executed with writeStream|CALL_ON_STREAMING_DATASET_UNSUPPORTED|STREAMING_DATASET",
+        r"must be executed with writeStream",
         ANY,
+        conditions=("CALL_ON_STREAMING_DATASET_UNSUPPORTED",),
     ),
     Refusal(
         "HR232",
-        r"without streaming sources cannot be executed|WRITE_STREAM_NOT_ALLOWED",
+        r"without streaming sources cannot be executed",
         "let the query read at least one source",
+        conditions=("WRITE_STREAM_NOT_ALLOWED",),
     ),
     Refusal(
         "HR220", r"otherwise\(\) can only be applied", "begin with F.when(condition, value), then .otherwise(value)"
@@ -159,8 +167,9 @@ REFUSALS = (
     ),
     Refusal(
         "HR217",
-        r"EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE|event time.*timestamp",
+        r"event time.*timestamp",
         "make the watermark's column a TIMESTAMP in the schema or by to_timestamp",
+        conditions=("EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE",),
     ),
 )
 UNNAMED = Refusal("HR220", "", "change the query as Spark's sentence says")
@@ -176,8 +185,6 @@ def finding_of(
     """
     if isinstance(fault, HeadraceError):
         return fault.findings[0]
-    if isinstance(fault, StreamCallError):
-        return Finding(code=fault.code, what=f"{subject} {fault.what}", fix=fault.fix, where=where)
     if isinstance(fault, ModuleNotFoundError) and (fault.name or "").partition(".")[0] == "google":
         return Finding(
             code="HR287",
@@ -186,7 +193,7 @@ def finding_of(
             where=where,
         )
     name, sentence = condition_of(fault), sentence_of(fault)
-    if name is None and not _from_spark(fault):
+    if name is None and not is_from_spark(fault):
         return Finding(
             code="HR210",
             what=f"{subject} failed with {type(fault).__name__}: {sentence}",
@@ -206,7 +213,7 @@ def finding_of(
         fix = f"{argument_of(called_with[1])}; a format is a text in quotes, a column F.col('name')"
         return Finding(code="HR460", what=what, fix=fix, where=where)
     text = f"{name or ''} {sentence}"
-    refusal = next((each for each in REFUSALS if re.search(each.pattern, text, re.DOTALL)), UNNAMED)
+    refusal = next((each for each in REFUSALS if each.fits(name, text)), UNNAMED)
     if refusal.code == "HR213" and (method := called(fault)):
         what = f"{subject} calls {method} on a stream, which has no end"
         return Finding(code=refusal.code, what=what, fix=INSTEAD[method], where=where)
@@ -287,5 +294,6 @@ def tidy(text: str) -> str:
     return sentence if len(sentence) <= 400 else sentence[:397] + "..."
 
 
-def _from_spark(fault: BaseException) -> bool:
+def is_from_spark(fault: BaseException) -> bool:
+    """Whether PySpark or the JVM behind it raised `fault`."""
     return type(fault).__module__.split(".")[0] in {"pyspark", "py4j"}

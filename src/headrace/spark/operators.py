@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.spark.plan_rewrite import Tree, identity
+from headrace.spark.plan_rewrite import Tree, identity, jvm_of
 from headrace.spark.plans import WATERMARK_KEY, sequence
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SESSION_KEY = "spark.sessionWindow"
 ARBITRARY_STATE = ("GroupsWithState", "TransformWithState", "GroupsInPandasWithState")
@@ -98,7 +101,7 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Opera
     return tuple(found)
 
 
-def evictions(jvm: Any, optimised: Tree, evict_ms: int) -> tuple[int, ...]:
+def evictions(spark: SparkSession, optimised: Tree, evict_ms: int) -> tuple[int, ...]:
     """The watermark by which each stateful operator of a streaming plan lets go, in a batch that has `evict_ms`.
 
     Rows of a join may be as old as the state that it still keeps, so what lies above it runs behind by that much.
@@ -115,7 +118,7 @@ def evictions(jvm: Any, optimised: Tree, evict_ms: int) -> tuple[int, ...]:
         if keeps_state(node):
             found[position] = watermark
             if node.name == "Join":
-                return _given_out_by_join(jvm, node.plan, watermark)
+                return _given_out_by_join(jvm_of(spark), node.plan, watermark)
         return watermark
 
     given_out(optimised)

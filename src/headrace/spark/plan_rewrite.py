@@ -62,19 +62,19 @@ def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
     """A DataFrame of a logical plan."""
     from pyspark.sql import DataFrame
 
-    return DataFrame(_jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(_jsession(spark), plan), spark)
+    return DataFrame(jvm_of(spark).org.apache.spark.sql.classic.Dataset.ofRows(_jsession(spark), plan), spark)
 
 
 def column_of(spark: SparkSession, expression: Any) -> Column:
     """A Column of an expression of a plan, bound to that very attribute and not to its name."""
     from pyspark.sql.classic.column import Column
 
-    return Column(_jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+    return Column(jvm_of(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
 
 
 def scala_seq(spark: SparkSession, elements: Iterable[Any]) -> Any:
     """A Scala Seq of JVM objects."""
-    return _jvm(spark).PythonUtils.toSeq(list(elements))
+    return jvm_of(spark).PythonUtils.toSeq(list(elements))
 
 
 def with_children(spark: SparkSession, node: Any, children: Sequence[Any]) -> Any:
@@ -87,7 +87,7 @@ def with_parts(spark: SparkSession, node: Any, parts: dict[int, Any]) -> Any:
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "a session without a gateway has no plans"
     arity = node.productArity()
-    array = gateway.new_array(_jvm(spark).java.lang.Object, arity)
+    array = gateway.new_array(jvm_of(spark).java.lang.Object, arity)
     for index in range(arity):
         array[index] = parts[index] if index in parts else node.productElement(index)
     return node.makeCopy(array)
@@ -95,15 +95,16 @@ def with_parts(spark: SparkSession, node: Any, parts: dict[int, Any]) -> Any:
 
 def deduplicated(spark: SparkSession, node: Any) -> Any:
     """A DeduplicateWithinWatermark, which Spark refuses in a batch, as the plain deduplication by the same keys."""
-    plans = _jvm(spark).org.apache.spark.sql.catalyst.plans.logical
-    return plans.Deduplicate(node.keys(), node.child())
+    plans = jvm_of(spark).org.apache.spark.sql.catalyst.plans.logical
+    # Both take the same arguments; Spark 4.3 has added one to each.
+    return plans.Deduplicate(*[node.productElement(index) for index in range(node.productArity())])
 
 
 def inlined(spark: SparkSession, plan: Any) -> Any:
     """`plan` with its WITH clauses put where they are used."""
     if "WithCTE" not in {tree.name for tree in stream_tree(plan).walk()}:
         return plan
-    return _jvm(spark).org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
+    return jvm_of(spark).org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
 
 
 def optimised(spark: SparkSession, plan: Any) -> Any:
@@ -116,9 +117,16 @@ def identity(attribute: Any) -> int:
     return int(attribute.exprId().id())
 
 
+def renamed(spark: SparkSession, expression: Any, like: Any) -> Any:
+    """An expression under the name and the identity of the attribute `like`."""
+    expressions, none = jvm_of(spark).org.apache.spark.sql.catalyst.expressions, jvm_of(spark).scala.Option.empty()
+    bare = expression.child() if expression.nodeName() == "Alias" else expression
+    return expressions.Alias(bare, like.name(), like.exprId(), scala_seq(spark, []), none, scala_seq(spark, []))
+
+
 def end_micros(spark: SparkSession, attribute: Any) -> Column:
     """The event time that Spark holds against a watermark, in microseconds: a window's end, or the column itself."""
-    jvm = _jvm(spark)
+    jvm = jvm_of(spark)
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
     moment = attribute
     if attribute.dataType().typeName() == "struct":
@@ -184,7 +192,8 @@ def _united(spark: SparkSession, union: Any, children: list[Any]) -> Any:
     return with_children(spark, union, sides)
 
 
-def _jvm(spark: SparkSession) -> Any:
+def jvm_of(spark: SparkSession) -> Any:
+    """The JVM in which the plans of `spark` are."""
     assert spark._jvm is not None, "a session without a JVM has no plans"
     return spark._jvm
 

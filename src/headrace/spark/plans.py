@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.delayKey
 PROCESSOR = "TransformWithStateInPySpark"
+# What a plan's text holds of one start: identifiers of watermarks and addresses of objects.
+_PASSING = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+\b"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,11 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
     )
 
 
+def plan_text(frame: DataFrame) -> str:
+    """The analysed plan of `frame` as this version of Spark writes it, without what differs from start to start."""
+    return re.sub(_PASSING, "", str(analysed_plan(frame).canonicalized().treeString()))
+
+
 def analysed_plan(frame: DataFrame) -> Any:
     """The JVM's analysed logical plan of `frame`."""
     return frame._jdf.queryExecution().analyzed()
@@ -108,6 +115,16 @@ def optimised_plan(frame: DataFrame) -> Any:
 def joins_streams(node: Any) -> bool:
     """Whether a node joins two streams."""
     return bool(node.nodeName() == "Join" and node.left().isStreaming() and node.right().isStreaming())
+
+
+def keeps_whole_rows(deduplication: Any) -> bool:
+    """Whether a deduplication is by all of several columns, none of which lets state go.
+
+    So is `distinct`. By a single column it may well be what identifies a row.
+    """
+    keys, columns = list(sequence(deduplication.keys())), list(sequence(deduplication.child().output()))
+    by = {int(key.exprId().id()) for key in keys}
+    return len(columns) > 1 and not marked(keys) and all(int(column.exprId().id()) in by for column in columns)
 
 
 def marked(attributes: Iterable[Any]) -> list[Any]:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +43,9 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
     from headrace.spark import jvm
     from headrace.spark.java import require_java
     from headrace.spark.masters import require_master
+    from headrace.spark.versions import require_version
 
+    require_version(version("pyspark"))
     require_master(master)
     java = require_java()
     conf = {setting.key: setting.value for setting in settings(master=master, purpose=purpose)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +123,7 @@ def answer(
         return Answer(frame=batch, late=(), doubts=(*work.doubts, shape), incomplete=(shape,), operators=known)
     work.operators = known
     if prefix.evict_ms > 0 and any(operator.kind == "Join" for operator in known):
-        found = evictions(spark._jvm, optimised, prefix.evict_ms)
+        found = evictions(spark, optimised, prefix.evict_ms)
         work.evictions = found if len(found) == len(known) else ()
     if newest:
         return Answer(frame=work.latest(tree, key), late=(), doubts=(*work.doubts, *work.incomplete))
@@ -274,17 +273,3 @@ class _Rewriting:
         by = [plans.column_of(self.spark, each) for each in attributes if each.name() in key]
         newest = carried.withColumn(_IS_CLOSED, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))
         return plans.only(self.spark, newest.where(F.col(_IS_CLOSED) == 1), attributes)
-
-
-def metric(frame: DataFrame, name: str, column: int = 0) -> int:
-    """An observed metric of a frame that was executed; 0 where the optimizer found nothing to execute."""
-    found = frame._jdf.queryExecution().observedMetrics().get(name)
-    if found.isEmpty() or found.get().isNullAt(column):
-        return 0
-    return int(found.get().getLong(column))
-
-
-def metrics_of(frame: DataFrame) -> Iterator[str]:
-    """The names of the metrics that an executed frame observed."""
-    names = frame._jdf.queryExecution().observedMetrics().keys().toSeq()
-    yield from (str(name) for name in sequence(names))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Finding, HeadraceError, SinkError
 from headrace.model import Query
 from headrace.spark.failures import python_error
-from headrace.spark.messages import sentence_of
+from headrace.spark.messages import is_from_spark, sentence_of
 
 if TYPE_CHECKING:
     from headrace.contract import Snapshot
@@ -36,7 +36,7 @@ def findings_of(query: Query, fault: Exception) -> tuple[Finding, ...]:
     if isinstance(fault, HeadraceError):
         return fault.findings
     text = str(fault)
-    kind = "" if type(fault).__module__.startswith(("pyspark", "py4j")) else f"{type(fault).__name__}: "
+    kind = "" if is_from_spark(fault) else f"{type(fault).__name__}: "
     return (
         Finding(
             code="HR713",

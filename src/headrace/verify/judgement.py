@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from headrace.contract import Snapshot
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Query
+from headrace.spark.observed import metric, metrics_of
 from headrace.verify import caveats as doubts
 from headrace.verify import faults
-from headrace.verify.answer import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Answer, LateInput, metric, metrics_of
+from headrace.verify.answer import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Answer, LateInput
 from headrace.verify.comparison import MOST, Comparison, compare
 from headrace.verify.late_rows import listed
 from headrace.verify.limits import tied

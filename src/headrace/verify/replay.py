@@ -19,7 +19,8 @@ from headrace.model.layout import QueryLayout
 from headrace.run.application import known_facts
 from headrace.run.repartition import require_stopped
 from headrace.run.start import Reached
-from headrace.verify.answer import LATE_METRIC, Answer, answer, metric, metrics_of
+from headrace.spark.observed import metric, metrics_of
+from headrace.verify.answer import LATE_METRIC, Answer, answer
 from headrace.verify.comparison import compare, schema_differences
 from headrace.verify.lateness import Replayed
 from headrace.verify.prefix import prefix_of

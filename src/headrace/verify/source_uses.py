@@ -41,20 +41,10 @@ def _apart(spark: SparkSession, plan: Any, read: Reading, uses: Collection[str],
 
 def _other(spark: SparkSession, mark: Any, frame: DataFrame) -> Any:
     """The rows of `frame` under the attributes of `mark`, as which the plan above knows them."""
-    jvm = spark._jvm
-    assert jvm is not None, "a session without a JVM has no plans"
-    expressions, none = jvm.org.apache.spark.sql.catalyst.expressions, jvm.scala.Option.empty()
     other = analysed_plan(frame)
     project = other.child()
     columns = [
-        expressions.Alias(
-            given.child() if given.nodeName() == "Alias" else given,
-            wanted.name(),
-            wanted.exprId(),
-            plans.scala_seq(spark, []),
-            none,
-            plans.scala_seq(spark, []),
-        )
+        plans.renamed(spark, given, wanted)
         for given, wanted in zip(sequence(project.projectList()), sequence(mark.output()), strict=True)
     ]
     renamed = plans.with_parts(spark, project, {0: plans.scala_seq(spark, columns)})

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from headrace.connectors.exactly_once import Admission, Conflict, KeptLine, Stan
 from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError, SinkError
 from headrace.spark.messages import first_sentence
+from headrace.spark.session_conf import applied
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,7 +139,7 @@ class DeltaStore(Store["DataFrame"]):
     def _mark(self, before: Progress, wanted: Progress, note: str) -> None:
         """Enter a batch that changes nothing: it may leave no version behind."""
         table, app = self._known_table, ledger.app(self.context.query, self.context.generation)
-        with _settings(table.spark, {_NOTE: note}):
+        with applied(table.spark, {_NOTE: note}):
             if not table.mark({app: wanted.number}, seen={app: before.number}):
                 raise Conflict("the table was changed at the same time")
 
@@ -165,7 +165,7 @@ class DeltaStore(Store["DataFrame"]):
             spark = frame.sparkSession
             view = f"headrace_{self.context.query}_{self.context.generation}"
             frame.createOrReplaceTempView(view)
-            with _settings(spark, {_APP: app, _VERSION: str(number), _NOTE: note}):
+            with applied(spark, {_APP: app, _VERSION: str(number), _NOTE: note}):
                 spark.sql(merge(f"delta.`{self.location.replace('`', '``')}`", view, self.key)).collect()
             return
         writer = frame.write.format("delta").mode("overwrite" if mode == "complete" else "append")
@@ -191,19 +191,3 @@ class DeltaStore(Store["DataFrame"]):
         return Finding(
             code=code, what=f"batch {batch} of query '{self.context.query}' was not written: {what}", fix=fix
         )
-
-
-@contextmanager
-def _settings(spark: SparkSession, chosen: dict[str, str]) -> Iterator[None]:
-    """Settings of the query's own session for the time of one statement."""
-    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in chosen}
-    try:
-        for name, value in chosen.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, earlier in before.items():
-            if earlier is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, earlier)

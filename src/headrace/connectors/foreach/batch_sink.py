@@ -14,7 +14,7 @@ from headrace.connectors.foreach.callables import name_of, not_found, takes
 from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, ProjectObject, Sink, SinkContext, SinkFacts
 from headrace.errors import NOWHERE, Finding, HeadraceError, SinkError, Where
 from headrace.spark.foreach_batch import ForEachBatch, compute_all
-from headrace.spark.messages import first_line
+from headrace.spark.messages import first_line, is_from_spark
 from headrace.user_code import innermost, is_installed
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class _Caller:
             self.context.failed(fault)
             raise
         except (Exception, SystemExit) as fault:
-            if type(fault).__module__.split(".")[0] in {"pyspark", "py4j"}:
+            if is_from_spark(fault):
                 raise  # What Spark says is read where the query's end is told.
             said = first_line(fault)
             finding = Finding(

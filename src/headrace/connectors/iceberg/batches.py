@@ -15,6 +15,7 @@ from headrace.connectors.iceberg.nulls import keep_nulls
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError, SinkError
+from headrace.spark.messages import is_from_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,7 +166,7 @@ class IcebergStore(Store[Written]):
             what = f"batch {batch} of query '{self.context.query}' was not written: others commit to {self.place} too"
             fix = "let compaction and other writers leave pauses, or write to a table of its own; then start again"
             return SinkError(Finding(code="HR453", what=what, fix=fix))
-        if type(fault).__module__.split(".")[0] in {"pyspark", "py4j", "headrace"}:
+        if is_from_spark(fault) or type(fault).__module__.startswith("headrace."):
             return fault  # What Spark says is read where the query's end is told.
         return self.place.explained(fault)
 

@@ -13,6 +13,7 @@ from headrace.checkpoint.identity import log_offset
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import SourcePrefix
 from headrace.errors import Finding, SourceError
+from headrace.spark.literal_path import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -106,8 +107,7 @@ def frame(
 
     parts = []
     for place in places:
-        options = {"__globPaths__": "false", "basePath": place.base}
-        part = reader.options(**options).load([file for file, _ in place.files])
+        part = reader.option("basePath", place.base).load([literal(file) for file, _ in place.files])
         if batch_column is not None or file_column is not None:
             part = part.select("*", F.col("_metadata.file_path").alias(_FILE))
         parts.append(part)

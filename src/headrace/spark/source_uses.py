@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.uses import use_name
+from headrace.spark.plan_rewrite import frame_of, jvm_of, with_children
 from headrace.spark.plans import analysed_plan, nodes, sequence, source_names
 
 if TYPE_CHECKING:
@@ -27,27 +28,22 @@ def apart(spark: SparkSession, frame: DataFrame) -> DataFrame:
         return frame
     if any(node.nodeName() == "CollectMetrics" or _takes_away(node) for node in nodes(plan)):
         return frame
-    from pyspark.sql import DataFrame as Frame
-
-    jvm, jsession = spark._jvm, spark._jsparkSession
-    assert jvm is not None, "a session without a JVM has no plans"
-    renamed = _renamed(jvm, plan, Counter())
-    return Frame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(jsession, renamed), spark)
+    return frame_of(spark, _renamed(spark, plan, Counter()))
 
 
-def _renamed(jvm: Any, plan: Any, seen: Counter[str]) -> Any:
+def _renamed(spark: SparkSession, plan: Any, seen: Counter[str]) -> Any:
     below = list(sequence(plan.children()))
     if below:
-        again = [_renamed(jvm, child, seen) for child in below]
+        again = [_renamed(spark, child, seen) for child in below]
         same = all(old.equals(new) for old, new in zip(below, again, strict=True))
-        return plan if same else plan.withNewChildren(jvm.PythonUtils.toSeq(again))
+        return plan if same else with_children(spark, plan, again)
     if not plan.isStreaming():
         return plan
     (name, *_) = source_names(plan) or ("",)
     seen[name] += 1
     if not name or seen[name] == 1:
         return plan
-    named = jvm.org.apache.spark.sql.catalyst.streaming.UserProvided(use_name(name, seen[name]))
+    named = jvm_of(spark).org.apache.spark.sql.catalyst.streaming.UserProvided(use_name(name, seen[name]))
     return plan.withSourceIdentifyingName(named)
 
 

@@ -1,0 +1,577 @@
+"""Canaries: each private part of Spark that Headrace uses is where it was; one that was moved is told by name."""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import socket
+import time
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.errors import NOWHERE, SourceError
+
+from .private_parts import SOURCES, users
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLE = SOURCES.parents[1] / "docs" / "explanation" / "spark-private-parts.md"
+SCHEMA = "name STRING, at TIMESTAMP, amount INT"
+SECONDS = 60.0
+CANARIES: dict[str, Callable[[Scene], None]] = {}
+
+
+class Scene:
+    """What several canaries look at, made once: a small stream, and a query with state that has run over it."""
+
+    def __init__(self, spark: SparkSession, home: Path) -> None:
+        self.spark: Any = spark
+        self.home = home
+        (home / "in").mkdir()
+        (home / "in" / "1.json").write_text(
+            '{"name": "a", "at": "2026-01-01T10:00:00Z", "amount": 1}\n'
+            '{"name": "b", "at": "2026-01-01T10:00:01Z", "amount": 2}\n'
+        )
+        self.checkpoint = home / "checkpoint"
+        self.events_heard: list[Any] = []
+        self.work: list[Any] = []
+
+    @property
+    def jvm(self) -> Any:
+        return self.spark._jvm
+
+    @cached_property
+    def stream(self) -> DataFrame:
+        reader = self.spark.readStream.schema(SCHEMA).name("events")
+        return reader.json(str(self.home / "in")).withWatermark("at", "1 hour")
+
+    @cached_property
+    def counts(self) -> DataFrame:
+        return self.stream.groupBy("name").count()
+
+    @cached_property
+    def batch(self) -> DataFrame:
+        return self.spark.createDataFrame([("a", 1), ("b", 2)], "name STRING, amount INT")
+
+    @cached_property
+    def progress(self) -> dict[str, Any]:
+        """The progress of a query that counts, as the listener heard it."""
+        from headrace.spark.batch_work import batch_work
+        from headrace.spark.listener import Listener
+
+        listener = Listener(self.spark)
+        try:
+            writer = self.counts.writeStream.outputMode("complete").option("checkpointLocation", str(self.checkpoint))
+
+            def take(rows: DataFrame, batch: int) -> None:
+                rows.collect()
+                self.pool = self.spark.sparkContext.getLocalProperty("spark.scheduler.pool")
+
+            query = writer.queryName("canary").foreachBatch(take).start()
+            until = time.monotonic() + SECONDS
+            while time.monotonic() < until and not any(each.kind == "progress" for each in self.events_heard):
+                self.work.append(batch_work(self.spark, str(query.runId), seconds=0.0))
+                self.events_heard += _drained(listener.events)
+                time.sleep(0.01)
+            query.stop()
+        finally:
+            listener.close()
+        found: dict[str, Any] = json.loads(next(each.json for each in self.events_heard if each.kind == "progress"))
+        return found
+
+
+def _drained(events: Any) -> list[Any]:
+    found = []
+    while True:
+        try:
+            found.append(events.get_nowait())
+        except queue.Empty:
+            return found
+
+
+def canary(*modules: str) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
+    def entered(look: Callable[[Scene], None]) -> Callable[[Scene], None]:
+        CANARIES.update(dict.fromkeys(modules, look))
+        return look
+
+    return entered
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scene]:
+    return {}
+
+
+@canary("spark/listener", "progress/record")
+def progress_is_told_in_known_names(scene: Scene) -> None:
+    from headrace.progress import BatchRecord
+
+    record = BatchRecord.parse(json.dumps(scene.progress), source_names=["events"])
+    assert (record.query, record.batch, record.rows) == ("canary", 0, 2)
+    assert (record.sources[0].name, record.sources[0].rows) == ("events", 2)
+    assert record.duration_ms > 0
+    assert record.state_rows == 2
+    assert {"rocksdbNumLoadedFromDfs", "rocksdbGetCount"} <= set(scene.progress["stateOperators"][0]["customMetrics"])
+    assert {"addBatch", "walCommit"} <= set(record.durations)
+    assert {each.kind for each in scene.events_heard} >= {"started", "progress"}
+
+
+@canary("spark/batch_work")
+def running_jobs_tell_their_tasks(scene: Scene) -> None:
+    assert scene.progress["batchId"] == 0
+    assert any(work is not None and work.tasks >= work.tasks_done for work in scene.work)
+
+
+@canary("spark/scheduler_pools")
+def a_batch_has_a_pool_of_its_own(scene: Scene) -> None:
+    from headrace.spark.scheduler_pools import PREFIX
+
+    assert scene.progress["batchId"] == 0
+    assert scene.pool.startswith(PREFIX)
+    assert scene.jvm.org.apache.spark.scheduler.Pool is not None
+
+
+@canary("checkpoint/entries", "checkpoint/directory", "checkpoint/state_operators", "checkpoint/source_log")
+def a_checkpoint_is_read_without_spark(scene: Scene) -> None:
+    from headrace.checkpoint import Checkpoint
+
+    assert scene.progress["batchId"] == 0
+    read = Checkpoint(scene.checkpoint)
+    assert (read.last_batch, read.last_committed) == (0, 0)
+    entry = read.offset(0)
+    assert entry is not None
+    assert list(entry.offsets) == ["events"]
+    assert "spark.sql.shuffle.partitions" in entry.conf
+    (operator,) = read.state_operators()
+    assert operator.name == "stateStoreSave"
+    assert read.state_partitions() == 2
+    assert json.loads(read.source_log("events")[0][0])["path"].endswith("1.json")
+    assert list(read.problems()) == []
+
+
+@canary("spark/state_partitions")
+def state_is_brought_into_other_partitions(scene: Scene) -> None:
+    from headrace.checkpoint import Checkpoint
+    from headrace.checkpoint.repartitions import note_partitions
+    from headrace.spark.state_partitions import repartition_state
+
+    assert scene.progress["batchId"] == 0
+    note_partitions(Checkpoint(scene.checkpoint), 0, 2)
+    repartition_state(scene.spark, scene.checkpoint, 3)
+    assert Checkpoint(scene.checkpoint).last_committed == 1
+
+
+@canary("spark/graceful_stop")
+def a_query_ends_after_its_batch(scene: Scene) -> None:
+    from headrace.spark.graceful_stop import Halt
+
+    source = scene.spark.readStream.format("rate").name("ticks").load()
+    query = source.writeStream.format("noop").option("checkpointLocation", str(scene.home / "halt")).start()
+    query.processAllAvailable()
+    halt, until = Halt(query, scene.spark), time.monotonic() + SECONDS
+    while not halt.step():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert query.exception() is None
+
+
+@canary("spark/foreach_batch")
+def a_batch_that_was_broken_off_is_no_failure(scene: Scene) -> None:
+    from headrace.spark.foreach_batch import BrokenOff
+
+    runtime = scene.jvm.org.apache.spark.sql.execution.streaming.runtime
+    pattern = getattr(getattr(runtime, "StreamExecution$"), "MODULE$").PROXY_ERROR()
+    text = str(BrokenOff("java.lang.InterruptedException"))
+    proxy = f"py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: {text}"
+    assert pattern.findFirstIn(f"{proxy}\n").isDefined() or pattern.findFirstIn(text).isDefined()
+
+
+@canary("spark/plans", "spark/aggregations", "spark/operators")
+def operators_and_their_keys_have_known_names(scene: Scene) -> None:
+    from pyspark.sql import functions as F
+
+    from headrace.spark import plan_rewrite
+    from headrace.spark.aggregations import aggregations
+    from headrace.spark.operators import operators
+    from headrace.spark.plans import analysed_plan, keeps_whole_rows, nodes, optimised_plan, plan_facts, plan_text
+
+    hours = scene.stream.groupBy(F.window("at", "1 hour")).count()
+    facts = plan_facts(hours)
+    assert (facts.sources, facts.watermarks, facts.watermarked) == (("events",), 1, ("events",))
+    assert [(each.kind, each.bounded) for each in facts.stateful] == [("aggregation", True)]
+    assert [each.kind for each in plan_facts(scene.stream.dropDuplicates(["name"])).stateful] == ["deduplication"]
+    assert plan_facts(scene.stream.withColumn("r", F.rand())).indeterminate
+    by_name = scene.stream.groupBy("name", F.session_window("at", "1 hour")).count()
+    (found,) = aggregations(by_name)
+    assert (found.by[0], found.bounded, found.watermarks) == ("name", True, ("at",))
+    (whole,) = [node for node in nodes(analysed_plan(scene.stream.distinct())) if node.nodeName() == "Deduplicate"]
+    assert keeps_whole_rows(whole) is False  # a watermark is among its columns
+    trees = [plan_rewrite.stream_tree(each) for each in (analysed_plan(hours), optimised_plan(hours))]
+    (operator,) = operators(*trees, complete=False)
+    assert (operator.kind, operator.closing is not None, operator.late != (None,)) == ("Aggregate", True, True)
+    assert "Aggregate" in plan_text(hours)
+
+
+@canary("spark/join_plan")
+def the_bounds_of_a_join_are_solved(scene: Scene) -> None:
+    from pyspark.sql import functions as F
+
+    from headrace.spark.join_plan import stream_joins
+    from headrace.spark.plans import optimised_plan
+
+    other = scene.spark.readStream.schema("id STRING, seen TIMESTAMP").name("others").json(str(scene.home / "in"))
+    other = other.withWatermark("seen", "2 hours")
+    bound = F.expr("name = id AND seen BETWEEN at AND at + INTERVAL 1 HOUR")
+    (join,) = stream_joins(scene.spark, optimised_plan(scene.stream.join(other, bound)))
+    assert (join.kind, join.left.delay, join.right.delay) == ("inner", 3_600_000, 7_200_000)
+    assert join.left.behind is not None
+    assert join.right.behind is not None
+
+
+@canary("spark/operation_checker")
+def spark_checks_a_plan_before_the_start(scene: Scene) -> None:
+    from headrace.spark.messages import finding_of
+    from headrace.spark.operation_checker import refusal
+
+    assert refusal(scene.stream, "append") is None
+    unbounded = refusal(scene.spark.readStream.format("rate").name("ticks").load().groupBy("value").count(), "append")
+    assert unbounded is not None
+    assert finding_of(unbounded, where=NOWHERE).code == "HR221"
+    assert refusal(scene.counts, "update", continuous=True) is not None
+
+
+@canary("spark/plan_rewrite")
+def plans_are_taken_apart_and_put_together(scene: Scene) -> None:
+    from pyspark.sql import functions as F
+
+    from headrace.spark import plan_rewrite as plans
+    from headrace.spark.plans import analysed_plan, sequence
+
+    spark = scene.spark
+    timed = scene.batch.withColumn("at", F.timestamp_seconds("amount"))
+    plan = analysed_plan(timed)
+    columns = list(sequence(plan.output()))
+    assert plans.only(spark, plans.frame_of(spark, plan), columns[:1]).columns == ["name"]
+    assert timed.select(plans.end_micros(spark, columns[2]).alias("us")).agg(F.max("us")).collect()[0][0] == 2_000_000
+    fewer = plans.with_parts(spark, plan, {0: plans.scala_seq(spark, columns[:1])})
+    assert plans.frame_of(spark, fewer).columns == ["name"]
+    alias = plans.renamed(spark, columns[0], columns[1])
+    assert (alias.name(), plans.identity(alias)) == ("amount", plans.identity(columns[1]))
+    within = analysed_plan(scene.stream.dropDuplicatesWithinWatermark(["name"]))
+    assert plans.deduplicated(spark, within).nodeName() == "Deduplicate"
+    scene.batch.createOrReplaceTempView("canary")
+    twice = analysed_plan(spark.sql("WITH c AS (SELECT * FROM canary) SELECT * FROM c UNION ALL SELECT * FROM c"))
+    assert plans.frame_of(spark, plans.inlined(spark, twice)).count() == 4
+
+
+@canary("spark/source_uses")
+def the_second_use_of_a_source_gets_a_name_of_its_own(scene: Scene) -> None:
+    from headrace.spark.plans import analysed_plan, source_names
+    from headrace.spark.source_uses import apart
+
+    both = scene.stream.select("name").union(scene.stream.select("name"))
+    assert len(set(source_names(analysed_plan(apart(scene.spark, both))))) == 2
+
+
+@canary("spark/observed")
+def metrics_are_read_off_a_query_that_has_run(scene: Scene) -> None:
+    from pyspark.sql import functions as F
+
+    from headrace.spark.observed import metric, metrics_of
+
+    seen = scene.batch.observe("canary_metric", F.count(F.lit(1)).alias("rows"))
+    seen.collect()
+    assert (list(metrics_of(seen)), metric(seen, "canary_metric")) == (["canary_metric"], 2)
+    unseen = scene.batch.observe("unseen", F.count(F.lit(1)).alias("rows")).where("1 = 0")
+    unseen.collect()
+    assert metric(unseen, "unseen") == 0
+
+
+@canary("spark/borrowed_session")
+def a_session_is_copied_and_given_back(scene: Scene) -> None:
+    from pyspark.sql import SparkSession
+
+    from headrace.spark.borrowed_session import activate, borrowed
+
+    key = "spark.sql.headrace.canary"
+    with borrowed(scene.spark, lambda: scene.spark) as copy:
+        assert SparkSession.getActiveSession() is copy
+        copy.conf.set(key, "1")
+    assert scene.spark.conf.get(key, None) is None
+    activate(scene.spark)
+
+
+@canary("spark/deferred")
+def an_expression_waits_for_a_session(scene: Scene) -> None:
+    from pyspark.core.context import SparkContext
+
+    from headrace.spark.deferred import deferring
+
+    context: Any = SparkContext
+    live, context._active_spark_context = context._active_spark_context, None
+    try:
+        with deferring():
+            from pyspark.sql import Window
+            from pyspark.sql import functions as F
+
+            column = (F.col("amount") + 1).alias("more")
+            ranked = F.row_number().over(Window.partitionBy("name").orderBy("amount"))
+            tenfold = F.udf(lambda amount: amount * 10, "int")("amount")
+    finally:
+        context._active_spark_context = live
+    rows = scene.batch.select(column, ranked, tenfold).collect()
+    assert sorted(tuple(row) for row in rows) == [(2, 1, 10), (3, 1, 20)]
+
+
+@canary("spark/pickling", "connectors/foreach/sink")
+def a_projects_function_reaches_the_workers(scene: Scene) -> None:
+    import sys
+    from types import ModuleType
+
+    from pyspark import cloudpickle
+    from pyspark.sql import functions as F
+
+    from headrace.spark.pickling import send_by_value
+
+    module = ModuleType("headrace_canary")
+    exec("def double(number):\n    return number * 2\n", module.__dict__)
+    module.double.__module__ = module.__name__
+    sys.modules[module.__name__] = module
+    try:
+        send_by_value([module])
+        doubled = F.udf(module.double, "int")
+        assert sorted(row[0] for row in scene.batch.select(doubled("amount")).collect()) == [2, 4]
+        assert cloudpickle.dumps(module.double)
+    finally:
+        del sys.modules[module.__name__]
+
+
+@canary("spark/gateway", "spark/jvm", "spark/cds_training", "connectors/delta/sink")
+def the_jvm_of_this_process_is_ours(scene: Scene) -> None:
+    from pyspark import SparkContext
+
+    from headrace.spark import gateway, jvm
+
+    context: Any = SparkContext
+    assert context._active_spark_context is scene.spark.sparkContext
+    assert context._gateway.proc.poll() is None
+    assert context._jvm is context._gateway.jvm
+    before = context._gateway
+    gateway.ensure({})
+    jvm.require("stream", {})
+    assert context._gateway is before
+
+
+@canary("spark/maven")
+def spark_brings_a_resolver_of_jars(scene: Scene) -> None:
+    resolver = scene.jvm.org.apache.spark.util.DependencyUtils
+    none = getattr(scene.jvm.scala, "None$").__getattr__("MODULE$")
+    assert resolver.resolveMavenDependencies(True, "", "", "", str(scene.home / "ivy"), none).size() == 0
+
+
+@canary("spark/actions")
+def a_call_that_no_stream_has_is_found_in_the_trace(scene: Scene) -> None:
+    from headrace.spark.actions import INSTEAD, called
+
+    calls: dict[str, Any] = {"write": lambda: scene.stream.write, "rdd": lambda: scene.stream.rdd.count()}
+    for name in ("count", "show", "collect", "first", "toPandas", "isEmpty", "tail"):
+        calls[name] = getattr(scene.stream, name) if name != "tail" else lambda: scene.stream.tail(1)
+    for name, call in calls.items():
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            call()
+        assert called(caught.value) in INSTEAD, f"{name} is not found"
+
+
+@canary("connectors/files/check")
+def the_files_of_a_batch_are_looked_at(scene: Scene) -> None:
+    from headrace.connectors.files.check import OPTION, _Check, look_at_batches
+    from headrace.spark.plans import analysed_plan
+
+    look_at_batches(scene.spark)
+    for kind in ("parquet", "orc"):
+        place = str(scene.home / kind)
+        scene.batch.coalesce(1).write.format(kind).save(place)
+        reader = scene.spark.read.schema("name STRING, amount BIGINT, more INT").option(OPTION, "[]")
+        (file,) = Path(place).glob("*." + kind)
+        leaf = analysed_plan(reader.format(kind).load(str(file))).collectLeaves().apply(0)
+        assert leaf.relation().options().get(OPTION).isDefined()
+        location = leaf.relation().location()
+        assert f"path=file:{file}; isDirectory=false; length=" in location.allFiles().mkString("\n")
+        assert location.partitionSpec().partitionColumns().isEmpty()
+        check = _Check(scene.jvm)
+        found = list(check.problems(leaf.relation(), frozenset({"more"})))
+        assert [problem.code for problem in found] == ["HR308"], found
+    with pytest.raises(Exception, match="HR30"):
+        _refused_by_check(scene)
+
+
+def _refused_by_check(scene: Scene) -> None:
+    """A stream of files that lack a column which may not be NULL."""
+    from headrace.connectors.files.check import OPTION
+
+    reader = scene.spark.readStream.schema("name STRING, more INT").name("files").option(OPTION, '["more"]')
+    query = reader.parquet(str(scene.home / "parquet")).writeStream.format("noop").trigger(availableNow=True)
+    query.option("checkpointLocation", str(scene.home / "refused")).start().awaitTermination(SECONDS)
+
+
+@canary("connectors/spark_files/sink_log", "connectors/spark_files/writable")
+def the_file_sinks_log_takes_empty_batches(scene: Scene) -> None:
+    from types import SimpleNamespace
+
+    from headrace.connectors.spark_files.sink_log import _enter_empty
+    from headrace.connectors.spark_files.writable import unwritable
+
+    out, checkpoint = scene.home / "out", scene.home / "out-checkpoint"
+    writer = scene.stream.writeStream.format("json").option("path", str(out)).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination(SECONDS)
+    assert (out / "_spark_metadata" / "0").read_text().startswith("v1\n{")
+    _enter_empty(scene.batch, f"{out}/_spark_metadata", [1])
+    assert (out / "_spark_metadata" / "1").read_text().strip() == "v1"
+    interval = scene.spark.sql("SELECT INTERVAL 1 DAY AS a, 1 AS b")
+    run: Any = SimpleNamespace(query="canary")
+    assert [finding.code for finding in unwritable(interval, "text", [], run)][:1] == ["HR404"]
+    assert list(unwritable(interval, "parquet", [], run)) == []
+
+
+@canary("connectors/socket/source")
+def the_thread_that_reads_a_socket_is_known_by_name(scene: Scene) -> None:
+    from headrace.connectors.socket.source import Socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        source = Socket(host="127.0.0.1", port=port)
+        stream = source.stream(scene.spark, "lines")
+        query = stream.writeStream.format("noop").option("checkpointLocation", str(scene.home / "socket")).start()
+        try:
+            connection, _ = server.accept()
+            until = time.monotonic() + SECONDS
+            while (told := source.health(scene.spark)) is not None and time.monotonic() < until:
+                time.sleep(0.05)
+            assert told is None
+            connection.close()
+        finally:
+            query.stop()
+
+
+@canary("connectors/sql/staging")
+def a_plan_tells_by_what_its_rows_are_clustered(scene: Scene) -> None:
+    from headrace.connectors.sql.staging import is_clustered
+
+    assert is_clustered(scene.batch.repartition(2, "name"), ["name", "amount"])
+    assert not is_clustered(scene.batch.repartition(2, "name"), ["amount"])
+
+
+@canary("connectors/delta/table")
+def deltas_log_is_read(scene: Scene) -> None:
+    from headrace.connectors.delta.table import at_path
+
+    place = str(scene.home / "delta")
+    scene.batch.coalesce(1).write.format("delta").save(place)
+    table = at_path(scene.spark, place, SourceError)
+    assert table is not None
+    state = table.now()
+    assert (state.version, state.schema.names, len(state.files())) == (0, ["name", "amount"], 1)
+    assert state.rows_of(state.files()).count() == 2
+
+
+@canary("connectors/kafka/client")
+def kafkas_admin_client_is_asked(scene: Scene) -> None:
+    from headrace.connectors.kafka.client import client
+
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    asked = client(scene.spark, f"127.0.0.1:{port}", {}, SourceError)
+    with pytest.raises(SourceError, match="HR331"), asked as found:
+        found.topics()
+
+
+@canary("connectors/iceberg/nulls", "connectors/iceberg/batches")
+def pyiceberg_loses_nulls_and_is_mended(scene: Scene) -> None:
+    from importlib.metadata import version
+
+    from pyiceberg.io.pyarrow import ArrowProjectionVisitor, _dataframe_to_data_files
+
+    assert version("pyiceberg") == "0.12.0", "look whether the patch is still needed, then pin the new version"
+    assert {"list", "map"} <= set(vars(ArrowProjectionVisitor))
+    assert _dataframe_to_data_files.__code__.co_varnames[:3] == ("table_metadata", "df", "io")
+
+
+@canary("connectors/sql/mysql_staging")
+def pymysqls_packets_are_seen(scene: Scene) -> None:
+    from pymysql.connections import Connection
+    from pymysql.protocol import MysqlPacket
+
+    assert callable(Connection._read_packet)
+    assert {"is_load_local_packet", "get_all_data"} <= set(dir(MysqlPacket))
+
+
+@canary("spark/messages", "spark/failures")
+def conditions_have_known_names(scene: Scene) -> None:
+    from pyspark.errors import AnalysisException
+    from pyspark.errors.error_classes import ERROR_CLASSES_MAP
+
+    from headrace.spark.conditions import CONDITIONS
+    from headrace.spark.failures import KNOWN
+    from headrace.spark.messages import REFUSALS, condition_of
+
+    reader = scene.jvm.org.apache.spark.SparkThrowableHelper.errorReader()
+    named = {name for each in (*KNOWN, *REFUSALS) for name in each.conditions if "DELTA" not in name}
+    named |= set(CONDITIONS)
+    unknown = {name for name in named if name not in ERROR_CLASSES_MAP and not reader.isValidErrorClass(name)}
+    assert unknown == set()
+    with pytest.raises(AnalysisException) as caught:
+        scene.batch.select("nothing").collect()
+    assert str(condition_of(caught.value)).startswith("UNRESOLVED_COLUMN")
+    with pytest.raises(AnalysisException, match="writeStream"):
+        scene.stream.collect()
+
+
+JARS = {"connectors/delta/table": "delta", "connectors/kafka/client": "kafka"}
+
+
+def _rows() -> list[Any]:
+    services = [pytest.mark.services, pytest.mark.connectors]
+    return [pytest.param(part, marks=services if part in JARS else pytest.mark.spark) for part in sorted(CANARIES)]
+
+
+@pytest.mark.parametrize("part", _rows())
+def test_a_private_part_is_where_it_was(
+    part: str, spark: SparkSession, scenes: dict[str, Scene], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    session = str(id(spark))
+    if session not in scenes:
+        scenes[session] = Scene(spark, tmp_path_factory.mktemp("canary"))
+    try:
+        CANARIES[part](scenes[session])
+    except Exception as fault:
+        where = fault.__traceback__
+        while (
+            where is not None and where.tb_next is not None and "test_private" not in where.tb_frame.f_code.co_filename
+        ):
+            where = where.tb_next
+        said = str(fault).strip().splitlines() or [type(fault).__name__]
+        pytest.fail(f"{part}.py: Spark {spark.version} has moved what it uses: {said[0][:300]}", pytrace=False)
+
+
+@pytest.mark.plain
+def test_only_sparks_room_and_the_connectors_use_private_parts() -> None:
+    strangers = {module: parts for module, parts in users().items() if not module.startswith(("spark/", "connectors/"))}
+    assert strangers == {}, f"move it into spark/: {strangers}"
+
+
+@pytest.mark.plain
+def test_each_module_that_uses_a_private_part_has_a_canary() -> None:
+    assert sorted(set(users()) - set(CANARIES)) == []
+    assert [part for part in CANARIES if not (SOURCES / f"{part}.py").exists()] == []
+
+
+@pytest.mark.plain
+def test_each_canary_is_in_the_table_of_private_parts_and_the_other_way_round() -> None:
+    told = re.findall(r"^\| `(\w+/[\w/]+)` \|", TABLE.read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(CANARIES)

@@ -1,0 +1,31 @@
+"""A Spark that Headrace was not tried with is refused with a sentence."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from headrace.errors import PlatformError
+from headrace.spark.versions import BEYOND, FIRST, require_version
+
+from .private_parts import SOURCES
+
+pytestmark = pytest.mark.plain
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0", "4.3.0.dev1"])
+def test_a_version_in_the_range_is_taken(version: str) -> None:
+    require_version(version)
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "4.1.4", "4.4.0", "5.0.0-preview1"])
+def test_a_version_outside_is_refused(version: str) -> None:
+    with pytest.raises(PlatformError, match=f"HR446: this is Spark {re.escape(version)}"):
+        require_version(version)
+
+
+def test_the_package_asks_for_the_same_range() -> None:
+    project = (SOURCES.parents[1] / "pyproject.toml").read_text()
+    first, beyond = (".".join(map(str, each)) for each in (FIRST, BEYOND))
+    assert f'"pyspark>={first},<{beyond}"' in project
