@@ -147,7 +147,7 @@ def a_checkpoint_is_read_without_spark(scene: Scene) -> None:
     entry = read.offset(0)
     assert entry is not None
     assert list(entry.offsets) == ["events"]
-    assert "spark.sql.shuffle.partitions" in entry.conf
+    assert "spark.sql.streaming.stateStore.providerClass" in entry.conf
     (operator,) = read.state_operators()
     assert operator.name == "stateStoreSave"
     assert read.state_partitions() == 2
@@ -406,7 +406,7 @@ def the_files_of_a_batch_are_looked_at(scene: Scene) -> None:
         assert location.partitionSpec().partitionColumns().isEmpty()
         check = _Check(scene.jvm)
         found = list(check.problems(leaf.relation(), frozenset({"more"})))
-        assert [problem.code for problem in found] == ["HR308"], found
+        assert [problem.code for problem in found] == ["HR309"], found
     with pytest.raises(Exception, match="HR30"):
         _refused_by_check(scene)
 
