@@ -52,16 +52,16 @@ class SinkContext:
     mode: the query's output mode.
     checkpoint: the checkpoint directory; its `metadata` file holds the id that the ledger remembers.
     fingerprint: of the query as it runs now, kept in the ledger.
-    reached: called at each boundary of a batch; the crash tests stop or kill there.
-    failed: called with an error of the sink's own before it is raised out of a batch; Spark passes on only its text.
-    noted: called with what a user should know of though the batch goes on: an attempt that failed, rows set aside.
-    computed: called each time that a batch's rows were computed, with whether to the end: Spark's own count of the rows
-        read adds up over all of them. A sink that computes each batch once need not call it.
+    on_boundary: called at each boundary of a batch; the crash tests stop or kill there.
+    on_error: called with an error of the sink's own before it is raised out of a batch; Spark passes on only its text.
+    on_warning: called with what a user should know of though the batch goes on: an attempt that failed, rows set aside.
+    on_computed: called each time that a batch's rows were computed, with whether to the end: Spark's own count of the
+        rows read adds up over all of them. A sink that computes each batch once need not call it.
     empty_batches: batches of the checkpoint that no sink is ever given: they hold no rows, only state in other
         partitions.
     application, project: whose query it is: an id that the storage directory was given once, and the project's name.
     roots: where the project lies, and where it lay before it was moved.
-    secured: called before a batch is committed: brings what the checkpoint holds of it to the disk.
+    before_commit: called before a batch is committed: brings what the checkpoint holds of it to the disk.
     restoring: the checkpoint is behind the sink, and this start makes one batch again that is in.
     """
 
@@ -70,15 +70,15 @@ class SinkContext:
     mode: OutputMode
     checkpoint: Path
     fingerprint: str = ""
-    reached: Callable[[Boundary, int], None] = _nobody
-    failed: Callable[[HeadraceError], None] = _nobody
-    noted: Callable[[Finding], None] = _nobody
-    computed: Callable[[int, bool], None] = _nobody
+    on_boundary: Callable[[Boundary, int], None] = _nobody
+    on_error: Callable[[HeadraceError], None] = _nobody
+    on_warning: Callable[[Finding], None] = _nobody
+    on_computed: Callable[[int, bool], None] = _nobody
     empty_batches: frozenset[int] = frozenset()
     application: str = "unnamed"
     project: str = ""
     roots: tuple[Path, ...] = ()
-    secured: Callable[[int], None] = _nobody
+    before_commit: Callable[[int], None] = _nobody
     restoring: bool = False
 
 

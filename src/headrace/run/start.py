@@ -248,17 +248,17 @@ def _started(
             mode=query.mode,
             checkpoint=checkpoint_directory,
             fingerprint=fingerprint(frame, query),
-            failed=faults.append,
-            noted=noted,
-            computed=lambda batch, whole: computed.setdefault(batch, []).append(whole),
+            on_error=faults.append,
+            on_warning=noted,
+            on_computed=lambda batch, whole: computed.setdefault(batch, []).append(whole),
             empty_batches=changes.batches(checkpoint),
             restoring=restoring,
             **(application(project).facts() if scratch is None else {}),
         )
         if reached is not None:
-            sink_run = replace(sink_run, reached=reached)
+            sink_run = replace(sink_run, on_boundary=reached)
         if scratch is None and (secure := secured(project.target, checkpoint_directory)) is not None:
-            sink_run = replace(sink_run, secured=secure)
+            sink_run = replace(sink_run, before_commit=secure)
         with named(f"the sink of query '{query.name}'", query.where), attempt.making_ready():
             writer = query.sink.open(frame, sink_run)
         opening.clear()

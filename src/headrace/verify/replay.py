@@ -53,7 +53,7 @@ def apply_late_rows(
         **known_facts(project),
     )
     if reached is not None:
-        run = replace(run, reached=reached)
+        run = replace(run, on_boundary=reached)
     # Before the snapshot: the sink is never behind what was committed earlier.
     committed = committed_batch(layout)
     held = sink.read_back(spark, run)

@@ -222,7 +222,7 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
 ) -> None:
     frame = spark.readStream.name("r").schema("name STRING").json(str(tmp_path))
     noted: list[Finding] = []
-    context = SinkContext(query="q", generation=1, mode="update", checkpoint=tmp_path / "c", noted=noted.append)
+    context = SinkContext(query="q", generation=1, mode="update", checkpoint=tmp_path / "c", on_warning=noted.append)
     name = f"result_{uuid4().hex}"
     spark.sql(f"CREATE TABLE {name}_p USING parquet AS SELECT 1 AS a")
     spark.sql(f"CREATE VIEW {name}_v AS SELECT 1 AS a")

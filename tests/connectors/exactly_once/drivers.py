@@ -66,7 +66,7 @@ class Driver:
             generation=1,
             mode="append",
             checkpoint=self.storage / "checkpoint",
-            reached=self.reached,
+            on_boundary=self.reached,
             application=self.application,
             project=self.project,
         )
@@ -119,7 +119,7 @@ class Driver:
     def give(self, batch: int, files: Sequence[str]) -> None:
         """Give a batch to the sink, as Spark does."""
         assert self.writer is not None
-        self.writer.store.context = replace(self.writer.store.context, reached=self.reached)
+        self.writer.store.context = replace(self.writer.store.context, on_boundary=self.reached)
         rows: Any = pa.table(
             {"name": pa.array(files, pa.string()), "total": pa.array([batch] * len(files), pa.int64())}
         )

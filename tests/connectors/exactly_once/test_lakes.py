@@ -65,7 +65,7 @@ class LakeDriver:
             generation=1,
             mode="append",
             checkpoint=self.storage / "checkpoint",
-            reached=lambda boundary, batch: self.reached(boundary, batch),
+            on_boundary=lambda boundary, batch: self.reached(boundary, batch),
             application=self.application,
             restoring=self.restoring,
         )

@@ -206,7 +206,7 @@ def test_a_directory_of_the_first_version_keeps_its_form(spark: SparkSession, tm
     files = old._files
     assert (files.form, "escape" in files.read_options) == (1, False)
     run, _ = write(spark, tmp_path, old, ["id", "name"])
-    old.open(spark.createDataFrame(ROWS, SCHEMA).select("id", "name"), replace(run, noted=noted.append))
+    old.open(spark.createDataFrame(ROWS, SCHEMA).select("id", "name"), replace(run, on_warning=noted.append))
     assert [told.code for told in noted] == ["HR444"]
     assert sorted(map(tuple, old.read_back(spark, run).rows.collect())) == [(1, 'a,"b"'), (2, "é")]
     assert old._files.form == 1

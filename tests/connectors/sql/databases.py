@@ -144,9 +144,9 @@ class Life:
             generation=1,
             mode=self.mode,
             checkpoint=self.home / "checkpoint",
-            reached=lambda boundary, batch: self.boundaries.append((boundary, batch)),
-            failed=self.told.append,
-            noted=self.noted.append,
+            on_boundary=lambda boundary, batch: self.boundaries.append((boundary, batch)),
+            on_error=self.told.append,
+            on_warning=self.noted.append,
         )
 
     def begin(self, *, staged: bool = False) -> BatchWriter[Any]:

@@ -51,7 +51,7 @@ def at(context: Life, wanted: str, what: Any) -> Any:
 
     from dataclasses import replace
 
-    return replace(context.run, reached=reached)
+    return replace(context.run, on_boundary=reached)
 
 
 @PATHS

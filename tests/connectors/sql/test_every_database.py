@@ -321,7 +321,7 @@ def test_a_fault_at_any_boundary_leaves_the_whole_batch_or_nothing(context: Life
             if here == boundary:
                 raise RuntimeError(boundary)
 
-        writer.store.context = replace(context.run, reached=reached)
+        writer.store.context = replace(context.run, on_boundary=reached)
         with pytest.raises(RuntimeError, match=boundary):
             writer(context.frame([("a", 1)]), 0)
         assert context.rows() == expected

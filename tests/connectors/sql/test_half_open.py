@@ -55,7 +55,7 @@ def once(what: Any) -> Any:
 
 def at(context: Life, wanted: str, what: Any) -> Any:
     act = once(what)
-    return replace(context.run, reached=lambda boundary, batch: act() if boundary == wanted else None)
+    return replace(context.run, on_boundary=lambda boundary, batch: act() if boundary == wanted else None)
 
 
 @pytest.mark.parametrize("boundary", ["before-transaction", "inside-transaction"])

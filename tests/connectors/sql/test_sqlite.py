@@ -41,8 +41,8 @@ class Life:
             generation=1,
             mode=mode,
             checkpoint=home / "checkpoint",
-            reached=lambda boundary, batch: self.boundaries.append((boundary, batch)),
-            failed=self.told.append,
+            on_boundary=lambda boundary, batch: self.boundaries.append((boundary, batch)),
+            on_error=self.told.append,
         )
 
     def begin(self) -> BatchWriter[Any]:

@@ -115,7 +115,7 @@ class Store(ABC, Generic[Rows]):
             yield
             whole = True
         finally:
-            self.context.computed(batch, whole)
+            self.context.on_computed(batch, whole)
 
 
 @dataclass
@@ -153,7 +153,7 @@ class BatchWriter(Writer, Generic[Rows]):
                 known = self.store.explain(fault, batch)
                 if pause is None:
                     if isinstance(known, HeadraceError):
-                        self.store.context.failed(known)
+                        self.store.context.on_error(known)
                     if known is fault:
                         raise
                     raise known from None
@@ -175,11 +175,11 @@ class BatchWriter(Writer, Generic[Rows]):
         else:
             if work.rows is None:
                 work.rows = store.compute(frame, batch)
-            context.secured(batch)
-            context.reached("before-transaction", batch)
+            context.before_commit(batch)
+            context.on_boundary("before-transaction", batch)
             store.commit(work.rows, batch, admit)
             work.is_done = True
-            context.reached("after-transaction", batch)
+            context.on_boundary("after-transaction", batch)
         work.is_done = True
         store.release(work.rows, None)
 
@@ -204,4 +204,4 @@ class BatchWriter(Writer, Generic[Rows]):
         cause = fault.findings[0].what if isinstance(fault, HeadraceError) else "a Python worker of Spark died"
         what = f"{cause}; batch {batch} is tried again in {pause:.1f} s"
         fix = "nothing, if the next batches come in"
-        self.store.context.noted(Finding(code="HR411", what=what, fix=fix))
+        self.store.context.on_warning(Finding(code="HR411", what=what, fix=fix))

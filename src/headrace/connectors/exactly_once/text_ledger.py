@@ -147,7 +147,7 @@ class TextStore(Store[Rows], Generic[Rows, Connection]):
             if line is not None:
                 self.write(connection, rows)
                 self.enter(connection, known.with_batch(line).dumps())
-                self.context.reached("inside-transaction", batch)
+                self.context.on_boundary("inside-transaction", batch)
 
     def _known(self, connection: Connection) -> TextLedger:
         return TextLedger.of(self.ledger(connection), self.context, self.name)

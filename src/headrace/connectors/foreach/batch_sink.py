@@ -76,12 +76,12 @@ class _Caller:
         if self.sink.cache:
             frame.persist()
         try:
-            self.context.reached("before-transaction", batch)
+            self.context.on_boundary("before-transaction", batch)
             self._call(frame, batch, told)
             if Checkpoint(self.context.checkpoint).is_stateful:
                 # Spark commits the state of a batch only if every partition of it is computed.
                 compute_all(frame)
-            self.context.reached("after-transaction", batch)
+            self.context.on_boundary("after-transaction", batch)
         finally:
             if self.sink.cache:
                 frame.unpersist()
@@ -90,7 +90,7 @@ class _Caller:
         try:
             self.sink.function(frame, batch, **told)
         except HeadraceError as fault:
-            self.context.failed(fault)
+            self.context.on_error(fault)
             raise
         except (Exception, SystemExit) as fault:
             if is_from_spark(fault):
@@ -103,7 +103,7 @@ class _Caller:
                 fix="correct it at that line and start again: the batch, which was not committed, is given to it again",
                 where=_line(fault),
             )
-            self.context.failed(SinkError(finding))
+            self.context.on_error(SinkError(finding))
             raise SinkError(finding) from None
 
 

@@ -149,7 +149,7 @@ class IcebergStore(Store[Written]):
                         producer.delete_data_file(file)
                     for file in rows.files:
                         producer.append_data_file(file)
-                self.context.reached("inside-transaction", batch)
+                self.context.on_boundary("inside-transaction", batch)
         except CommitFailedException as fault:
             raise Conflict("another writer was quicker") from fault
 

@@ -82,7 +82,7 @@ class CommittedFiles:
                 what = f"the csv files in '{self.path}' were begun by Headrace 0.1.0, whose form changes some texts: "
                 fix = "write to a new directory, or choose parquet"
                 what += "empty ones, and those with line breaks, with backslashes before quotes or of blanks alone"
-                context.noted(Finding(code="HR444", what=what, fix=fix))
+                context.on_warning(Finding(code="HR444", what=what, fix=fix))
             self._keep_schema(json.dumps({**json.loads(frame.schema.json()), _FORM: form}))
         if context.empty_batches:
             _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(context.empty_batches))

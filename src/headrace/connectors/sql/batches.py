@@ -96,7 +96,7 @@ class SqlStore(Store[Content]):
                     self._add_columns(connection)
                     ledger.own(self.widened)
                 written, bad = self._write(connection, batch, rows)
-                self.context.reached("inside-transaction", batch)
+                self.context.on_boundary("inside-transaction", batch)
                 planned = Checkpoint(self.context.checkpoint).offset(batch)
                 ledger.add(
                     Entry(
@@ -212,7 +212,7 @@ class SqlStore(Store[Content]):
         return Finding(code=code, what=f"{known.format(batch, self.context.query)}: {what}", fix=fix)
 
     def _tell_quarantined(self, batch: int, bad: int) -> None:
-        self.context.noted(
+        self.context.on_warning(
             Finding(
                 code="HR412",
                 what=f"{bad} rows of batch {batch} of query '{self.context.query}' do not fit table '{self.name}' and "

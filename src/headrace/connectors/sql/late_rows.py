@@ -91,7 +91,7 @@ def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: 
     assert batch is not None, "a correction is computed from batches that were written"
     gone = _keys(correction, table, dialect)
     dialect.attach(connection, (*content.parts, *content.bad_parts))
-    context.reached("before-transaction", batch)
+    context.on_boundary("before-transaction", batch)
     with Transaction().begin(connection, dialect):
         ledger.epoch(lock=True)
         _require_unchanged(ledger, correction)
@@ -103,7 +103,7 @@ def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: 
             dialect.merge(connection, _target(table), content.parts)
         quarantine = Quarantine(connection, dialect, context, table.name)
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
-        context.reached("inside-transaction", batch)
+        context.on_boundary("inside-transaction", batch)
         done = Replay(
             checkpoint=Checkpoint(context.checkpoint).id or "",
             batch=batch,
@@ -113,7 +113,7 @@ def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: 
             quarantined=bad,
         )
         ledger.add_replay(done)
-    context.reached("after-transaction", batch)
+    context.on_boundary("after-transaction", batch)
 
 
 def _require_unchanged(ledger: Ledger, correction: Correction) -> None:

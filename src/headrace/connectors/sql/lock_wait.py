@@ -36,4 +36,4 @@ def patiently(attempt: Callable[[], T], dialect: Dialect, context: SinkContext) 
             told = True
             fix = "nothing, if it is an older driver of the query: the server ends its session; else end the other one"
             wait = f"{what}; the start waits for it, for up to {PATIENCE_SECONDS:.0f} s"
-            context.noted(Finding(code="HR480", what=wait, fix=fix))
+            context.on_warning(Finding(code="HR480", what=wait, fix=fix))

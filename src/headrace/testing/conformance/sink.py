@@ -122,7 +122,7 @@ class SinkConformance(SinkTriggers):
         mode: OutputMode = "append"
         told: list[HeadraceError] = []
         self.feed(tmp_path, 0, shared=False)
-        older, context = self.make(home, mode), self.context(tmp_path, mode, failed=told.append)
+        older, context = self.make(home, mode), self.context(tmp_path, mode, on_error=told.append)
         query = self.start(spark, older, tmp_path, context, ends=False)
         newer = self.make(home, mode)
         try:
@@ -151,7 +151,7 @@ class SinkConformance(SinkTriggers):
         """Two copies of one storage directory plan other rows for one batch: the second to write it must be told."""
         mode: OutputMode = "append"
         told: list[HeadraceError] = []
-        first = self.context(tmp_path, mode, failed=told.append)
+        first = self.context(tmp_path, mode, on_error=told.append)
         if not self.make(home, mode).facts.transactional:
             return
         self.feed(tmp_path, 0, shared=False)
