@@ -332,7 +332,7 @@ def test_a_column_that_comes_in_mid_stream_is_taken_at_the_next_start(spark: Spa
             query.processAllAvailable()
     finally:
         query.stop()
-    told = failure_of(query, [], subject="query 'copy'", where=NOWHERE)
+    told = failure_of(query, [], subject="query 'copy'", where=NOWHERE, connectors=(source,))
     assert told is not None
     assert told.code == "HR345"
     rows, _ = drain(source.stream(spark, "events"), checkpoint)

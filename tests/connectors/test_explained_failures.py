@@ -1,0 +1,51 @@
+"""Each connector knows its own failures by Spark's message, and leaves those of others alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.connectors.delta.sink import DeltaSink
+from headrace.connectors.delta.source import Delta
+from headrace.connectors.files.source import Files
+from headrace.connectors.foreach.sink import Foreach
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.kafka.source import Kafka
+from headrace.connectors.socket.source import Socket
+from headrace.contract import Connector
+from headrace.errors import NOWHERE
+from headrace.spark.failures import finding_of_message
+
+pytestmark = pytest.mark.plain
+
+HEAD = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+KAFKA = Kafka(bootstrap_servers="k:9092", subscribe="a")
+DELTA = Delta(path="/lake/t")
+CASES: dict[str, tuple[Connector, str, str]] = {
+    "a value that does not decode": (KAFKA, "HEADRACE_UNDECODABLE orders/0/17", "HR335"),
+    "messages that have gone": (KAFKA, "[KAFKA_DATA_LOSS.START_OFFSET_HAS_BEEN_RESET] Some data", "HR336"),
+    "a topic that has gone": (
+        KafkaSink(bootstrap_servers="k:9092", topic="a"),
+        "Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: gone",
+        "HR332",
+    ),
+    "a broker that is silent": (KAFKA, "org.apache.kafka.common.errors.TimeoutException: 60000 ms", "HR331"),
+    "rows that were changed": (DELTA, "[DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected a data update", "HR344"),
+    "columns that were changed": (DELTA, "[DELTA_SCHEMA_CHANGED] Detected schema change", "HR345"),
+    "a version that has gone": (DELTA, "Cannot time travel Delta table to version 3", "HR346"),
+    "another table": (DELTA, "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The streaming query", "HR347"),
+    "files that have gone": (DeltaSink(path="/lake/t"), "[DELTA_LOG_FILE_NOT_FOUND] Unable to retrieve", "HR343"),
+    "nobody who listens": (Socket(host="a", port=9), HEAD + "Connection refused", "HR318"),
+    "open without an answer": (
+        Foreach(function=print),
+        "OpenReturnedNone: the method open of A returned None",
+        "HR418",
+    ),
+}
+
+
+@pytest.mark.parametrize(("connector", "message", "code"), CASES.values(), ids=CASES)
+def test_a_connector_explains_its_own_failures(connector: Connector, message: str, code: str) -> None:
+    others = (Files(path="in", format="text"), connector)
+    found = finding_of_message(message, subject="query 'q'", where=NOWHERE, connectors=others)
+    assert (found.code, found.what.startswith("query 'q': ")) == (code, True)
+    assert Files(path="in", format="text").explain_failure(message) is None
