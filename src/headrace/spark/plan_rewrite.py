@@ -104,7 +104,13 @@ def inlined(spark: SparkSession, plan: Any) -> Any:
     """`plan` with its WITH clauses put where they are used."""
     if "WithCTE" not in {tree.name for tree in stream_tree(plan).walk()}:
         return plan
-    return jvm_of(spark).org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
+    from py4j.protocol import Py4JError
+
+    rule = jvm_of(spark).org.apache.spark.sql.catalyst.optimizer.InlineCTE
+    try:
+        return rule(True, False).apply(plan)
+    except Py4JError:  # Spark 4.3 has added an argument, which has a default.
+        return rule(True, False, getattr(rule, "apply$default$3")()).apply(plan)
 
 
 def optimised(spark: SparkSession, plan: Any) -> Any:
