@@ -17,8 +17,7 @@ from headrace.connectors.exactly_once import BatchWriter, Retry
 from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.lock_wait import patiently
-from headrace.connectors.sql.staging import Stage, staging_prefix
-from headrace.connectors.sql.staging_report import Content
+from headrace.connectors.sql.staging import Content, Stage, staging_prefix
 from headrace.contract import Boundary, SinkContext
 
 from ..sql.databases import Database

@@ -190,7 +190,7 @@ def test_a_ledger_of_the_first_version_is_taken_over(
     driver = LakeDriver(lake, tmp_path, tmp_path / "a", request.getfixturevalue("spark"))
     driver.plan(0, ["f0"])
     with monkeypatch.context() as old:
-        old.setattr(KeptLine, "of", lambda context, batch: KeptLine(batch=batch, checkpoint="c"))
+        old.setattr(KeptLine, "of", lambda context, batch, planned: KeptLine(batch=batch, checkpoint="c"))
         old.setattr(delta.ledger, "application_mark", lambda run, name: delta.ledger.begin_mark(run))
         driver.start().give(0, ["f0"])
     driver.commit(0)

@@ -86,12 +86,12 @@ class DeltaStore(Store["DataFrame"]):
 
     def commit(self, rows: DataFrame, batch: int, admit: Admission) -> None:
         # Delta compares the ledger: it takes the number of this driver's batch only behind what was there.
-        line = admit(self._standing)
-        if line is None:
+        admitted = admit(self._standing)
+        if admitted is None:
             return
         self._add_columns(rows.sparkSession)
         context, before, wanted = self.context, self._progress, Progress(self.epoch, batch)
-        note = json.dumps({"query": context.query, "generation": context.generation, **line.as_dict()})
+        note = json.dumps({"query": context.query, "generation": context.generation, **admitted.line.as_dict()})
         try:
             with self.computing(batch):
                 self._write(rows, wanted.number, note)
@@ -105,7 +105,7 @@ class DeltaStore(Store["DataFrame"]):
             admit(Standing(newer=newer))
         if found == before:
             self._mark(before, wanted, note)
-        self.last = line
+        self.last = admitted.line
 
     def release(self, rows: DataFrame | None, fault: Exception | None) -> None:
         if self._persisted is not None:

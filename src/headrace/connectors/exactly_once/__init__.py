@@ -3,7 +3,15 @@
 A sink of another distribution may import what is named here, and no more of it.
 """
 
-from headrace.connectors.exactly_once.batches import Admission, BatchWriter, Conflict, RowsLost, Standing, Store
+from headrace.connectors.exactly_once.batches import (
+    Admission,
+    Admitted,
+    BatchWriter,
+    Conflict,
+    RowsLost,
+    Standing,
+    Store,
+)
 from headrace.connectors.exactly_once.fit import require_fit, view_of
 from headrace.connectors.exactly_once.judgement import CheckpointView, Line
 from headrace.connectors.exactly_once.kept import KeptLine, plans, require_lines_fit
@@ -13,6 +21,7 @@ from headrace.connectors.exactly_once.text_ledger import TextLedger, TextStore
 __all__ = [
     "CONTENDED",
     "Admission",
+    "Admitted",
     "BatchWriter",
     "CheckpointView",
     "Conflict",

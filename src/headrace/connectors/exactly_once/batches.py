@@ -9,10 +9,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from headrace.checkpoint import Checkpoint
+from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.connectors.exactly_once.fit import other_batch
 from headrace.connectors.exactly_once.judgement import Line, is_same_batch
 from headrace.connectors.exactly_once.kept import KeptLine
@@ -20,6 +20,7 @@ from headrace.connectors.exactly_once.retry import CONTENDED
 from headrace.contract import SinkContext, Writer
 from headrace.errors import Fenced, Finding, HeadraceError
 from headrace.spark.foreach_batch import compute_all, for_each_batch
+from headrace.spark.python_worker import worker_died
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,9 +44,17 @@ class Standing:
     before: Line | None = None
 
 
-# Judges a standing: gives the line to enter with the rows, or None where this very batch is in. Raises Fenced, and
+@dataclass(frozen=True)
+class Admitted:
+    """What a ledger keeps of a batch that may come in: its line, and the watermark in force during it, in ISO 8601."""
+
+    line: KeptLine
+    watermark: str | None = None
+
+
+# Judges a standing: gives what is to be entered with the rows, or None where this very batch is in. Raises Fenced, and
 # CheckpointError where another batch of its number is in.
-Admission: TypeAlias = Callable[[Standing], KeptLine | None]
+Admission: TypeAlias = Callable[[Standing], Admitted | None]
 
 
 class Conflict(Exception):
@@ -86,7 +95,8 @@ class Store(ABC, Generic[Rows]):
         """Bring the rows and the ledger's line in together, or neither.
 
         `admit` must be asked about the very state of the ledger that the commit replaces: under the lock of its
-        transaction, or with a commit that fails if the ledger was changed meanwhile. Without a line nothing is written.
+        transaction, or with a commit that fails if the ledger was changed meanwhile. Where it gives None, nothing is
+        written.
         """
 
     def release(self, rows: Rows | None, fault: Exception | None) -> None:
@@ -101,7 +111,7 @@ class Store(ABC, Generic[Rows]):
 
     def is_transient(self, fault: Exception) -> bool:
         """Whether the batch may be tried again: nothing of it is in, or the ledger will tell that it is."""
-        return isinstance(fault, Conflict | RowsLost)
+        return isinstance(fault, Conflict | RowsLost) or worker_died(str(fault))
 
     def explain(self, fault: Exception, batch: int) -> Exception:
         """A fault of the store's as a SinkError; one of Spark's or of Headrace as it is."""
@@ -122,7 +132,7 @@ class Store(ABC, Generic[Rows]):
 class _Work(Generic[Rows]):
     """The batch at hand, from one attempt to the next."""
 
-    line: KeptLine | None = None
+    entry: Admitted | None = None
     rows: Rows | None = None
     is_done: bool = False
 
@@ -163,7 +173,7 @@ class BatchWriter(Writer, Generic[Rows]):
     def _take(self, frame: DataFrame, batch: int, work: _Work[Rows]) -> None:
         store, context = self.store, self.store.context
 
-        def admit(standing: Standing) -> KeptLine | None:
+        def admit(standing: Standing) -> Admitted | None:
             return self._admitted(standing, batch, work)
 
         store.begin(frame, batch)
@@ -183,7 +193,7 @@ class BatchWriter(Writer, Generic[Rows]):
         work.is_done = True
         store.release(work.rows, None)
 
-    def _admitted(self, standing: Standing, batch: int, work: _Work[Rows]) -> KeptLine | None:
+    def _admitted(self, standing: Standing, batch: int, work: _Work[Rows]) -> Admitted | None:
         context = self.store.context
         if standing.newer:
             what = (
@@ -192,11 +202,13 @@ class BatchWriter(Writer, Generic[Rows]):
             )
             fix = "let only one driver run the query; this one has stopped"
             raise Fenced(Finding(code="HR409", what=what, fix=fix))
-        if work.line is None:
-            work.line = KeptLine.of(context, batch)
+        if work.entry is None:
+            planned = planned_batch(Checkpoint(context.checkpoint), batch)
+            line = KeptLine.of(context, batch, planned)
+            work.entry = Admitted(line, None if planned is None else planned.entry.watermark)
         if not standing.is_in:
-            return work.line.after(standing.before)
-        if standing.own is not None and not is_same_batch(standing.own, standing.before, work.line.digest):
+            return replace(work.entry, line=work.entry.line.after(standing.before))
+        if standing.own is not None and not is_same_batch(standing.own, standing.before, work.entry.line.digest):
             raise other_batch(context, self.store.name, batch, self.store.planned(batch))
         return None
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from headrace.checkpoint import Checkpoint, PlannedBatch, chained, planned_batch
+from headrace.checkpoint import Checkpoint, PlannedBatch, chained
 from headrace.connectors.exactly_once.fit import require_fit, view_of
 from headrace.connectors.exactly_once.judgement import Line
 from headrace.contract import SinkContext
@@ -27,15 +27,13 @@ class KeptLine:
     planned: str | None = None
 
     @classmethod
-    def of(cls, context: SinkContext, batch: int) -> KeptLine:
-        """The line of a batch that the checkpoint plans, not yet chained to the line before it."""
-        checkpoint = Checkpoint(context.checkpoint)
-        found = planned_batch(checkpoint, batch)
+    def of(cls, context: SinkContext, batch: int, planned: PlannedBatch | None) -> KeptLine:
+        """The line of a batch that is `planned` so, not yet chained to the line before it; None: without a stream."""
         return cls(
             batch=batch,
-            checkpoint=checkpoint.id or "",
-            digest=None if found is None else found.digest(context.roots),
-            planned=None if found is None else found.dumps(),
+            checkpoint=Checkpoint(context.checkpoint).id or "",
+            digest=None if planned is None else planned.digest(context.roots),
+            planned=None if planned is None else planned.dumps(),
         )
 
     def after(self, before: Line | None) -> KeptLine:

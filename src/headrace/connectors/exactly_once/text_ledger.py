@@ -143,10 +143,10 @@ class TextStore(Store[Rows], Generic[Rows, Connection]):
     def commit(self, rows: Rows, batch: int, admit: Admission) -> None:
         with self.transaction() as connection:
             known = self._known(connection)
-            line = admit(known.standing(batch, self.epoch))
-            if line is not None:
+            admitted = admit(known.standing(batch, self.epoch))
+            if admitted is not None:
                 self.write(connection, rows)
-                self.enter(connection, known.with_batch(line).dumps())
+                self.enter(connection, known.with_batch(admitted.line).dumps())
                 self.context.on_boundary("inside-transaction", batch)
 
     def _known(self, connection: Connection) -> TextLedger:

@@ -135,14 +135,14 @@ class IcebergStore(Store[Written]):
         if _form(table) != rows.form:
             what = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
             raise SinkError(Finding(code="HR453", what=what, fix="start again: the batch is written anew"))
-        line = admit(self._standing)
-        if line is None or found is None:
+        admitted = admit(self._standing)
+        if admitted is None or found is None:
             return
         current = table.current_snapshot()
         replaces = self.context.mode == "complete" and current is not None
         old = [entry.data_file for entry in live_entries(table, current)] if replaces and current is not None else []
         try:
-            with committing(table, found.with_batch(line)) as update:
+            with committing(table, found.with_batch(admitted.line)) as update:
                 producer: Any = update.overwrite() if old else update.merge_append()
                 with producer:
                     for file in old:

@@ -7,18 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import Admission, Retry, Standing, Store
 from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Target, Transaction, run
 from headrace.connectors.sql.ledger import Entry, Ledger
 from headrace.connectors.sql.quarantine import Quarantine
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.shared_key import shared_key, take_out_existing
-from headrace.connectors.sql.staging import Stage, drop_staged
-from headrace.connectors.sql.staging_report import DRIVER_BYTES, Content, RowError
+from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, drop_staged
 from headrace.contract import OptionError, SinkContext
 from headrace.errors import Finding, SinkError
-from headrace.spark.python_worker import worker_died
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,9 +84,9 @@ class SqlStore(Store[Content]):
         try:
             with self._transaction.begin(connection, self.dialect):
                 # An earlier attempt may have come through: its COMMIT was still under way, or its answer was lost.
-                line = admit(self.standing(batch, lock=True))
+                admitted = admit(self.standing(batch, lock=True))
                 self._transaction.is_in_doubt = False
-                if line is None:
+                if admitted is None:
                     return
                 ledger = self._ledger()
                 if self.widened is not None:
@@ -97,16 +94,7 @@ class SqlStore(Store[Content]):
                     ledger.own(self.widened)
                 written, bad = self._write(connection, batch, rows)
                 self.context.on_boundary("inside-transaction", batch)
-                planned = Checkpoint(self.context.checkpoint).offset(batch)
-                ledger.add(
-                    Entry(
-                        line=line,
-                        epoch=self.epoch,
-                        rows=written,
-                        quarantined=bad,
-                        watermark=None if planned is None else planned.watermark,
-                    )
-                )
+                ledger.add(Entry(batch=admitted, epoch=self.epoch, rows=written, quarantined=bad))
             self.widened = None
         except Exception as fault:
             if isinstance(fault, self.dialect.errors) and self.dialect.is_part_lost(fault):
@@ -182,11 +170,9 @@ class SqlStore(Store[Content]):
     def is_transient(self, fault: Exception) -> bool:
         if isinstance(fault, StageError):
             return fault.passes
-        if isinstance(fault, PartLost):
-            return True
         if isinstance(fault, self.dialect.errors):
             return self.dialect.passes(fault)
-        return worker_died(str(fault))
+        return super().is_transient(fault)
 
     def explain(self, fault: Exception, batch: int) -> Exception:
         if isinstance(fault, RowError):

@@ -13,8 +13,7 @@ from headrace.connectors.sql.ledger_tables import REPLAYS_FORM
 from headrace.connectors.sql.prepare import require_claimed, result_table
 from headrace.connectors.sql.quarantine import Quarantine
 from headrace.connectors.sql.result_table import ResultTable
-from headrace.connectors.sql.staging import Stage, staging_prefix
-from headrace.connectors.sql.staging_report import Content, RowError
+from headrace.connectors.sql.staging import Content, RowError, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import make_all
 from headrace.connectors.sql.types import flat
 from headrace.connectors.sql.values import rows

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from headrace.checkpoint import PlannedBatch
-from headrace.connectors.exactly_once import KeptLine, Line
+from headrace.connectors.exactly_once import Admitted, Line
 from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
 from headrace.connectors.sql.ledger_tables import (
     EPOCHS,
@@ -36,16 +36,12 @@ _MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the ledger keeps of a batch: its line, who wrote it, and how many rows.
+    """What the ledger keeps of a batch: its line, who wrote it, and how many rows."""
 
-    watermark: that in force during the batch, ISO 8601 in UTC; None: none yet.
-    """
-
-    line: KeptLine
+    batch: Admitted
     epoch: int
     rows: int
     quarantined: int
-    watermark: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +133,10 @@ class Ledger:
     def add(self, entry: Entry) -> None:
         """Enter a batch; together with its rows it becomes visible at the commit."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        line, batch = entry.line, entry.line.batch
+        line, batch = entry.batch.line, entry.batch.line.batch
         self._run(
             f"INSERT INTO {LEDGER} ({LEDGER_FORM.names}) VALUES ({', '.join('?' * len(LEDGER_FORM.columns))})",
-            *(*self._mine, batch, entry.epoch, line.checkpoint, entry.rows, entry.quarantined, entry.watermark),
+            *(*self._mine, batch, entry.epoch, line.checkpoint, entry.rows, entry.quarantined, entry.batch.watermark),
             *(self.context.fingerprint, now, line.digest, line.chain, line.planned),
         )
         if batch % _PRUNE_EVERY == 0:

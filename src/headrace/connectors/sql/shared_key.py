@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, Target, identifiers, rows_of, run
 from headrace.connectors.sql.limits import BadRow, bad_rows, shared
-from headrace.connectors.sql.staging_report import Content
+from headrace.connectors.sql.staging import Content
 from headrace.connectors.sql.values import rows
 
 if TYPE_CHECKING:

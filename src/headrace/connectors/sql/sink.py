@@ -17,8 +17,7 @@ from headrace.connectors.sql.incompatibilities import incompatibilities
 from headrace.connectors.sql.lock_wait import patiently
 from headrace.connectors.sql.prepare import Ready
 from headrace.connectors.sql.silence import SILENCE_SECONDS
-from headrace.connectors.sql.staging import Stage, staging_prefix
-from headrace.connectors.sql.staging_report import Content
+from headrace.connectors.sql.staging import Content, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.contract import (
     OUTPUT_MODES,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.sql.dialect import Connection, Dialect
-from headrace.connectors.sql.staging_report import COLUMNS, Content, content_of
+from headrace.connectors.sql.staging_report import COLUMNS, DRIVER_BYTES, Content, RowError, content_of
 from headrace.connectors.sql.staging_task import StageTask
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import flat
@@ -22,6 +22,8 @@ from headrace.contract import SinkContext
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+__all__ = ["DRIVER_BYTES", "Content", "RowError", "Stage", "drop_staged", "is_clustered", "staging_prefix"]
 
 _ROW_BITS = (1 << 33) - 1
 _AT = "_headrace_at"
