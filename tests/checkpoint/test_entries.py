@@ -75,3 +75,21 @@ def test_the_first_format_counts_its_sources_and_marks_the_silent_ones() -> None
 
 def test_a_name_ends_at_the_first_colon() -> None:
     assert OffsetEntry.parse(3, 'v2\n\nevents:{"a":1}', FILE).offsets == {"events": '{"a":1}'}
+
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+@pytest.mark.parametrize("kind", ["named", "numbered"])
+def test_what_spark_wrote_is_formatted_as_it_was(kind: str) -> None:
+    files = [file for file in FIXTURES.glob(f"{kind}/**/offsets/*") if file.name.isdigit()]
+    assert files
+    for file in files:
+        text = file.read_text()
+        assert OffsetEntry.parse(int(file.name), text, file).format() == text
+
+
+def test_what_continuous_processing_wrote_is_formatted_as_it_was() -> None:
+    text = 'v1\n\n{"0":7}\n-'
+    entry = OffsetEntry.parse(3, text, FILE)
+    assert (entry.is_continuous, entry.version, entry.format()) == (True, 1, text)

@@ -79,7 +79,9 @@ def test_a_plan_gets_the_number_that_spark_left_out_and_nothing_else(named: Chec
     assert before is not None
     assert PARTITIONS not in before.conf
     note_partitions(named, LAST, 2)
-    assert named.offset(LAST) == replace(before, conf={**before.conf, PARTITIONS: "2"})
+    after = named.offset(LAST)
+    assert after == replace(before, conf={**before.conf, PARTITIONS: "2"})
+    assert (after.version, after.further) == (before.version, before.further)
     assert not (named.root / "offsets" / f".{LAST}.crc").exists()
     written = (named.root / "offsets" / str(LAST)).read_bytes()
     note_partitions(named, LAST, 9)

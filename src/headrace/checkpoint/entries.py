@@ -14,6 +14,7 @@ from headrace.checkpoint.logs import body, broken
 OFFSET_VERSIONS = (1, 2)
 COMMIT_VERSIONS = (1, 2)
 _NO_OFFSET = "-"
+_FACTS = ("batchWatermarkMs", "batchTimestampMs", "conf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,9 @@ class OffsetEntry:
     watermark_ms: the global watermark in force in the batch; 0: none yet.
     offsets: by the source's name, or by "0", "1", ... in the first format, in the order of the query's plan; the
         source's own JSON text, or None where the source has given nothing yet.
+    version: the first names the sources by their order, the second by their names.
+    is_continuous: continuous processing has written it, which leaves out all facts about the batch.
+    further: facts of the batch that only Spark reads.
     """
 
     batch: int
@@ -30,6 +34,9 @@ class OffsetEntry:
     timestamp_ms: int = 0
     conf: Mapping[str, str] = field(default_factory=dict)
     offsets: Mapping[str, str | None] = field(default_factory=dict)
+    version: int = field(default=2, compare=False)
+    is_continuous: bool = field(default=False, compare=False)
+    further: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def watermark(self) -> str | None:
@@ -62,13 +69,25 @@ class OffsetEntry:
             timestamp_ms=_whole(file, facts, "batchTimestampMs"),
             conf={str(key): str(value) for key, value in (facts.get("conf") or {}).items()},
             offsets=offsets,
+            version=version,
+            is_continuous=version == 1 and not lines[0],
+            further={key: value for key, value in facts.items() if key not in _FACTS},
         )
 
     def format(self) -> str:
-        """The text of the second format, which Spark reads back as this entry."""
-        facts = {"batchWatermarkMs": self.watermark_ms, "batchTimestampMs": self.timestamp_ms, "conf": dict(self.conf)}
-        lines = [f"{name}:{_NO_OFFSET if offset is None else offset}" for name, offset in self.offsets.items()]
-        return "\n".join(["v2", json.dumps(facts, separators=(",", ":")), *lines])
+        """The text that Spark reads back as this entry."""
+        facts: dict[str, Any] = {
+            "batchWatermarkMs": self.watermark_ms,
+            "batchTimestampMs": self.timestamp_ms,
+            "conf": dict(self.conf),
+        }
+        facts |= self.further
+        lines = [
+            f"{'' if self.version == 1 else f'{name}:'}{_NO_OFFSET if offset is None else offset}"
+            for name, offset in self.offsets.items()
+        ]
+        head = "" if self.is_continuous else json.dumps(facts, separators=(",", ":"))
+        return "\n".join([f"v{self.version}", head, *lines])
 
 
 @dataclass(frozen=True, kw_only=True)

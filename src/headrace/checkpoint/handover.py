@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
@@ -29,14 +28,15 @@ def move(checkpoint: Checkpoint, names: Sequence[str], *, continuous: bool) -> N
     """
     last = checkpoint.last_committed
     files = numbered(checkpoint.root / "offsets")
-    if last is None or last not in files or _is_continuous(files[last]) is continuous:
+    newest = None if last is None else checkpoint.offset(last)
+    if last is None or newest is None or newest.is_continuous is continuous:
         return
     for number in sorted((number for number in files if number > last), reverse=True):
         remove_file(files[number])
     for number in (last - 1, last):
         entry = checkpoint.offset(number) if number in files else None
-        if entry is not None and _is_continuous(files[number]) is not continuous:
-            replace_file(files[number], _as_continuous(entry, names) if continuous else _as_batch(entry, names))
+        if entry is not None and entry.is_continuous is not continuous:
+            replace_file(files[number], (_as_continuous if continuous else _as_batch)(entry, names).format())
 
 
 def fill_gap(checkpoint: Checkpoint, archive: Archive | None, *, written_async: bool | None) -> Iterator[Finding]:
@@ -53,16 +53,10 @@ def fill_gap(checkpoint: Checkpoint, archive: Archive | None, *, written_async: 
             yield gap.note
 
 
-def _is_continuous(file: Path) -> bool:
-    """Continuous processing writes no facts about the batch."""
-    return file.read_text(encoding="utf-8").startswith("v1\n\n")
+def _as_continuous(entry: OffsetEntry, names: Sequence[str]) -> OffsetEntry:
+    return replace(entry, offsets={name: entry.offsets.get(name) for name in names}, version=1, is_continuous=True)
 
 
-def _as_continuous(entry: OffsetEntry, names: Sequence[str]) -> str:
-    offsets = [entry.offsets.get(name) or "-" for name in names]
-    return "\n".join(["v1", "", *offsets])
-
-
-def _as_batch(entry: OffsetEntry, names: Sequence[str]) -> str:
+def _as_batch(entry: OffsetEntry, names: Sequence[str]) -> OffsetEntry:
     offsets = dict(zip(names, entry.offsets.values(), strict=True))
-    return replace(entry, offsets=offsets, conf={EVOLUTION: "true"}).format()
+    return replace(entry, offsets=offsets, conf={EVOLUTION: "true"}, version=2, is_continuous=False)

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from headrace.checkpoint.logs import broken, numbered, text_of
+from headrace.checkpoint.logs import body, broken, numbered, text_of
 from headrace.checkpoint.rewrite import replace_file
 
+# Of the logs of file sources and file sinks.
+_VERSION = 1
 _LOCAL = re.compile(r"file:/+(?=/)|file:(?=/)")
 # What java.net.URI leaves as it is in a path; it also leaves letters beyond ASCII.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!~*'();/:@&=+$,")
@@ -50,8 +52,7 @@ def rewrite(log: Path, old: str, new: str) -> int:
                 facts["path"] = f"file://{encoded(new + path.removeprefix(old))}"
                 found += 1
         if found:
-            head = (text_of(file) or "").split("\n", 1)[0]
-            text = [head, *(json.dumps(facts, separators=(",", ":"), ensure_ascii=False) for facts in lines)]
+            text = [f"v{_VERSION}", *(json.dumps(facts, separators=(",", ":"), ensure_ascii=False) for facts in lines)]
             replace_file(file, "\n".join(text))
             changed += found
     return changed
@@ -91,7 +92,7 @@ def _logs(log: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
         if text is None:
             continue
         try:
-            lines = [json.loads(line) for line in text.split("\n")[1:] if line]
+            lines = [json.loads(line) for line in body(file, text, versions=(_VERSION,))[1] if line]
         except ValueError as fault:
             raise broken(file, "a line is no JSON") from fault
         yield file, [line for line in lines if isinstance(line, dict)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
@@ -98,17 +97,12 @@ def note_partitions(checkpoint: Checkpoint, batch: int, partitions: int) -> None
 
     Spark 4.2 writes the number into plans with named sources only sometimes, and fails without it (None.get).
     """
-    file = checkpoint.root / "offsets" / str(batch)
-    try:
-        version, facts, *offsets = file.read_text(encoding="utf-8").split("\n")
-        known = json.loads(facts)
-        if PARTITIONS in known["conf"]:
-            return
-        known["conf"][PARTITIONS] = str(partitions)
-    except (OSError, ValueError, KeyError, TypeError) as fault:
-        raise broken(file, f"it does not plan a batch: {fault}") from fault
-    with writing_to(file.parent):
-        replace_file(file, "\n".join([version, json.dumps(known, separators=(",", ":")), *offsets]))
+    file, entry = checkpoint.root / "offsets" / str(batch), checkpoint.offset(batch)
+    if entry is None:
+        raise broken(file, "it is gone")
+    if PARTITIONS not in entry.conf:
+        with writing_to(file.parent):
+            replace_file(file, replace(entry, conf={**entry.conf, PARTITIONS: str(partitions)}).format())
 
 
 def _up_to(changes: Sequence[Change], batch: int | None) -> tuple[Change, ...]:

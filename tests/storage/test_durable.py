@@ -1,0 +1,46 @@
+"""A file is replaced or created as a whole, also by several at once; a directory that refuses is one finding."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import PlatformError
+from headrace.storage.durable import create_file, replace_file
+from headrace.storage.faults import writing_to
+
+pytestmark = pytest.mark.plain
+
+
+def test_of_several_that_create_a_file_one_does(tmp_path: Path) -> None:
+    file, texts = tmp_path / "id", [f"{number}" * 1000 for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda text: create_file(file, text), texts))
+    assert sum(made) == 1
+    assert file.read_text() == texts[made.index(True)]
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_several_may_replace_a_file_at_once(tmp_path: Path) -> None:
+    file, texts = tmp_path / "id", [f"{number}" * 1000 for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda text: replace_file(file, text, shared=True), texts))
+    assert file.read_text() in texts
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_draft_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "id"
+    file.write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        replace_file(file, "\udcff")
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("id", "old")]
+
+
+def test_a_directory_that_refuses_is_one_finding(tmp_path: Path) -> None:
+    with pytest.raises(PlatformError) as told, writing_to(tmp_path / "gone"):
+        replace_file(tmp_path / "gone" / "file", "text")
+    [finding] = told.value.findings
+    assert (finding.code, f"{tmp_path / 'gone'} cannot be written: No such file" in finding.what) == ("HR540", True)
