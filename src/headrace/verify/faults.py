@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Finding, HeadraceError, SinkError
 from headrace.model import Query
 from headrace.spark.failures import python_error
+from headrace.spark.foreach_batch import compute_all
 from headrace.spark.messages import is_from_spark, sentence_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _reading(snapshot: Snapshot) -> Exception | None:
         if frame is None:
             continue
         try:
-            frame.write.format("noop").mode("overwrite").save()
+            compute_all(frame)
         except Exception as fault:
             return fault
     return None
