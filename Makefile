@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 DIR ?= demo
 
-.PHONY: demo test test-spark tiers setup lint types servers services services-stop soak capabilities bench docs lock clean
+.PHONY: demo test test-fast test-spark tiers setup archive lint types servers services services-stop soak capabilities \
+	bench docs lock clean
 
-setup: $(DONE)
+setup: archive
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -18,23 +19,30 @@ $(DONE): pyproject.toml constraints.txt scripts/build.txt
 	$(PIP) --require-hashes --requirement scripts/build.txt
 	$(PIP) --require-hashes --no-build-isolation --requirement constraints.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m headrace.spark.cds
 	@touch $(DONE)
+
+# Spark's classes as the JVM maps them: each start of a session is some seconds shorter.
+archive: $(DONE)
+	@$(BIN)/python -m headrace.spark.cds
 
 demo: setup
 	@$(BIN)/headrace demo $(DIR)
 
-# Two processes share the tests, file by file, the fast tiers first.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Two processes share the tests, file by file, in the order of tests/conftest.py; the slowest are told at the end.
+PYTEST := $(BIN)/pytest -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder --durations=20
 
-test: setup lint types servers tiers
+test: $(DONE)
+	@$(MAKE) --no-print-directory -j 4 archive lint types servers
+	$(PYTEST)
+
+test-fast: setup
+	$(PYTEST) --quick
 
 tiers: setup
-	$(PYTEST) -m "plain or spark"
-	$(PYTEST) -m "services or crash or browser"
+	$(PYTEST)
 
 # PostgreSQL and MariaDB, by Debian's packages where that is possible; tests start servers of their own.
-servers: setup
+servers: $(DONE)
 	@$(BIN)/python -m services install
 
 services: servers
@@ -52,12 +60,12 @@ soak: servers
 	$(BIN)/python -m tests.crash.soak $(SOAK)
 	HEADRACE_PAIRS=40 $(BIN)/pytest -q tests/connectors/exactly_once
 
-lint: setup
+lint: $(DONE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-types: setup
+types: $(DONE)
 	$(BIN)/mypy
 
 capabilities: setup

@@ -18,7 +18,7 @@ from services.server import Server
 VERSION = "4.1.1"
 COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
 MISSING = "Kafka is not here: install Maven (`sudo apt-get install maven`) and run `make servers`, which fetches it"
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
 
 
 def jars() -> Path:
@@ -66,6 +66,8 @@ class KafkaServer(Server):
             "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.num.partitions": 1,
             "group.initial.rebalance.delay.ms": 0,
             # So that what retention takes is gone within a test's patience.
             "log.retention.check.interval.ms": 500,

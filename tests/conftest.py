@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,18 +18,58 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECTORS = ("kafka", "avro", "delta")
-TIERS = ("plain", "spark", "services", "crash", "browser")
+# Each with what its tests take on average, by which files are put into order.
+SECONDS = {"plain": 0.05, "spark": 2.0, "services": 4.0, "crash": 25.0, "browser": 10.0}
+TIERS = tuple(SECONDS)
+QUICK = (
+    "tests/check/",
+    "tests/guide/test_unsupported.py",
+)
 # The JVMs of tests live too short for what the second compiler gains. Alone, the first has a fifth of the usual room,
-# and would clear it again and again.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+# and would clear it again and again. Their heaps are small: a collector with threads of its own costs a tenth more.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:-UsePerfData"
+)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test without a tier, and put the fast tiers first."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--quick`: the plain tests, and those files of tier `spark` whose tests take less than a second each."""
+    parser.addoption("--quick", action="store_true", help="the plain tests and the quick half of those with Spark")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse a test without a tier, put the tests into their order, and leave out what is not quick if so asked."""
     for item in items:
         if not any(item.get_closest_marker(tier) for tier in TIERS):
             raise pytest.UsageError(f"{item.nodeid} has no tier; mark it with one of {', '.join(TIERS)}")
-    items.sort(key=lambda item: next(i for i, tier in enumerate(TIERS) if item.get_closest_marker(tier)))
+    items.sort(key=lambda item: TIERS.index(tier_of(item)))
+    items.sort(key=order_of_files(items))
+    if config.getoption("--quick"):
+        slow = [item for item in items if tier_of(item) != "plain" and not is_quick(item)]
+        items[:] = [item for item in items if item not in set(slow)]
+        config.hook.pytest_deselected(items=slow)
+
+
+def tier_of(item: pytest.Item) -> str:
+    return next(tier for tier in TIERS if item.get_closest_marker(tier))
+
+
+def is_quick(item: pytest.Item) -> bool:
+    return tier_of(item) == "spark" and item.nodeid.startswith(QUICK)
+
+
+def order_of_files(items: list[pytest.Item]) -> Callable[[pytest.Item], tuple[int, float]]:
+    """Plain files first, then those that need Spark alone, then the others; of each kind the longest first.
+
+    Processes that share the tests take a file each: a long one at the end would leave the others idle.
+    """
+    last: dict[Path, int] = {}
+    seconds: dict[Path, float] = {}
+    for item in items:
+        tier = tier_of(item)
+        last[item.path] = max(last.get(item.path, 0), min(TIERS.index(tier), TIERS.index("services")))
+        seconds[item.path] = seconds.get(item.path, 0.0) + SECONDS[tier]
+    return lambda item: (last[item.path], -seconds[item.path])
 
 
 @pytest.fixture(autouse=True)
@@ -40,34 +81,54 @@ def fresh_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Sessions:
-    """One local session for each tier, with the settings that Headrace runs with; that of `services` has connectors."""
+    """One local session for each tier, with the settings that Headrace runs with; that of `services` has connectors.
+
+    It is looked at before each test: one whose JVM has died or whose scratch files are gone is made anew.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.current: SparkSession | None = None
         self.connectors: tuple[str, ...] = ()
+        self.scratch: list[Path] = []
 
     def with_connectors(self, names: tuple[str, ...]) -> SparkSession:
         """A session that has these connectors, of which a JVM learns only at its start."""
         from headrace.testing.spark_session import local_session
 
-        if self.current is None or not set(names) <= set(self.connectors):
+        if self.current is None or not set(names) <= set(self.connectors) or not self.is_sound():
             self.stop()
             self.current = local_session(self.home, connectors=names)
             self.connectors = names
+            manager = self.current._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+            self.scratch = [self.home, *(Path(each.getPath()) for each in manager.localDirs())]
         return self.current
 
+    def is_sound(self) -> bool:
+        """Whether the JVM answers, its context runs, and its scratch directories are there."""
+        from py4j.protocol import Py4JError
+
+        try:
+            stopped = self.current is None or self.current.sparkContext._jsc.sc().isStopped()
+        except (Py4JError, OSError, AttributeError):
+            return False
+        return not stopped and all(place.is_dir() for place in self.scratch)
+
     def stop(self) -> None:
+        from py4j.protocol import Py4JError
         from pyspark import SparkContext
+        from pyspark.sql import SparkSession
 
         if self.current is None:
             return
-        self.current.stop()
-        self.current = None
+        with suppress(Py4JError, OSError, AttributeError):
+            self.current.stop()
+        self.current = SparkSession._instantiatedSession = SparkSession._activeSession = None
         gateway = SparkContext._gateway
         if gateway is not None:
-            gateway.shutdown()
-            gateway.proc.stdin.close()
+            with suppress(Py4JError, OSError):
+                gateway.shutdown()
+            gateway.proc.kill()
             gateway.proc.wait()
             SparkContext._gateway = SparkContext._jvm = None
 

@@ -1,23 +1,26 @@
-"""Fixtures for the tests of tier `services`: real servers, started once, and a fresh database for each test."""
+"""Fixtures for the tests of tier `services`: real servers that tests share, and a fresh database for each test."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
-from services import KINDS, KafkaServer, MariaDbServer, PostgresServer, Server
-from services.process import new_home
+from services import KINDS, KafkaServer, MariaDbServer, PostgresServer, Server, process
+from services.process import ServerFault, new_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = count()
+PATIENCE = 20.0
 
 
 @dataclass
@@ -71,35 +74,92 @@ def unavailable(sentence: str) -> NoReturn:
     pytest.skip(sentence)
 
 
-def running(name: str) -> Iterator[Server]:
-    """A server of its own; a machine that has none skips the test, except in CI, where it fails."""
-    kind = KINDS[name]
-    if sentence := kind.missing():
-        unavailable(sentence)
-    server = kind(new_home(name))
-    try:
-        server.install()
-        server.start()
-        yield server
-    finally:
+def answers(server: Server) -> bool:
+    """Whether the server answers; one that lives may take its time on a machine with other work."""
+    ends = time.monotonic() + PATIENCE
+    while not server.answers():
+        if process.running(server.home) is None or time.monotonic() > ends:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+class Servers:
+    """A server of each kind, started when a test first wants it and looked at before each test that does.
+
+    One that has died in a test is started again, and made anew where that fails: the next test finds one that works.
+    """
+
+    def __init__(self) -> None:
+        self.running: dict[str, Server] = {}
+        self.failed: dict[str, list[ServerFault]] = {}
+
+    def get(self, name: str) -> Any:
+        """The server; a machine that has none skips the test, except in CI, where it fails."""
+        kind = KINDS[name]
+        if sentence := kind.missing():
+            unavailable(sentence)
+        server = self.running.get(name)
+        if server is None or not (answers(server) or self._starts_again(server)):
+            server = self.running[name] = self._made(name)
+        return server
+
+    def _starts_again(self, server: Server) -> bool:
+        with contextlib.suppress(ServerFault, OSError):
+            server.kill()
+            server.start()
+            return True
         server.remove()
+        return False
+
+    def _made(self, name: str) -> Server:
+        """A new server; after two failures the tests are told at once what the last one was."""
+        failed = self.failed.setdefault(name, [])
+        if len(failed) >= 2:
+            raise failed[-1]
+        server = KINDS[name](new_home(name))
+        try:
+            server.install()
+            server.start()
+        except ServerFault as fault:
+            failed.append(fault)
+            server.remove()
+            raise
+        return server
+
+    def remove(self) -> None:
+        for server in self.running.values():
+            server.remove()
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Server]:
-    yield from running("postgres")
+def servers() -> Iterator[Servers]:
+    found = Servers()
+    yield found
+    found.remove()
 
 
-@pytest.fixture(scope="session")
-def mariadb_server() -> Iterator[Server]:
-    yield from running("mariadb")
+@pytest.fixture
+def postgres_server(servers: Servers) -> PostgresServer:
+    return cast(PostgresServer, servers.get("postgres"))
+
+
+@pytest.fixture
+def mariadb_server(servers: Servers) -> MariaDbServer:
+    return cast(MariaDbServer, servers.get("mariadb"))
+
+
+@pytest.fixture
+def kafka_server(servers: Servers) -> KafkaServer:
+    return cast(KafkaServer, servers.get("kafka"))
 
 
 def fresh(server: PostgresServer | MariaDbServer) -> Iterator[str]:
-    """The URL of an empty database, dropped afterwards."""
+    """The URL of an empty database, dropped afterwards unless the server has died."""
     name = f"test_{next(_numbers)}"
     yield server.create_database(name)
-    server.drop_database(name)
+    if answers(server):
+        server.drop_database(name)
 
 
 @pytest.fixture
@@ -110,11 +170,6 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 def mariadb_url(mariadb_server: MariaDbServer) -> Iterator[str]:
     yield from fresh(mariadb_server)
-
-
-@pytest.fixture(scope="session")
-def kafka_server() -> Iterator[Server]:
-    yield from running("kafka")
 
 
 @pytest.fixture

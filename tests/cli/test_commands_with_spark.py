@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.cli import main
 from headrace.demo.starter import write_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +37,9 @@ def result(project: Path) -> list[tuple[Any, ...]]:
         return database.execute("SELECT action, hour, count FROM action_counts ORDER BY hour, action").fetchall()
 
 
-def test_both_forms_run_to_the_same_result_and_it_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_forms_run_to_the_same_result_and_it_is_proved(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     for form in ("python", "sql"):
         assert main(["init", str(tmp_path / form), *(["--sql"] if form == "sql" else [])]) == 0
         code, lines = headrace("run", "-C", str(tmp_path / form), "--available-now")
@@ -45,8 +50,10 @@ def test_both_forms_run_to_the_same_result_and_it_is_proved(tmp_path: Path, caps
     assert sum(count for _, _, count in result(tmp_path / "python")) == ROWS
     assert result(tmp_path / "python") == result(tmp_path / "sql")
 
-    code, (verdict,) = headrace("verify", "-C", str(tmp_path / "python"))
-    assert (code, verdict["state"], verdict["rows_read"]) == (0, "equal", ROWS)
+    capsys.readouterr()
+    assert main(["verify", "-C", str(tmp_path / "python"), "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["state"], verdict["rows_read"]) == ("equal", ROWS)
     assert verdict["sentence"] == "prefix integrity: holds"
 
     capsys.readouterr()
@@ -64,28 +71,32 @@ from pyspark.sql import functions as F
 numbers = hr.source.rate_micro_batch(rows_per_batch=40, num_partitions=2)
 
 
-@hr.query(sink=SINK)
-def slow(numbers):
+def slowly(numbers):
     return numbers.select(F.udf(lambda value: time.sleep(1) or value, "LONG")("value").alias("value"))
+
+
+@hr.query(sink=hr.sink.sqlite("result.db", table="slow"))
+def stored(numbers):
+    return slowly(numbers)
+
+
+@hr.query(sink=hr.sink.foreach_batch(lambda frame, batch: frame.count()))
+def counted(numbers):
+    return slowly(numbers)
 """
 
 
-@pytest.mark.parametrize(
-    "sink",
-    ['hr.sink.sqlite("result.db", table="slow")', "hr.sink.foreach_batch(lambda f, b: f.count())"],
-    ids=["sqlite", "foreach_batch"],
-)
-def test_a_run_that_is_asked_twice_breaks_its_batch_off_and_says_nothing_of_it(tmp_path: Path, sink: str) -> None:
+def test_a_run_that_is_asked_twice_breaks_its_batches_off_and_says_nothing_of_it(tmp_path: Path) -> None:
     (tmp_path / "headrace.yml").write_text("name: slow\n")
-    (tmp_path / "pipeline.py").write_text(SLOW.replace("SINK", sink))
+    (tmp_path / "pipeline.py").write_text(SLOW)
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace", "run", "-C", str(tmp_path), "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    planned = tmp_path / ".headrace/queries/slow/g1/checkpoint/offsets/0"
-    while not planned.exists():
+    planned = [tmp_path / f".headrace/queries/{name}/g1/checkpoint/offsets/0" for name in ("stored", "counted")]
+    while not all(file.exists() for file in planned):
         assert process.poll() is None
         time.sleep(0.05)
     time.sleep(1.5)
@@ -93,8 +104,9 @@ def test_a_run_that_is_asked_twice_breaks_its_batch_off_and_says_nothing_of_it(t
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    (outcome,) = json.loads(out.splitlines()[-1])["outcomes"]
-    assert (process.returncode, outcome["state"], outcome["finding"], outcome["batches"]) == (0, "stopped", None, 0)
+    outcomes = json.loads(out.splitlines()[-1])["outcomes"]
+    found = {each["query"]: (each["state"], each["finding"], each["batches"]) for each in outcomes}
+    assert (process.returncode, found) == (0, dict.fromkeys(("stored", "counted"), ("stopped", None, 0)))
     assert re.findall(r".*(?:Exception|Error|ERROR|^\s+at ).*", err, re.MULTILINE) == []
 
 

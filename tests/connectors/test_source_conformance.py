@@ -89,7 +89,7 @@ class TestRate(SourceConformance):
         return Rate(rows_per_second=7, ramp_up_time="3s", num_partitions=2)
 
     def feed(self, home: Path, step: int) -> None:
-        time.sleep(1.5)
+        time.sleep(1.05)
 
 
 class TestRateMicroBatch(SourceConformance):

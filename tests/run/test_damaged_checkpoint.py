@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,43 @@ def test_a_start_is_exact_or_refused(tmp_path: Path, spark: SparkSession) -> Non
         damage(root / ".headrace" / "queries" / "totals" / "g1")
         found[name] = outcome(root, spark)
     assert found == {name: (code, BEFORE if code else AFTER) for name, (_, code) in DAMAGES.items()}
+
+
+WITHOUT_LEDGER = """
+import json
+from pathlib import Path
+
+
+def keep(frame, batch):
+    found = {row["name"]: row["amount"] for row in frame.collect()}
+    Path(__file__).with_name(f"batch-{batch}.json").write_text(json.dumps(found))
+
+
+@hr.query(sink=hr.sink.foreach_batch(keep, idempotent=True), mode="update", trigger=hr.available_now)
+def totals(events):
+    return events.groupBy("name").agg(F.sum("amount").alias("amount"))
+"""
+
+
+def test_the_fix_for_a_lost_newest_state_leads_to_the_exact_result(tmp_path: Path, spark: SparkSession) -> None:
+    """No ledger can bring it back, so the user makes the last batch come again."""
+    root = write_project(tmp_path / "p", WITHOUT_LEDGER, batches=FRUIT)
+    assert run(load(root), spark=spark).exit_code == 0
+    land(root, 2, [{"name": "fig", "amount": 7}])
+    checkpoint = root / ".headrace/queries/totals/g1/checkpoint"
+    for partition in ("0", "1"):
+        (checkpoint / "state" / "0" / partition / "2.changelog").write_bytes(b"")
+    (refused,) = run(load(root), spark=spark).outcomes
+    assert refused.finding is not None
+    assert refused.finding.code == "HR516"
+    assert refused.finding.fix.startswith("delete commits/1 and commits/.1.crc")
+    for name in ("1", ".1.crc"):
+        (checkpoint / "commits" / name).unlink()
+    assert run(load(root), spark=spark).exit_code == 0
+    totals: dict[str, int] = {}
+    for batch in range(3):
+        totals |= json.loads((root / f"batch-{batch}.json").read_text())
+    assert totals == AFTER
 
 
 def outcome(root: Path, spark: SparkSession) -> tuple[str | None, dict[str, int]]:

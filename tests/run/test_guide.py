@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,14 +83,26 @@ def test_by_default_a_batch_follows_as_soon_as_the_last_is_done(tmp_path: Path, 
     result = run(load(root), spark=spark, stop=stop, reached=reached, reporter=told)
     assert [(end.state, end.batches) for end in result.outcomes] == [("stopped", 2)]
     first, second = told.all(BatchRecord)
-    assert second.at - first.at < timedelta(milliseconds=first.duration_ms + 5000)
+    assert second.at - first.at < timedelta(milliseconds=first.duration_ms, seconds=15)
+
+
+# Each longer than the one before: on a machine with other work the clock is kept to within a third of an interval.
+INTERVALS = (3, 6, 30)
 
 
 @pytest.mark.capability("TRIG-02")
 def test_at_an_interval_batches_keep_the_three_rules_of_the_guide(tmp_path: Path, spark: SparkSession) -> None:
     """Wait for the interval's end; after a batch that took longer, follow at once; without data, make none."""
-    root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "hr.every('6 seconds')"), batches=FRUIT[:1])
-    stop, told, made = StopRequest(), Told(), []
+    attempts = (not_in_time(tmp_path / f"p{seconds}", spark, seconds) for seconds in INTERVALS)
+    late = list(takewhile(bool, attempts))
+    assert len(late) < len(INTERVALS), late
+
+
+def not_in_time(root: Path, spark: SparkSession, seconds: int) -> list[str]:
+    """Let a query make three batches, the second longer than the interval; what was not in time."""
+    every = f"hr.every('{seconds} seconds')"
+    write_project(root, TOTALS.replace("hr.available_now", every), batches=FRUIT[:1])
+    stop, made = StopRequest(), []
 
     def reached(boundary: str, batch: int) -> None:
         if boundary != "before-transaction":
@@ -99,23 +112,29 @@ def test_at_an_interval_batches_keep_the_three_rules_of_the_guide(tmp_path: Path
             land(root, 1, FRUIT[1])
         if batch == 1:
             land(root, 2, FRUIT[1])
-            time.sleep(7)
+            time.sleep(seconds + 0.5)
 
     class Watching(Told):
         def progressed(self, record: BatchRecord) -> None:
             super().progressed(record)
             if record.batch == 2:
-                time.sleep(13)
+                time.sleep(2 * seconds + 0.5)
                 stop.ask()
 
     told = Watching()
     run(load(root), spark=spark, stop=stop, reached=reached, reporter=told)
     first, slow, after = told.all(BatchRecord)
-    if first.duration_ms < 5000:
-        assert slow.at.timestamp() % 6 < 2
-    assert slow.duration_ms > 7000
-    assert after.at - slow.at < timedelta(milliseconds=slow.duration_ms + 2000)
     assert made == [0, 1, 2]
+    assert slow.duration_ms > seconds * 1000
+    assert after.at >= slow.at + timedelta(milliseconds=slow.duration_ms - 100)
+    late = []
+    if first.duration_ms > 1000 * (seconds - 0.5):
+        late.append(f"the first batch took {first.duration_ms} ms")
+    elif slow.at.timestamp() % seconds > seconds / 3:
+        late.append(f"the second batch began at {slow.at}")
+    if after.at - slow.at > timedelta(milliseconds=slow.duration_ms, seconds=seconds / 3):
+        late.append(f"the third batch began at {after.at}, the second at {slow.at} with {slow.duration_ms} ms")
+    return late
 
 
 @pytest.mark.capability("TRIG-03")

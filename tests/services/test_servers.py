@@ -13,23 +13,37 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from services import KINDS, KafkaServer, Server
-from services.process import ServerFault, is_alive, new_home
+from services.kafka import ANSWER_SECONDS
+from services.process import ServerFault, is_alive, new_home, running
 from tests.connectors.sql.databases import Database
-from tests.servers import Topics
+from tests.servers import Servers, Topics, unavailable
 
-pytestmark = [pytest.mark.services, pytest.mark.parametrize("kind", sorted(KINDS))]
+pytestmark = pytest.mark.services
+EACH = pytest.mark.parametrize("kind", sorted(KINDS))
+
+
+@pytest.fixture(scope="module")
+def of_this_file() -> Iterator[dict[str, Server]]:
+    """One server of each kind for all tests here, which may do to it what they like."""
+    found: dict[str, Server] = {}
+    yield found
+    for each in found.values():
+        each.remove()
 
 
 @pytest.fixture
-def server(kind: str, request: pytest.FixtureRequest) -> Iterator[Server]:
-    request.getfixturevalue(f"{kind}_server")  # Skips, or fails in CI, where there is none.
-    found = KINDS[kind](new_home(kind))
-    found.install()
-    found.start()
-    yield found
-    found.remove()
+def server(kind: str, of_this_file: dict[str, Server]) -> Server:
+    if sentence := KINDS[kind].missing():
+        unavailable(sentence)
+    if kind not in of_this_file:
+        of_this_file[kind] = KINDS[kind](new_home(kind))
+        of_this_file[kind].install()
+    if running(of_this_file[kind].home) is None:
+        of_this_file[kind].start()
+    return of_this_file[kind]
 
 
+@EACH
 def test_what_was_committed_outlives_a_kill_and_the_port_stays(kind: str, server: Server) -> None:
     port, pid, kept = server.port, server.pid, keep(kind, server)
     server.kill()
@@ -51,13 +65,7 @@ def keep(kind: str, server: Server) -> Callable[[], Any]:
     return lambda: database.query("SELECT word FROM t")[0][0]
 
 
-def test_nothing_is_left_behind(kind: str, server: Server) -> None:
-    home, pid = server.home, server.pid
-    server.remove()
-    assert not home.exists()
-    assert not is_alive(pid)
-
-
+@EACH
 def test_a_second_start_is_refused_and_harms_nothing(kind: str, server: Server) -> None:
     pid = server.pid
     with pytest.raises(ServerFault, match="runs already"):
@@ -66,6 +74,7 @@ def test_a_second_start_is_refused_and_harms_nothing(kind: str, server: Server) 
     assert server.answers()
 
 
+@EACH
 def test_a_process_that_has_got_a_dead_servers_number_is_left_alone(kind: str, server: Server) -> None:
     server.kill()
     with subprocess.Popen(["sleep", "60"]) as other:
@@ -77,12 +86,14 @@ def test_a_process_that_has_got_a_dead_servers_number_is_left_alone(kind: str, s
     assert alive
 
 
+@EACH
 def test_the_administrators_password_is_the_owners_alone(kind: str, server: Server) -> None:
     if not isinstance(server, KafkaServer):  # Which asks for none.
         assert (server.home / "password").stat().st_mode & 0o077 == 0
     assert (server.home / "data").exists()
 
 
+@EACH
 def test_the_command_keeps_what_is_not_its_own(kind: str) -> None:
     home = new_home("command")
     files = [home / "mine.txt", home / kind / "mine.txt"]
@@ -95,6 +106,7 @@ def test_the_command_keeps_what_is_not_its_own(kind: str) -> None:
     assert kept == [True, True]
 
 
+@EACH
 def test_it_listens_on_loopback_only(kind: str, server: Server) -> None:
     """The kernel's table of listening sockets, addresses in hexadecimal."""
     port = f"{server.port:04X}"
@@ -109,7 +121,10 @@ def test_it_listens_on_loopback_only(kind: str, server: Server) -> None:
     assert addresses in ([f"0100007F:{port}"], [f"0000000000000000FFFF00000100007F:{port}"])
 
 
-def test_the_command_starts_and_stops_them(kind: str, server: Server) -> None:
+def test_the_command_starts_and_stops_them_and_leaves_nothing_behind() -> None:
+    for kind in KINDS.values():
+        if sentence := kind.missing():
+            unavailable(sentence)
     home = new_home("command") / "new"
     command = [sys.executable, "-m", "services"]
     started = subprocess.run(
@@ -119,17 +134,30 @@ def test_the_command_starts_and_stops_them(kind: str, server: Server) -> None:
         check=True,
         umask=0o077,
     )
-    lines = dict(line.removeprefix("export ").split("=", 1) for line in started.stdout.splitlines())
-    url = lines[f"HEADRACE_{kind.upper()}_URL"].strip("'")
-    if kind == "kafka":
-        assert AdminClient({"bootstrap.servers": url}).list_topics(timeout=5).brokers
-    else:
-        database = Database(kind, url if kind == "postgres" else f"{url}mysql")
-        assert database.query("SELECT 1") == [(1,)]
-    pid = KINDS[kind](home / kind).pid
+    urls = dict(line.removeprefix("export ").split("=", 1) for line in started.stdout.splitlines())
+    for kind in KINDS:
+        url = urls[f"HEADRACE_{kind.upper()}_URL"].strip("'")
+        if kind == "kafka":
+            assert AdminClient({"bootstrap.servers": url}).list_topics(timeout=ANSWER_SECONDS).brokers
+        else:
+            assert Database(kind, url if kind == "postgres" else f"{url}mysql").query("SELECT 1") == [(1,)]
+    pids = {kind: KINDS[kind](home / kind).pid for kind in KINDS}
     again = subprocess.run([*command, "start", "--home", str(home)], capture_output=True, text=True, check=True)
-    assert (again.stdout, KINDS[kind](home / kind).pid) == (started.stdout, pid)
+    assert (again.stdout, {kind: KINDS[kind](home / kind).pid for kind in KINDS}) == (started.stdout, pids)
     subprocess.run([*command, "stop", "--home", str(home)], check=True)
     assert not home.exists()
-    assert not is_alive(pid)
+    assert [pid for pid in pids.values() if is_alive(pid)] == []
     home.parent.rmdir()
+
+
+def test_a_shared_server_that_a_test_has_killed_is_there_for_the_next(servers: Servers) -> None:
+    server = servers.get("postgres")
+    server.kill()
+    assert servers.get("postgres") is server
+    assert server.answers()
+    shutil.rmtree(server.home / "data")
+    server.kill()
+    new = servers.get("postgres")
+    assert new is not server
+    assert new.answers()
+    assert not server.home.exists()

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
+from headrace.checkpoint.archive import Archive
 from headrace.cli import main
+from headrace.model.layout import QueryLayout
+from headrace.run.lag import backlog
 from tests.verify.kit import write
 
 if TYPE_CHECKING:
@@ -114,9 +117,20 @@ def test_each_query_gets_its_own_verdict_whatever_the_others_do(
     assert (twice["rows_read"], twice["rows_late"]) == (18, 2)
     assert hr.late(project, "c_source_twice", spark=spark).count == 2
 
-    assert {each.query: each.verdict and each.verdict["state"] for each in hr.status(project)} == {
+    standing = {each.query: each for each in hr.status(project)}
+    assert {name: each.verdict and each.verdict["state"] for name, each in standing.items()} == {
         name: each["state"] for name, each in verdicts.items()
     }
+    assert standing["c_source_twice"].rows_total == 2 * standing["d_sound"].rows_total == 18
+    layout = QueryLayout(project.storage, "c_source_twice")
+    kept = [entry.offsets for entry in Archive(layout.archive).entries().values()]
+    assert [(sorted(each), each["events"] == each["events__2"]) for each in kept] == [
+        (["events", "events__2"], True)
+    ] * 4
+    write(tmp_path / "landing", [[("12:40", "a", 1.0)]])
+    waiting = backlog(project, project.queries["c_source_twice"], layout)
+    assert waiting is not None
+    assert (waiting.count, waiting.unit) == (1, "files")
     assert hr.verify(project, "d_sound", spark=spark).state == "equal"
     after = {key: spark.conf.get(key, None) for key, _ in settings} | dict(spark.conf.getAll)
     assert (after, spark.catalog.listTables()) == (before, views)

@@ -25,7 +25,7 @@ def test_rows_come_at_the_rate_after_the_ramp_and_can_be_made_again(spark: Spark
     checkpoint, streamed = tmp_path / "checkpoint", dict[int, list[tuple[Any, ...]]]()
     for _ in range(4):
         streamed |= drain(source.stream(spark, NAME), checkpoint)[0]
-        time.sleep(1.3)
+        time.sleep(1.1)
     prefix = prefix_of(checkpoint)
     seconds = int(prefix.batches[-1].end or 0)
     rising, steady = min(seconds, 2), max(0, seconds - 2)
@@ -58,7 +58,7 @@ def test_the_rows_of_a_batch_lie_in_so_many_partitions(spark: SparkSession, tmp_
             writer.foreachBatch(
                 lambda batch, _, found=found: found.append(batch.rdd.getNumPartitions())
             ).start().awaitTermination()
-            time.sleep(1.2)
+            time.sleep(1.05)
         assert found[-1] == partitions
 
 
