@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,11 @@ TIERS = tuple(SECONDS)
 QUICK = (
     "tests/check/",
     "tests/guide/test_unsupported.py",
+)
+# What PySpark asks the JVM for at each call of a function, which searches all jars for it: a twentieth of the time.
+JVM_NAMES = (
+    *("PythonUtils", "PythonSQLUtils", "functions", "org.apache.spark.sql.functions"),
+    *("org.apache.spark.sql.classic.SparkSession", "org.apache.spark.sql.catalyst.trees.PySparkCurrentOrigin"),
 )
 # The JVMs of tests live too short for what the second compiler gains. Alone, the first has a fifth of the usual room,
 # and would clear it again and again. Their heaps are small: a collector with threads of its own costs a tenth more.
@@ -58,7 +64,7 @@ def is_quick(item: pytest.Item) -> bool:
     return tier_of(item) == "spark" and item.nodeid.startswith(QUICK)
 
 
-def order_of_files(items: list[pytest.Item]) -> Callable[[pytest.Item], tuple[int, float]]:
+def order_of_files(items: list[pytest.Item]) -> Callable[[pytest.Item], tuple[int, float, Path]]:
     """Plain files first, then those that need Spark alone, then the others; of each kind the longest first.
 
     Processes that share the tests take a file each: a long one at the end would leave the others idle.
@@ -69,7 +75,7 @@ def order_of_files(items: list[pytest.Item]) -> Callable[[pytest.Item], tuple[in
         tier = tier_of(item)
         last[item.path] = max(last.get(item.path, 0), min(TIERS.index(tier), TIERS.index("services")))
         seconds[item.path] = seconds.get(item.path, 0.0) + SECONDS[tier]
-    return lambda item: (last[item.path], -seconds[item.path])
+    return lambda item: (last[item.path], -seconds[item.path], item.path)
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +106,8 @@ class Sessions:
             self.stop()
             self.current = local_session(self.home, connectors=names)
             self.connectors = names
+            for name in JVM_NAMES:
+                setattr(self.current._jvm, name, getattr(self.current._jvm, name))
             manager = self.current._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
             self.scratch = [self.home, *(Path(each.getPath()) for each in manager.localDirs())]
         return self.current
@@ -128,8 +136,13 @@ class Sessions:
         if gateway is not None:
             with suppress(Py4JError, OSError):
                 gateway.shutdown()
-            gateway.proc.kill()
-            gateway.proc.wait()
+            with suppress(OSError):
+                gateway.proc.stdin.close()
+            try:
+                gateway.proc.wait(30)
+            except TimeoutExpired:
+                gateway.proc.kill()
+                gateway.proc.wait()
             SparkContext._gateway = SparkContext._jvm = None
 
 
