@@ -22,9 +22,10 @@ CONNECTORS = ("kafka", "avro", "delta")
 # Each with what its tests take on average, by which files are put into order.
 SECONDS = {"plain": 0.05, "spark": 2.0, "services": 4.0, "crash": 25.0, "browser": 10.0}
 TIERS = tuple(SECONDS)
+# Files of tier `spark` whose tests take half a second.
 QUICK = (
-    "tests/check/",
-    "tests/guide/test_unsupported.py",
+    *("tests/check/", "tests/load/", "tests/connectors/files/test_source.py", "tests/connectors/sql/test_sqlite.py"),
+    *("tests/guide/test_unsupported.py", "tests/verify/test_comparison.py"),
 )
 # What PySpark asks the JVM for at each call of a function, which searches all jars for it: a twentieth of the time.
 JVM_NAMES = (
@@ -39,8 +40,8 @@ os.environ.setdefault(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--quick`: the plain tests, and those files of tier `spark` whose tests take less than a second each."""
-    parser.addoption("--quick", action="store_true", help="the plain tests and the quick half of those with Spark")
+    """`--quick`, by which `make test-fast` takes the plain tests and the quick ones with Spark alone."""
+    parser.addoption("--quick", action="store_true", help="run the plain tests and the quick ones with Spark")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -132,6 +133,7 @@ class Sessions:
         with suppress(Py4JError, OSError, AttributeError):
             self.current.stop()
         self.current = SparkSession._instantiatedSession = SparkSession._activeSession = None
+        SparkContext._active_spark_context = None
         gateway = SparkContext._gateway
         if gateway is not None:
             with suppress(Py4JError, OSError):

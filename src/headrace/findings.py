@@ -275,7 +275,7 @@ CODES = (
     Code("HR519", "a file of the checkpoint cannot be read while running"),
     Code("HR521", "the archive cannot be written"),
     Code("HR522", "batches were purged before they were archived", WARNING),
-    Code("HR523", "the archive cannot be read"),
+    Code("HR523", "the archive cannot be read", ("error", "warning")),
     Code("HR524", "the project was moved", NOTE),
     Code("HR525", "a source or sink lies elsewhere"),
     Code("HR526", "the query is already running"),

@@ -76,8 +76,10 @@ def headrace(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Callabl
     """The command in this process, which has a session already; test_commands_with_spark has processes of their own."""
 
     def run(*arguments: str) -> tuple[int, str]:
-        capsys.readouterr()
-        return main(list(arguments)), capsys.readouterr().out
+        code = main(list(arguments))
+        out, err = capsys.readouterr()
+        print(err)
+        return code, out
 
     return run
 

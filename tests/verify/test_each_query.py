@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.checkpoint.archive import Archive
 from headrace.cli import main
 from headrace.model.layout import QueryLayout
-from headrace.run.lag import backlog
+from headrace.run.lag import lag
 from tests.verify.kit import write
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def test_each_query_gets_its_own_verdict_whatever_the_others_do(
         (["events", "events__2"], True)
     ] * 4
     write(tmp_path / "landing", [[("12:40", "a", 1.0)]])
-    waiting = backlog(project, project.queries["c_source_twice"], layout)
+    waiting = lag(project, project.queries["c_source_twice"], layout)
     assert waiting is not None
     assert (waiting.count, waiting.unit) == (1, "files")
     assert hr.verify(project, "d_sound", spark=spark).state == "equal"

@@ -1,0 +1,25 @@
+"""The session that tests share is made anew when one of them has broken it."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import Sessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_session_whose_scratch_files_a_test_has_removed_is_made_anew(spark: SparkSession, sessions: Sessions) -> None:
+    assert sessions.with_connectors(()) is spark
+    _, *scratch = sessions.scratch
+    for place in scratch:
+        shutil.rmtree(place)
+    again = sessions.with_connectors(())
+    assert again is not spark
+    assert again.range(10).repartition(3).count() == 10
