@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import subprocess
+import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,21 +72,15 @@ def test_a_misspelt_query_gets_the_nearest_names(tmp_path: Path, capsys: pytest.
     assert "did you mean 'updated'?" in told
 
 
-@pytest.fixture
-def headrace(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """The command in this process, which has a session already; test_commands_with_spark has processes of their own."""
-
-    def run(*arguments: str) -> tuple[int, str]:
-        code = main(list(arguments))
-        out, err = capsys.readouterr()
-        print(err)
-        return code, out
-
-    return run
+def headrace(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", *arguments], stdout=subprocess.PIPE, text=True, check=False
+    )
+    return done.returncode, done.stdout
 
 
 @pytest.mark.spark
-def test_a_query_without_a_checkpoint_is_a_finding(tmp_path: Path, headrace: Callable[..., tuple[int, str]]) -> None:
+def test_a_query_without_a_checkpoint_is_a_finding(tmp_path: Path) -> None:
     root = late_project.write_project(tmp_path / "p")
     code, told = headrace("late", "updated", "-C", str(root))
     assert code == 1
@@ -94,9 +89,7 @@ def test_a_query_without_a_checkpoint_is_a_finding(tmp_path: Path, headrace: Cal
 
 
 @pytest.mark.spark
-def test_the_command_lists_rows_and_brings_them_back(
-    spark: SparkSession, tmp_path: Path, headrace: Callable[..., tuple[int, str]]
-) -> None:
+def test_the_command_lists_rows_and_brings_them_back(spark: SparkSession, tmp_path: Path) -> None:
     root = late_project.write_project(tmp_path / "p")
     late_project.run(root, "updated", spark)
     code, told = headrace("late", "updated", "-C", str(root), "--limit", "1", "--json")

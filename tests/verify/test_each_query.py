@@ -12,7 +12,6 @@ import headrace as hr
 from headrace.checkpoint.archive import Archive
 from headrace.cli import main
 from headrace.model.layout import QueryLayout
-from headrace.run.lag import lag
 from tests.verify.kit import write
 
 if TYPE_CHECKING:
@@ -126,10 +125,6 @@ def test_each_query_gets_its_own_verdict_whatever_the_others_do(
     kept = [entry.offsets for entry in Archive(layout.archive).entries().values()]
     assert len(kept) >= len([*BATCHES, *MORE])
     assert all(sorted(each) == ["events", "events__2"] and each["events"] == each["events__2"] for each in kept)
-    write(tmp_path / "landing", [[("12:40", "a", 1.0)]])
-    waiting = lag(project, project.queries["c_source_twice"], layout)
-    assert waiting is not None
-    assert (waiting.count, waiting.unit) == (1, "files")
     assert hr.verify(project, "d_sound", spark=spark).state == "equal"
     after = {key: spark.conf.get(key, None) for key, _ in settings} | dict(spark.conf.getAll)
     assert (after, spark.catalog.listTables()) == (before, views)
