@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import pytest
 
 from headrace import registry
-from headrace.contract import ProjectObject, ProjectPath, Sink, SinkContext, SinkFacts, Writer, path_options
+from headrace.contract import Jars, ProjectObject, ProjectPath, Sink, SinkContext, SinkFacts, Writer, path_options
 from headrace.declare.assembly import absolute, with_objects
 from headrace.errors import PlatformError, Where
 
@@ -167,3 +167,10 @@ def test_the_first_option_is_the_one_that_may_be_given_by_position():
 
     assert registry.options_of(Gauge)[0] == "path"
     assert registry.options_of(Dial)[:3] == ("table", "extra", "path")
+
+
+def test_jars_that_a_class_declares_are_known_without_its_options(monkeypatch):
+    monkeypatch.setattr(Gauge, "jars", ("kafka", Jars(name="gauge", coordinates=("org.example:gauge:1",))))
+    assert {name: jars.coordinates for name, jars in registry.declared_jars().items()} == {
+        "gauge": ("org.example:gauge:1",)
+    }
