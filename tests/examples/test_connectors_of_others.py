@@ -76,6 +76,7 @@ def test_the_suite_proves_the_example_and_the_page(installed: dict[str, str], tm
     assert int(passed[1]) > 35
 
 
+@pytest.mark.timeout(900)
 def test_a_project_finds_them_by_name_and_its_result_is_proved(installed: dict[str, str], tmp_path: Path) -> None:
     import duckdb
 
