@@ -179,4 +179,4 @@ def test_the_former_word_for_jars_works_and_is_not_shown(words: list[str], capsy
     assert main([*words, "--json"]) == 0
     assert {"kafka", "avro", "delta"} <= set(json.loads(capsys.readouterr().out))
     assert main(["--help"]) == 0
-    assert "connectors" not in capsys.readouterr().out
+    assert "  connectors " not in capsys.readouterr().out
