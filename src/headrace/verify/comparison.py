@@ -1,8 +1,7 @@
 """The comparison of two DataFrames as multisets of rows.
 
 Rows are equal when all columns are, NULL being equal to NULL. Floating-point values depend on the order in which Spark
-adds, so rows that differ are looked at again in pairs (by the key, or by all other columns) and are equal within a
-relative 1e-9 (FLOAT: 1e-6) or an absolute 1e-12.
+adds, so rows that differ are looked at again in pairs, by the key or by all other columns.
 
 Most results are right, and that is seen without bringing equal rows together: two hashes of 64 bits for each row, added
 up on each side, are the same for the same rows in whatever order. Only where they differ are rows compared one by one.
@@ -10,20 +9,19 @@ up on each side, are the same for the same rows in whatever order. Only where th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING
 
+from headrace.verify.row_pairs import ACTUAL, EXPECTED, differences, holds
 from headrace.verify.verdict import Difference
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import StructField, StructType
 
-MOST = 20
-RELATIVE = 1e-9
-RELATIVE_FLOAT = 1e-6
-ABSOLUTE = 1e-12
+_REJECTED, _EXCUSED = "times_rejected", "times_excused"
 # Types whose equal values may have other bits, or that Spark does not hash in a way that is seen through.
 _UNHASHED = ("float", "double", "array", "map", "variant")
 
@@ -32,7 +30,7 @@ _UNHASHED = ("float", "double", "array", "map", "variant")
 class Comparison:
     """How two DataFrames compare, with the first differing rows; `executed` is the frame that ran.
 
-    set_aside: how many of the missing rows the sink keeps apart, with a reason for each; they are no differences.
+    rejected: how many of the missing rows the sink keeps apart, with a reason for each; they are no differences.
     """
 
     rows_expected: int
@@ -66,33 +64,28 @@ def schema_differences(expected: StructType, actual: StructType) -> tuple[str, .
 def compare(
     expected: DataFrame, actual: DataFrame, key: tuple[str, ...] = (), rejected: DataFrame | None = None
 ) -> Comparison:
-    """Compare two DataFrames whose columns have the same names and types; so has that of the rows set aside."""
-    from pyspark.sql import functions as F
-
+    """Compare two DataFrames whose columns have the same names and types; so has that of the rejected rows."""
     schema = expected.schema
-    columns = [f"c{index}" for index in range(len(schema))]
-    sides = (_plain(expected, schema), _plain(actual.select(*[f"`{name}`" for name in schema.names]), schema))
-    if not any(_holds(field.dataType, *_UNHASHED) for field in schema):
-        hashed = _hashed(*sides, schema)
-        rows = [tuple(row)[1:] for row in hashed.collect()]
-        if not rows or (len(rows) == 2 and rows[0] == rows[1]):
-            count = int(rows[0][0]) if rows else 0
+    wanted, held = _plain(expected, schema), _plain(_ordered(actual, schema), schema)
+    if not any(holds(field.dataType, *_UNHASHED) for field in schema):
+        hashed = _hashed(wanted, held, schema)
+        sides = [tuple(row)[1:] for row in hashed.collect()]
+        if not sides or (len(sides) == 2 and sides[0] == sides[1]):
+            count = int(sides[0][0]) if sides else 0
             return Comparison(rows_expected=count, rows_actual=count, executed=hashed)
-    both = sides[0].select("*", F.lit(1).alias("e"), F.lit(0).alias("a"))
-    both = both.union(sides[1].select("*", F.lit(0).alias("e"), F.lit(1).alias("a")))
-    groups = both.groupBy(*columns).agg(F.sum("e").alias("e"), F.sum("a").alias("a"))
-    lacking, spare = F.greatest(F.col("e") - F.col("a"), F.lit(0)), F.greatest(F.col("a") - F.col("e"), F.lit(0))
-    totals = groups.agg(F.sum("e"), F.sum("a"), F.sum(lacking), F.sum(spare))
+    counted = _counted({EXPECTED: wanted, ACTUAL: held})
+    totals = _totals(counted)
     rows_expected, rows_actual, missing, unexpected = (int(count or 0) for count in totals.collect()[0])
     if not missing and not unexpected:
         return Comparison(rows_expected=rows_expected, rows_actual=rows_actual, executed=totals)
     excused = 0
     if rejected is not None:
-        by = [column for column, name in zip(columns, schema.names, strict=True) if name in key]
-        groups = _excused(groups, _plain(rejected.select(*[f"`{name}`" for name in schema.names]), schema), columns, by)
-        groups = groups.persist()
-        excused = int(groups.agg(F.sum("excused")).collect()[0][0] or 0)
-    found, first = _differences(groups, schema, columns, key)
+        by = [column for column, name in zip(wanted.columns, schema.names, strict=True) if name in key]
+        aside = _plain(_ordered(rejected, schema), schema)
+        counted = _counted({EXPECTED: wanted, ACTUAL: held, _REJECTED: aside})
+        counted = _excused(counted, wanted.columns, by).persist()
+        excused = int(_sum_of(counted, _EXCUSED))
+    found, first = differences(counted, schema, wanted.columns, key)
     return Comparison(
         rows_expected=rows_expected,
         rows_actual=rows_actual,
@@ -103,6 +96,11 @@ def compare(
         differences=first,
         executed=totals,
     )
+
+
+def _ordered(frame: DataFrame, schema: StructType) -> DataFrame:
+    """The columns in the order of `schema`."""
+    return frame.select(*[f"`{name}`" for name in schema.names])
 
 
 def _hashed(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataFrame:
@@ -130,103 +128,55 @@ def _parts(column: Column, field: StructField) -> Iterator[Column]:
     yield column.isNull()
 
 
-def _excused(groups: DataFrame, aside: DataFrame, columns: list[str], by: list[str]) -> DataFrame:
-    """The groups with the rows that were set aside counted as if the sink held them.
+def _counted(sides: Mapping[str, DataFrame]) -> DataFrame:
+    """Each row once, with how often each side holds it, in the column of the side's name."""
+    from pyspark.sql import functions as F
+
+    columns = next(iter(sides.values())).columns
+    marked = [
+        frame.select(*columns, *[F.lit(1 if name == side else 0).alias(name) for name in sides])
+        for side, frame in sides.items()
+    ]
+    return (
+        reduce(lambda left, right: left.union(right), marked)
+        .groupBy(*columns)
+        .agg(*[F.sum(name).alias(name) for name in sides])
+    )
+
+
+def _totals(counted: DataFrame) -> DataFrame:
+    """How many rows each side holds, and how many of them the other side lacks."""
+    from pyspark.sql import functions as F
+
+    missing = F.greatest(F.col(EXPECTED) - F.col(ACTUAL), F.lit(0))
+    unexpected = F.greatest(F.col(ACTUAL) - F.col(EXPECTED), F.lit(0))
+    return counted.agg(F.sum(EXPECTED), F.sum(ACTUAL), F.sum(missing), F.sum(unexpected))
+
+
+def _sum_of(counted: DataFrame, column: str) -> int:
+    from pyspark.sql import functions as F
+
+    return int(counted.agg(F.sum(column)).collect()[0][0] or 0)
+
+
+def _excused(counted: DataFrame, columns: Sequence[str], by: Sequence[str]) -> DataFrame:
+    """The counted rows with the rejected ones counted as if the sink held them; _EXCUSED says how many that are.
 
     Where a row replaces that of its key (`by`), the one that it was to replace is left out.
     """
     from pyspark.sql import functions as F
 
-    kept = groups.select(*columns, "e", "a", F.lit(0).cast("long").alias("s"))
-    apart = aside.select("*", F.lit(0).alias("e"), F.lit(0).alias("a"), F.lit(1).alias("s"))
-    merged = kept.union(apart).groupBy(*columns).agg(*[F.sum(name).alias(name) for name in ("e", "a", "s")])
-    lacking = F.greatest(F.col("e") - F.col("a"), F.lit(0))
-    merged = merged.withColumn("excused", F.least(lacking, F.col("s"))).withColumn("a", F.col("a") + F.col("excused"))
+    lacking = F.greatest(F.col(EXPECTED) - F.col(ACTUAL), F.lit(0))
+    counted = counted.withColumn(_EXCUSED, F.least(lacking, F.col(_REJECTED)))
+    counted = counted.withColumn(ACTUAL, F.col(ACTUAL) + F.col(_EXCUSED))
     if not by:
-        return merged
-    keys = merged.where("excused > 0").select(*[F.col(name).alias(f"k_{name}") for name in by]).distinct()
-    same = [F.col(name).eqNullSafe(F.col(f"k_{name}")) for name in by]
-    known = merged.join(keys.withColumn("replaced", F.lit(True)), same, "left")
-    least = F.when(F.col("replaced") & (F.col("a") > F.col("e")), F.col("e")).otherwise(F.col("a"))
-    return known.select(*columns, "e", least.alias("a"), "excused")
-
-
-def _differences(
-    groups: DataFrame, schema: StructType, columns: list[str], key: tuple[str, ...]
-) -> tuple[dict[str, int], tuple[Difference, ...]]:
-    """The rows that differ, paired; the counts by kind, and the first of them."""
-    from pyspark.sql import functions as F
-
-    rest = groups.where("e <> a").persist()
-    try:
-        pairs = _paired(rest, schema, columns, key).where("kind <> 'same'").persist()
-        try:
-            found = {row["kind"]: row["count"] for row in pairs.groupBy("kind").count().collect()}
-            first = pairs.orderBy(F.to_json(F.coalesce("expected", "actual"))).limit(MOST).collect()
-        finally:
-            pairs.unpersist()
-    finally:
-        rest.unpersist()
-    counts = {kind: int(found.get(kind, 0)) for kind in ("missing", "unexpected", "different")}
-    return counts, tuple(_difference(row, schema.names, key) for row in first)
-
-
-def _paired(rest: DataFrame, schema: StructType, columns: list[str], key: tuple[str, ...]) -> DataFrame:
-    """Each differing row beside its partner of the other side, with the kind of the difference."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    types = dict(zip(columns, (field.dataType for field in schema), strict=True))
-    inexact = [name for name in columns if _holds(types[name], "float", "double")]
-    by = [column for column, name in zip(columns, schema.names, strict=True) if name in key and column not in inexact]
-    by = by or [name for name in columns if name not in inexact and not _holds(types[name], "map")]
-    order = [F.to_json(F.struct(name)) if _holds(types[name], "map") else F.col(name) for name in columns]
-    rank = F.row_number().over(Window.partitionBy(*by).orderBy(*order)).alias("rank")
-
-    def side(more: str, less: str, name: str) -> DataFrame:
-        times = F.explode(F.sequence(F.lit(1), (F.col(more) - F.col(less)).cast("int")))
-        rows = rest.where(f"{more} > {less}").select(*columns, times.alias("copy")).select(*columns, rank)
-        return rows.select(
-            F.struct(*columns).alias(name), *[F.col(each).alias(f"{name}_{each}") for each in by], "rank"
-        )
-
-    left, right = side("e", "a", "expected"), side("a", "e", "actual").withColumnRenamed("rank", "rank_actual")
-    match = F.col("rank") == F.col("rank_actual")
-    for name in by:
-        match = match & F.col(f"expected_{name}").eqNullSafe(F.col(f"actual_{name}"))
-    same = F.lit(True)
-    for name in columns:
-        same = same & _alike(F.col(f"expected.{name}"), F.col(f"actual.{name}"), types[name])
-    kind = F.when(F.col("actual").isNull(), "missing").when(F.col("expected").isNull(), "unexpected")
-    kind = kind.when(same, "same").otherwise("different")
-    return left.join(right, match, "full").select("expected", "actual", kind.alias("kind"))
-
-
-def _alike(left: Column, right: Column, type_: DataType) -> Column:
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
-
-    if isinstance(type_, FloatType | DoubleType):
-        relative = RELATIVE if isinstance(type_, DoubleType) else RELATIVE_FLOAT
-        margin = F.greatest(F.lit(relative) * F.greatest(F.abs(left), F.abs(right)), F.lit(ABSOLUTE))
-        finite = (F.abs(left) < float("inf")) & (F.abs(right) < float("inf"))
-        return left.eqNullSafe(right) | F.coalesce(finite & (F.abs(left - right) <= margin), F.lit(False))
-    if not _holds(type_, "float", "double", "map"):
-        return left.eqNullSafe(right)
-    both_null, both = left.isNull() & right.isNull(), left.isNotNull() & right.isNotNull()
-    if isinstance(type_, StructType):
-        inner = F.lit(True)
-        for field in type_:
-            inner = inner & _alike(left[field.name], right[field.name], field.dataType)
-        return both_null | (both & inner)
-    if isinstance(type_, ArrayType):
-        element = type_.elementType
-        pairs = F.zip_with(left, right, lambda x, y: _alike(x, y, element))
-        return both_null | (both & (F.size(left) == F.size(right)) & F.forall(pairs, lambda x: x))
-    assert isinstance(type_, MapType), type_
-    return F.to_json(F.map_from_entries(F.array_sort(F.map_entries(left)))).eqNullSafe(
-        F.to_json(F.map_from_entries(F.array_sort(F.map_entries(right))))
-    )
+        return counted
+    keys = counted.where(f"{_EXCUSED} > 0").select(*[F.col(name).alias(f"key_{name}") for name in by]).distinct()
+    same_key = [F.col(name).eqNullSafe(F.col(f"key_{name}")) for name in by]
+    known = counted.join(keys.withColumn("replaced", F.lit(True)), same_key, "left")
+    spare = F.col("replaced") & (F.col(ACTUAL) > F.col(EXPECTED))
+    held = F.when(spare, F.col(EXPECTED)).otherwise(F.col(ACTUAL))
+    return known.select(*columns, EXPECTED, held.alias(ACTUAL), _EXCUSED)
 
 
 def _plain(frame: DataFrame, schema: StructType) -> DataFrame:
@@ -235,31 +185,7 @@ def _plain(frame: DataFrame, schema: StructType) -> DataFrame:
 
     renamed = frame.toDF(*[f"c{index}" for index in range(len(schema))])
     shown = [
-        F.to_json(F.struct(name)).alias(name) if _holds(field.dataType, "variant") else F.col(name)
+        F.to_json(F.struct(name)).alias(name) if holds(field.dataType, "variant") else F.col(name)
         for name, field in zip(renamed.columns, schema, strict=True)
     ]
     return renamed.select(*shown)
-
-
-def _holds(type_: DataType, *names: str) -> bool:
-    """Whether one of the named types occurs anywhere in a type."""
-    text = type_.jsonValue()
-
-    def search(value: Any) -> bool:
-        if isinstance(value, dict):
-            kind = value.get("type")
-            inner = [value.get(part) for part in ("elementType", "keyType", "valueType")]
-            inner += [field["type"] for field in value.get("fields", [])]
-            return kind in names or any(search(each) for each in inner)
-        return value in names
-
-    return search(text)
-
-
-def _difference(row: Any, names: list[str], key: tuple[str, ...]) -> Difference:
-    def named(part: Any) -> dict[str, Any] | None:
-        return None if part is None else dict(zip(names, part.asDict(recursive=True).values(), strict=True))
-
-    expected, actual = named(row["expected"]), named(row["actual"])
-    either = expected or actual or {}
-    return Difference(kind=row["kind"], key={name: either.get(name) for name in key}, expected=expected, actual=actual)

@@ -13,11 +13,12 @@ from headrace.spark.observed import metric, metrics_of
 from headrace.verify import caveats as doubts
 from headrace.verify import faults
 from headrace.verify.answer import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Answer, LateInput
-from headrace.verify.comparison import MOST, Comparison, compare
+from headrace.verify.comparison import Comparison, compare
 from headrace.verify.late_rows import listed
 from headrace.verify.limits import tied
 from headrace.verify.prefix import READ
 from headrace.verify.rerun import Rerun
+from headrace.verify.row_pairs import MOST
 from headrace.verify.verdict import LateRow, State, Verdict
 
 if TYPE_CHECKING:
