@@ -42,3 +42,12 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         linked = {(page.parent / target).resolve() for target in targets if target and "://" not in target}
         waiting.extend(file for file in linked if file.suffix == ".md" and file.exists() and file not in seen)
     assert [str(page.relative_to(ROOT)) for page in pages() if page not in seen] == []
+
+
+def test_what_contributing_names_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:src|tests|docs)/[\w./-]+)`", text)
+    assert len(named) > 10
+    assert [path for path in named if not (ROOT / path).exists()] == ["src/headrace/cli/NAME.py"]
+    for command, test in re.findall(r'pytest (tests/[\w/.]+) -k "(\w+)"', text):
+        assert test.replace("_", " ") in (ROOT / command).read_text(encoding="utf-8")
