@@ -49,7 +49,7 @@ RECORD = BatchRecord(
     state_rows=120,
     backlog=Lag(count=3, unit="files", bytes=1_500_000),
 )
-FAULT = Finding(code="HR602", what="it broke", fix="mend it")
+FAULT = Finding(code="HR601", what="it broke", fix="fix it")
 FAILED = Outcome(query="clicks", state="failed", finding=FAULT, batches=3, rows=12_000)
 STATUS = QueryStatus(
     query="clicks",
@@ -295,7 +295,7 @@ def test_plain_lines_never_lose_a_failure(capsys: pytest.CaptureFixture[str]) ->
         lines.note(Finding(code="HR680", what="it falls behind", severity="warning"))
     told = capsys.readouterr().err
     assert "clicks batch 24" in told
-    assert "headrace HR602: it broke\n  fix: mend it\n" in told
+    assert "headrace HR601: it broke\n  fix: fix it\n" in told
     assert "headrace HR680 (warning): it falls behind\n" in told
 
 
@@ -309,7 +309,7 @@ def test_every_json_line_is_an_object_and_the_last_is_the_result(capsys: pytest.
     assert [line["event"] for line in told] == ["batch", "note", "ended", "result"]
     assert BatchRecord.from_dict({key: value for key, value in told[0].items() if key != "event"}) == RECORD
     assert told[-1]["exit_code"] == 1
-    assert told[-1]["outcomes"][0]["finding"]["code"] == "HR602"
+    assert told[-1]["outcomes"][0]["finding"]["code"] == "HR601"
 
 
 def test_a_reader_that_goes_away_stops_the_run_as_sigterm_does() -> None:
@@ -360,8 +360,8 @@ def test_the_live_table_lets_failures_scroll_by_and_the_summary_is_on_stdout(
         assert "failed" in rendered(live.shown())
     live.summary(RunResult(outcomes=(FAILED,)))
     told = capsys.readouterr()
-    assert "headrace HR602: it broke" in told.err
-    assert told.out == "clicks: failed after 3 batches with 12,000 rows (HR602)\n"
+    assert "headrace HR601: it broke" in told.err
+    assert told.out == "clicks: failed after 3 batches with 12,000 rows (HR601)\n"
 
 
 def test_bars_are_as_long_as_what_the_sources_hold_at_the_start(tmp_path: Path) -> None:

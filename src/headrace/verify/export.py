@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import path_options
 from headrace.errors import CheckFailed, Finding, PlatformError
 from headrace.model import Project, Query
-from headrace.verify.answer import LateInput
+from headrace.verify.late_and_open import LateInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,8 +12,9 @@ from headrace.model import Query
 from headrace.spark.observed import metric, metrics_of
 from headrace.verify import caveats as doubts
 from headrace.verify import faults
-from headrace.verify.answer import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Answer, LateInput
+from headrace.verify.answer import Answer
 from headrace.verify.comparison import Comparison, compare
+from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, LateInput
 from headrace.verify.late_rows import listed
 from headrace.verify.limits import tied
 from headrace.verify.prefix import READ

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from headrace.verify.answer import LateInput
+from headrace.verify.late_and_open import LateInput
 from headrace.verify.lateness import LateBatch
 from headrace.verify.verdict import LateRow
 

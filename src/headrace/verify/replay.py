@@ -20,8 +20,9 @@ from headrace.run.application import known_facts
 from headrace.run.repartition import require_stopped
 from headrace.run.start import Reached
 from headrace.spark.observed import metric, metrics_of
-from headrace.verify.answer import LATE_METRIC, Answer, answer
+from headrace.verify.answer import Answer, answer
 from headrace.verify.comparison import compare, schema_differences
+from headrace.verify.late_and_open import LATE_METRIC
 from headrace.verify.lateness import Replayed
 from headrace.verify.prefix import prefix_of
 from headrace.verify.proof import committed_batch
