@@ -12,6 +12,7 @@ from headrace.cli import main
 from headrace.cli.view.verdict import difference_table, figures, sentence
 from headrace.demo.starter import write_project
 from headrace.verify import Difference, Verdict
+from headrace.verify.verdict import State
 
 pytestmark = pytest.mark.plain
 
@@ -52,7 +53,7 @@ def test_a_misspelt_query_gets_the_nearest_names(
 WRONG = Verdict(
     query="action_counts",
     batch=41,
-    state="wrong",
+    state="mismatch",
     rows_read=120_000,
     rows_expected=500,
     rows_actual=501,
@@ -75,9 +76,18 @@ WRONG = Verdict(
 def test_a_verdict_is_a_sentence_and_its_figures() -> None:
     assert sentence(WRONG).startswith("action_counts, up to batch 41: prefix integrity: broken: ")
     assert figures(WRONG) == (
-        "120,000 rows read, 500 rows expected, 501 rows in the sink, 0 pending, 3 late; 2.0 s, 60,000 rows/s"
+        "120,000 rows read, 500 rows expected, 501 rows in the sink, 0 open, 3 late; 2.0 s, 60,000 rows/s"
     )
     assert "prefix integrity: holds" in sentence(Verdict(query="q", batch=3, state="equal"))
+
+
+@pytest.mark.parametrize(
+    ("state", "former"),
+    [("equal", "equal"), ("open", "pending"), ("late", "late"), ("mismatch", "wrong"), ("undecided", "undecided")],
+)
+def test_json_has_the_word_of_the_version_before_too(state: State, former: str) -> None:
+    told = Verdict(query="q", batch=3, state=state, rows_open=4).as_dict()
+    assert (told["verdict"], told["state"], told["rows_open"], told["rows_pending"]) == (state, former, 4, 4)
 
 
 def test_rows_that_differ_are_a_table_with_both_sides() -> None:

@@ -123,7 +123,7 @@ def test_the_live_table_shows_each_query_with_its_last_batch() -> None:
 STACKED = """\
 action_counts  running
   batch 23, rows in 4,000,
-  rows/s 22,222, took 180 ms,
+  rows/s 22,222, duration 180 ms,
   watermark 2026-01-01 10:00:00,
   state rows 120,
   backlog 3 files (1.5 MB)
@@ -133,19 +133,19 @@ orders  running
 taps  failed
 """
 IN_COLUMNS = """\
-query          state    batch  rows in  rows/s    took  watermark
-action_counts  running     23    4,000  22,222  180 ms  2026-01-01 10:00:00
+query          state    batch  rows in  rows/s  duration  watermark
+action_counts  running     23    4,000  22,222    180 ms  2026-01-01 10:00:00
   state rows 120, backlog 3 files (1.5 MB)
-orders         running      -        -       -       -  -
+orders         running      -        -       -         -  -
   running batch: 3 of 20 tasks, 12,000 rows read, 12.3 s
-taps           failed       -        -       -       -  -
+taps           failed       -        -       -         -  -
 """
 WIDE = """\
-query          state    batch  rows in  rows/s    took  watermark            state rows  backlog
-action_counts  running     23    4,000  22,222  180 ms  2026-01-01 10:00:00         120  3 files (1.5 MB)
-orders         running      -        -       -       -  -                             -  -
+query          state    batch  rows in  rows/s  duration  watermark            state rows  backlog
+action_counts  running     23    4,000  22,222    180 ms  2026-01-01 10:00:00         120  3 files (1.5 MB)
+orders         running      -        -       -         -  -                             -  -
   running batch: 3 of 20 tasks, 12,000 rows read, 12.3 s
-taps           failed       -        -       -       -  -                             -  -
+taps           failed       -        -       -         -  -                             -  -
 """
 
 
@@ -255,6 +255,9 @@ def test_status_shows_trigger_sink_and_the_last_verdict() -> None:
     shown = rendered(status_table([], [replace(STATUS, verdict=verdict)]))
     for figure in ("every 1 second", "sqlite", "equal (batch 22)"):
         assert figure in shown
+    # What 0.1.0 left in the history has its words.
+    for kept in ({"state": "wrong", "batch": 22}, {"verdict": "mismatch", "state": "wrong", "batch": 22}):
+        assert "mismatch (batch 22)" in rendered(status_table([], [replace(STATUS, verdict=kept)]))
     untimed = rendered(status_table([], [replace(STATUS, processed_rate=0.0, batch_ms=0)]))
     assert "0 ms" not in untimed
 

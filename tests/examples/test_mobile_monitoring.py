@@ -63,4 +63,4 @@ def test_a_row_that_somebody_changed_is_found(root: Path, spark: SparkSession, p
     assert run(load(root), ["counts_in_postgres"], spark=spark).exit_code == 0
     Database("postgres", postgres_url).query("UPDATE action_counts SET count = 5 WHERE action = 'open'")
     verdict = verify(load(root), "counts_in_postgres", spark=spark)
-    assert (verdict.state, verdict.different) == ("wrong", 1)
+    assert (verdict.state, verdict.different) == ("mismatch", 1)

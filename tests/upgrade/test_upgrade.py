@@ -61,8 +61,8 @@ def test_every_durable_sink_goes_on_with_the_batch_that_an_earlier_version_had_n
 
     assert headrace("run", project).returncode == 0
     told = headrace("verify", project, "--json").stdout.splitlines()
-    verdicts = {each["query"]: (each["state"], each["findings"]) for each in map(json.loads, told)}
-    assert verdicts == {query: ("equal", []) for query in loaded.queries} | {"sqlite_windows": ("pending", [])}
+    verdicts = {each["query"]: (each["verdict"], each["findings"]) for each in map(json.loads, told)}
+    assert verdicts == {query: ("equal", []) for query in loaded.queries} | {"sqlite_windows": ("open", [])}
 
     with closing(sqlite3.connect(project / "out" / "result.db")) as connection:
         assert Counter(dict(connection.execute("SELECT action, n FROM counts"))) == true_counts(project)

@@ -198,14 +198,14 @@ def test_a_right_result_is_right_and_one_damaged_row_is_told(
     made = scene(spark, tmp_path, EVENTS, case.function, mode=case.mode, key=case.key, others=others)
     verdict = made.verify()
     assert verdict.state == case.right, verdict
-    assert case.pending is None or verdict.rows_pending >= case.pending
+    assert case.pending is None or verdict.rows_open >= case.pending
     rows = [json.loads(row[0]) for row in made.table.open().execute("SELECT json FROM record ORDER BY json")]
     missed = {}
     for damage in case.damages:
         victim = rows[len(rows) // 2]
         hold(made, [*(row for row in rows if row != victim), *damage(victim)])
         verdict = made.verify()
-        if verdict.state != "wrong" or not names(verdict, victim, damage):
+        if verdict.state != "mismatch" or not names(verdict, victim, damage):
             missed[damage.__name__] = (verdict.sentence, verdict.findings, verdict.differences)
     hold(made, rows)
     assert made.verify().state == case.right

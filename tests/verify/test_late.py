@@ -134,7 +134,7 @@ def test_what_spark_dropped_is_left_out_and_counted(name: str, spark: SparkSessi
         batches = [[row for row in rows if row[0]] for rows in LATE_LAST]
     delay = None if function is own_watermark else "10 minutes"
     verdict = scene(spark, tmp_path, batches, function, mode=mode, key=key, delay=delay).verify()  # type: ignore[arg-type]
-    assert (verdict.state, verdict.rows_late, verdict.rows_pending) == (state, late, pending), verdict
+    assert (verdict.state, verdict.rows_late, verdict.rows_open) == (state, late, pending), verdict
     assert verdict.rows_read == sum(map(len, batches))
     assert len(verdict.late) == late
 

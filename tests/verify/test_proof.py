@@ -133,7 +133,7 @@ def test_a_wrong_sink_is_told(
     made = scene(spark, tmp_path, IN_TIME, sums, mode="update", key=("who",), delay=None)
     damage(made)
     verdict = made.verify()
-    assert (verdict.state, verdict.exit_code) == ("wrong", 1)
+    assert (verdict.state, verdict.exit_code) == ("mismatch", 1)
     assert [finding.code for finding in verdict.findings] == [code]
     assert (verdict.missing, verdict.unexpected, verdict.different) == counts
     assert len(verdict.differences) == sum(counts)
@@ -193,7 +193,7 @@ def test_a_lost_row_of_like_duplicates_is_wrong(spark: SparkSession, tmp_path: P
     made = scene(spark, tmp_path, IN_TIME, names, mode="append", delay=None)
     assert made.verify().state == "equal"
     assert made.table.edit("DELETE FROM record WHERE json LIKE '%\"b\"%'") == 1
-    assert (made.verify().state, made.verify().missing) == ("wrong", 1)
+    assert (made.verify().state, made.verify().missing) == ("mismatch", 1)
 
 
 def test_an_inner_join_of_two_streams_is_verified(spark: SparkSession, tmp_path: Path) -> None:

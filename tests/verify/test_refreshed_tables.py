@@ -129,7 +129,7 @@ def test_a_wrong_row_is_found_and_what_cannot_be_told_is_not_called_wrong(tmp_pa
         connection.execute("UPDATE late_join SET price = 10 WHERE name = 'apple'")
     connection.close()
     verdict = verify(project, "joined", spark=spark)
-    assert (verdict.state, verdict.missing + verdict.unexpected + 2 * verdict.different) == ("wrong", 2)
+    assert (verdict.state, verdict.missing + verdict.unexpected + 2 * verdict.different) == ("mismatch", 2)
     unsure = verify(project, "late_join", spark=spark)
     assert (unsure.state, [each.code for each in unsure.findings]) == ("undecided", ["HR566"])
 

@@ -82,7 +82,7 @@ def test_in_append_mode_rows_are_replaced_and_those_that_are_no_more_deleted(
         assert verify(project, query, spark=spark).rows_late == 2
         assert replay(project, query, spark) == Replayed(late=2, written=written, deleted=deleted)
         verdict = verify(project, query, spark=spark)
-        assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("pending", 0, 2)
+        assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("open", 0, 2)
     assert held(root, "appended") == closed
     assert held(root, "small") == {key: count for key, count in closed.items() if count < 3}
 

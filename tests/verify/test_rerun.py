@@ -37,4 +37,4 @@ def test_the_examples_of_state_functions_are_proved(
     with sqlite3.connect(root / "result.db") as database:
         assert database.execute(f"DELETE FROM {table} WHERE {key} = (SELECT min({key}) FROM {table})").rowcount == 1
     verdict = hr.verify(project, query, spark=spark)
-    assert (verdict.state, verdict.missing) == ("wrong", 1)
+    assert (verdict.state, verdict.missing) == ("mismatch", 1)

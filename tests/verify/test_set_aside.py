@@ -44,7 +44,7 @@ def test_a_row_in_quarantine_is_no_difference_and_a_lost_one_is(tmp_path: Path, 
     with sqlite3.connect(root / "out.db") as connection:
         connection.execute("DELETE FROM _headrace_quarantine WHERE batch = 1")
     lost = verify(load(root), "totals", spark=spark)
-    assert (lost.state, lost.missing) == ("wrong", 1)
+    assert (lost.state, lost.missing) == ("mismatch", 1)
 
 
 def test_a_row_set_aside_excuses_the_older_row_of_its_key(tmp_path: Path, spark: SparkSession) -> None:

@@ -50,7 +50,7 @@ def verdict_of(evidence: Evidence) -> Verdict:
         return replace(verdict, state=_fine(verdict))
     reasons = tuple(_reasons(evidence, found, verdict))
     if not reasons:
-        return replace(verdict, state="wrong", findings=(_wrong(query, verdict),))
+        return replace(verdict, state="mismatch", findings=(_wrong(query, verdict),))
     verdict = replace(verdict, state="undecided", findings=reasons)
     return _by_rerun(evidence, verdict) if {each.code for each in reasons} <= doubts.SETTLED_BY_RERUN else verdict
 
@@ -63,7 +63,7 @@ def _counted(evidence: Evidence, found: Comparison) -> Verdict:
         batch=evidence.batch,
         state="equal",
         rows_read=sum(rows for name, rows in counted.items() if name.startswith(READ)),
-        rows_pending=sum(rows for name, rows in counted.items() if name.startswith(OPEN_METRIC)),
+        rows_open=sum(rows for name, rows in counted.items() if name.startswith(OPEN_METRIC)),
         rows_late=late,
         rows_replayed=sum(metric(found.executed, name, REPLAYED) for name in counted if name.startswith(LATE_METRIC)),
         late=tuple(_first_late(evidence.expected.late)) if late else (),
@@ -85,7 +85,7 @@ def _with(verdict: Verdict, found: Comparison) -> Verdict:
 
 
 def _fine(verdict: Verdict) -> State:
-    return "late" if verdict.rows_late else "pending" if verdict.rows_pending else "equal"
+    return "late" if verdict.rows_late else "open" if verdict.rows_open else "equal"
 
 
 def _reasons(evidence: Evidence, found: Comparison, verdict: Verdict) -> Iterator[Finding]:
@@ -126,7 +126,7 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
             if expected.by_function:
                 verdict = _with_counts_below(evidence, verdict)
             if found.equal:
-                return replace(verdict, rows_pending=0, state=_fine(replace(verdict, rows_pending=0)))
+                return replace(verdict, rows_open=0, state=_fine(replace(verdict, rows_open=0)))
             by_order = expected.by_function or any(each.code in doubts.BY_ORDER for each in findings)
             if by_order:
                 with again.rows(evidence.spark, key, reordered=True) as other:
@@ -135,7 +135,7 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
                         return replace(verdict, state="undecided", findings=(reason,))
     except CheckFailed as fault:
         return replace(undecided, findings=(*findings, *fault.findings))
-    return replace(verdict, state="wrong", findings=(_wrong(query, verdict),))
+    return replace(verdict, state="mismatch", findings=(_wrong(query, verdict),))
 
 
 def _with_counts_below(evidence: Evidence, verdict: Verdict) -> Verdict:

@@ -173,7 +173,7 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
     if through is None:
         return Verdict(query=query.name, batch=None, state="undecided", findings=(uncommitted(query),))
     if committed is not None and through < committed:
-        return Verdict(query=query.name, batch=through, state="wrong", findings=(_lost(query, through, committed),))
+        return Verdict(query=query.name, batch=through, state="mismatch", findings=(_lost(query, through, committed),))
     prefix = prefix_of(project, query, layout, through)
     try:
         over = stretches(project, query, layout, through, spark)
@@ -188,7 +188,7 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
             fix="the sink's table was made for another form of the query: undo the change, or begin the query anew",
             where=query.where,
         )
-        return Verdict(query=query.name, batch=through, state="wrong", findings=(finding,))
+        return Verdict(query=query.name, batch=through, state="mismatch", findings=(finding,))
     again = Rerun(
         project=project,
         query=query,

@@ -10,8 +10,11 @@ from typing import Any, Literal
 
 from headrace.errors import Finding
 
-State = Literal["equal", "pending", "late", "wrong", "undecided"]
+State = Literal["equal", "open", "late", "mismatch", "undecided"]
 Kind = Literal["missing", "unexpected", "different"]
+
+# What 0.1.0 calls two of the states; `--json` has both words for one version.
+FORMER: Mapping[str, str] = {"open": "pending", "mismatch": "wrong"}
 
 _WORDS = {"missing": "missing in the sink", "unexpected": "unexpected in the sink", "different": "with other values"}
 
@@ -69,9 +72,9 @@ class LateRow:
 class Verdict:
     """Whether a sink holds the batch answer over the committed prefix.
 
-    equal: it does. pending: it does, apart from groups that the watermark has not closed. late: it does, once the rows
-    that Spark dropped as late are left out. wrong: it does not. undecided: `findings` say why it cannot be told.
-    rows_expected counts the batch answer without late and pending rows; rows_pending the groups still open; rows_late
+    equal: it does. open: it does, apart from groups that the watermark has not closed. late: it does, once the rows
+    that Spark dropped as late are left out. mismatch: it does not. undecided: `findings` say why it cannot be told.
+    rows_expected counts the batch answer without late rows and open groups; rows_open the groups still open; rows_late
     the rows dropped at the operator, so that a row of two sliding windows counts once for each window it missed;
     rows_replayed those of them that `headrace late --replay` brought back, which are not among the late ones any more;
     rows_set_aside those that the sink did not take and keeps in its quarantine.
@@ -85,7 +88,7 @@ class Verdict:
     rows_read: int = 0
     rows_expected: int = 0
     rows_actual: int = 0
-    rows_pending: int = 0
+    rows_open: int = 0
     rows_late: int = 0
     rows_replayed: int = 0
     rows_set_aside: int = 0
@@ -101,7 +104,7 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """0 when the sink is proved right, 1 otherwise."""
-        return 1 if self.state in ("wrong", "undecided") else 0
+        return 1 if self.state in ("mismatch", "undecided") else 0
 
     @property
     def rate(self) -> float:
@@ -111,16 +114,16 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict in one line."""
-        if self.state in ("wrong", "undecided"):
-            head = "broken" if self.state == "wrong" else "undecided"
+        if self.state in ("mismatch", "undecided"):
+            head = "broken" if self.state == "mismatch" else "undecided"
             return f"prefix integrity: {head}: {self.why}"
         apart = []
         if self.rows_late:
             apart.append(f"{counted(self.rows_late, 'late row')} left out as Spark left them out")
         if self.rows_replayed:
             apart.append(f"{counted(self.rows_replayed, 'late row')} brought back")
-        if self.rows_pending:
-            apart.append(f"{counted(self.rows_pending, 'group')} still open")
+        if self.rows_open:
+            apart.append(f"{counted(self.rows_open, 'group')} still open")
         if self.rerun:
             apart.append("shown by another run over the same batches")
         if self.rows_set_aside:
@@ -132,19 +135,21 @@ class Verdict:
         """What is wrong, or what keeps the verdict open."""
         counts = [(getattr(self, kind), words) for kind, words in _WORDS.items()]
         rows = ", ".join(f"{counted(count, 'row')} {words}" for count, words in counts if count)
-        if self.state == "wrong" and rows:
+        if self.state == "mismatch" and rows:
             return rows
         return self.findings[0].what if self.findings else rows
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as plain data, for `--json` and the history."""
-        counts = ("rows_read", "rows_expected", "rows_actual", "rows_pending", "rows_late", "rows_replayed")
+        counts = ("rows_read", "rows_expected", "rows_actual", "rows_open", "rows_late", "rows_replayed")
         return {
             "query": self.query,
             "batch": self.batch,
-            "state": self.state,
+            "verdict": self.state,
+            "state": FORMER.get(self.state, self.state),
             "sentence": self.sentence,
             **{name: getattr(self, name) for name in (*counts, "rows_set_aside", "missing", "unexpected", "different")},
+            "rows_pending": self.rows_open,
             "rerun": self.rerun,
             "differences": [difference.as_dict() for difference in self.differences],
             "late": [row.as_dict() for row in self.late],

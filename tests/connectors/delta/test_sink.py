@@ -119,7 +119,7 @@ def test_totals_are_replaced_once_and_verified(spark: SparkSession, tmp_path: Pa
     assert hr.verify(hr.load(root), "totals", spark=spark).state == "equal"
     spark.sql(f"UPDATE delta.`{root / 'out'}` SET total = 12 WHERE name = 'a'")
     wrong = hr.verify(hr.load(root), "totals", spark=spark)
-    assert (wrong.state, wrong.different) == ("wrong", 1)
+    assert (wrong.state, wrong.different) == ("mismatch", 1)
 
 
 @pytest.mark.services
@@ -147,7 +147,7 @@ def test_several_queries_append_to_one_table_and_each_is_verified(spark: SparkSe
     # A row that nobody's batch brought is found.
     table(spark, root).where("amount = 1").write.format("delta").mode("append").save(str(root / "out"))
     wrong = hr.verify(project, "small", spark=spark)
-    assert (wrong.state, wrong.unexpected) == ("wrong", 1)
+    assert (wrong.state, wrong.unexpected) == ("mismatch", 1)
     # Files that hold rows of both cannot be told apart.
     spark.sql(f"UPDATE delta.`{root / 'out'}` SET name = 'x'")
     mixed = hr.verify(project, "small", spark=spark)

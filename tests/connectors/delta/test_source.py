@@ -245,7 +245,7 @@ def test_a_table_is_copied_once_and_verified_though_its_files_change(spark: Spar
     assert (verdict.state, verdict.rows_read, verdict.rows_actual) == ("equal", 6, 6)
     spark.sql(f"INSERT INTO delta.`{root / 'out'}` VALUES (7, 'n7', 'x')")
     wrong = hr.verify(hr.load(root), "copy", spark=spark)
-    assert (wrong.state, wrong.unexpected) == ("wrong", 1)
+    assert (wrong.state, wrong.unexpected) == ("mismatch", 1)
 
 
 @pytest.mark.services

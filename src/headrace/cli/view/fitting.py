@@ -19,7 +19,7 @@ STYLES = {
     "starting": "cyan",
     "stopping": "yellow",
 }
-NUMBERS = ("batch", "rows in", "rows/s", "took", "state rows", "stores kept", "restarts")
+NUMBERS = ("batch", "rows in", "rows/s", "duration", "state rows", "cache hits", "restarts")
 # Narrower terminals get no columns at all.
 LEAST_WIDTH = 60
 GAP = "  "

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from headrace.history import QueryStatus
     from headrace.spark.batch_work import BatchWork
 
+# The words of a verdict that 0.1.0 left in a history.
+_SINCE = {"wrong": "mismatch", "pending": "open"}
+
 
 @dataclass(kw_only=True)
 class Row:
@@ -54,7 +57,7 @@ class Row:
 
 def live_table(rows: Iterable[Row]) -> Fitting:
     """Every query of a run with its last batch."""
-    table = Fitting("query", "state", "batch", "rows in", "rows/s", "took", "watermark", "state rows", "backlog")
+    table = Fitting("query", "state", "batch", "rows in", "rows/s", "duration", "watermark", "state rows", "backlog")
     for row in rows:
         last = row.last
         table.add(
@@ -75,8 +78,8 @@ def live_table(rows: Iterable[Row]) -> Fitting:
 def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fitting:
     """Every query of a project as the history knows it; one that never ran says so."""
     figures = (
-        *("batch", "rows in", "rows/s", "took", "verdict", "trigger", "sink", "seen", "restarts", "watermark"),
-        *("state rows", "stores kept", "backlog"),
+        *("batch", "rows in", "rows/s", "duration", "verdict", "trigger", "sink", "seen", "restarts", "watermark"),
+        *("state rows", "cache hits", "backlog"),
     )
     table = Fitting("query", "state", *figures)
     known = {status.query: status for status in statuses}
@@ -111,4 +114,5 @@ def _verdict(status: QueryStatus) -> str:
     if not status.verdict:
         return NOTHING
     batch = status.verdict.get("batch")
-    return str(status.verdict.get("state")) + ("" if batch is None else f" (batch {batch:,})")
+    word = status.verdict.get("verdict") or status.verdict.get("state", "")
+    return _SINCE.get(word, word) + ("" if batch is None else f" (batch {batch:,})")

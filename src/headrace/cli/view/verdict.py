@@ -27,7 +27,7 @@ def figures(verdict: Verdict) -> str:
         "rows read": verdict.rows_read,
         "rows expected": verdict.rows_expected,
         "rows in the sink": verdict.rows_actual,
-        "pending": verdict.rows_pending,
+        "open": verdict.rows_open,
         "late": verdict.rows_late,
     }
     if verdict.rows_set_aside:
