@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.run.checkpoint_look import Inspected
     from headrace.run.repartition import Repartitioned
     from headrace.run.result import Reporter, RunResult
-    from headrace.run.start import Reached
+    from headrace.run.running import Reached
     from headrace.run.stop import StopRequest
     from headrace.verify import Lateness, Verdict
 

@@ -13,7 +13,8 @@ import pytest
 
 import headrace as hr
 from headrace.errors import CheckFailed
-from headrace.run.start import Running, start
+from headrace.run.running import Running
+from headrace.run.start import start
 from tests.servers import Topics
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from headrace.contract import SourcePrefix
 from headrace.errors import CheckpointError, SourceError
 from headrace.model import Project
 from headrace.progress import BatchRecord, SourceProgress
-from headrace.run.start import Running
+from headrace.run.running import Running
 from headrace.spark.messages import is_from_spark
 
 if TYPE_CHECKING:

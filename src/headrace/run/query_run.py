@@ -16,8 +16,8 @@ from headrace.progress.health import health
 from headrace.run.lag import lag
 from headrace.run.quarantine import Quarantine
 from headrace.run.refresh import Refresher
+from headrace.run.running import Running
 from headrace.run.source_health import SourceHealth
-from headrace.run.start import Running
 from headrace.spark.graceful_stop import Halt
 
 BACKLOG_SECONDS = 1.0

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from headrace.check.refresh import alone
 from headrace.errors import CheckFailed
 from headrace.model import Project, Query, Trigger
-from headrace.run.start import Running, start
+from headrace.run.running import Running
+from headrace.run.start import start
 from headrace.spark.session_conf import applied
 from headrace.spark.settings import LOCAL_FILE_MANAGER, ROCKSDB, UNFINISHED_REPARTITION, is_local
 from headrace.spark.versions import require_version

@@ -12,7 +12,7 @@ from headrace.errors import Finding
 from headrace.model import Query, Trigger
 from headrace.run.attempt import Attempt
 from headrace.run.driver_lock import DriverLock
-from headrace.run.start import Running
+from headrace.run.running import Running
 from headrace.spark.borrowed_session import activate
 
 if TYPE_CHECKING:

@@ -29,8 +29,9 @@ from headrace.run.quarantine import Quarantine
 from headrace.run.query_run import Watched
 from headrace.run.refresh import Refresher
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult, Silent
+from headrace.run.running import Reached, Running
 from headrace.run.source_health import SourceHealth
-from headrace.run.start import Reached, Running, start
+from headrace.run.start import start
 from headrace.run.starts import Begun, Start, Starts
 from headrace.run.stop import StopRequest, end_process, stop_on_signals
 from headrace.spark.batch_work import batch_work

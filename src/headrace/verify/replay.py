@@ -18,7 +18,7 @@ from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.run.application import known_facts
 from headrace.run.repartition import require_stopped
-from headrace.run.start import Reached
+from headrace.run.running import Reached
 from headrace.spark.observed import metric, metrics_of
 from headrace.verify.answer import Answer, answer
 from headrace.verify.comparison import compare, schema_differences

@@ -1,0 +1,174 @@
+"""One query brought to a running StreamingQuery: looked at, its sink made ready, its checkpoint made ready, started.
+
+Nothing is changed before all has been looked at, and the checkpoint only once the sink has taken the query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.check.live import live
+from headrace.check.policy import POLICY, kept_policy
+from headrace.check.refresh import refreshed
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.handover import fill_gap, move
+from headrace.checkpoint.repartitions import PARTITIONS
+from headrace.contract import SinkContext, Writer
+from headrace.errors import CheckFailed, CheckpointError, Finding
+from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime
+from headrace.run.application import application
+from headrace.run.durability import secured
+from headrace.run.home import Home, entered, layout_of
+from headrace.run.manifest import enter, written_async
+from headrace.run.naming import named
+from headrace.run.planned import Planned, fingerprint, planned
+from headrace.run.running import Reports, Request, Running
+from headrace.run.sink_location import enter_sink
+from headrace.run.state_store import rows_tracked
+from headrace.spark.plans import PlanFacts
+from headrace.spark.settings import default_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def launch(request: Request) -> Running:
+    """Check and start the query; if that fails, nothing was started."""
+    _require_startable(request)
+    home = entered(request.project, request.query)
+    try:
+        plan = planned(request, home)
+        _set_policy(request.spark, home.checkpoint, request.project, request.query, plan.facts)
+        reports = Reports(query=request.query, tell=request.tell)
+        context = _context(request, home, plan, reports)
+        writer = _open_sink(request, home, plan, context)
+        reports.tell = None
+        notes = (*plan.notes, *_prepare_checkpoint(request, home, plan, context))
+        handle = writer.attach(_stream(writer.serialize(plan.frame), request.query, context)).start()
+    except BaseException:
+        home.remove_scratch()
+        raise
+    return Running(
+        query=request.query,
+        layout=home.layout,
+        sink_run=context,
+        handle=handle,
+        source_names=plan.facts.sources,
+        watermarked=plan.facts.watermarked,
+        notes=notes,
+        faults=reports.faults,
+        news=reports.news,
+        computed=reports.computed,
+        rows_tracked=rows_tracked(request.spark),
+        tables=plan.tables,
+        versions=plan.versions,
+        connectors=request.project.connectors_of(request.query),
+        scratch=home.scratch,
+    )
+
+
+def _require_startable(request: Request) -> None:
+    """Raise if the query cannot start with its trigger, its sources and its tables, whatever its plan is."""
+    project, query = request.project, request.query
+    begun = Home(layout=layout_of(project, query)).begun and query.sink.facts.durable
+    unfit = (*live(project, query, query.trigger, begun=begun), *refreshed(project, query, query.trigger))
+    if unfit:
+        raise CheckFailed(unfit)
+
+
+def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> SinkContext:
+    """What the sink is told of this start, and what it calls."""
+    project, query = request.project, request.query
+    context = SinkContext(
+        query=query.name,
+        generation=home.layout.generation,
+        mode=query.mode,
+        checkpoint=home.checkpoint.root,
+        fingerprint=fingerprint(plan.frame, query),
+        on_error=reports.faults.append,
+        on_warning=reports.note,
+        on_computed=reports.count,
+        empty_batches=home.repartitions.batches(home.checkpoint),
+        restoring=request.restoring,
+        **(application(project).facts() if home.lasting else {}),
+    )
+    if request.reached is not None:
+        context = replace(context, on_boundary=request.reached)
+    secure = secured(project.target, home.checkpoint.root) if home.lasting else None
+    return context if secure is None else replace(context, before_commit=secure)
+
+
+def _open_sink(request: Request, home: Home, plan: Planned, context: SinkContext) -> Writer:
+    """Make the sink ready: from here on an older driver of the query is fenced off."""
+    query = request.query
+    with named(f"the sink of query '{query.name}'", query.where), request.attempt.making_ready():
+        writer = query.sink.open(plan.frame, context)
+    if home.lasting:
+        enter_sink(request.project, query, home.layout)
+    return writer
+
+
+def _prepare_checkpoint(request: Request, home: Home, plan: Planned, context: SinkContext) -> tuple[Finding, ...]:
+    """Bring the checkpoint into the form that this start needs, and record what starts; returns what is said of it."""
+    query, spark = request.query, request.spark
+    continuous = isinstance(query.trigger, Continuous)
+    notes: list[Finding] = []
+    move(home.checkpoint, plan.facts.sources, continuous=continuous)
+    if home.lasting and not continuous and not query.sink.facts.async_progress:
+        beside = written_async(home.layout.manifest, query.sink)
+        notes += fill_gap(home.checkpoint, Archive(home.layout.archive), written_async=beside)
+    _set_partitions(spark, home.repartitions.partitions(home.checkpoint), request.project)
+    if home.lasting:
+        last = home.checkpoint.last_batch
+        next_batch = 0 if last is None else last + 1
+        notes += enter(
+            home.layout,
+            query,
+            context.fingerprint,
+            columns=plan.frame.schema.simpleString(),
+            next_batch=next_batch,
+            spark=spark.version,
+        )
+        plan.tables.enter(plan.versions)
+    return tuple(notes)
+
+
+def _stream(frame: DataFrame, query: Query, run: SinkContext) -> DataStreamWriter:
+    """Spark's writer of the stream, with the query's name, mode, checkpoint and trigger."""
+    trigger = query.trigger
+    writer = (
+        frame.writeStream.queryName(query.name).outputMode(query.mode).option("checkpointLocation", str(run.checkpoint))
+    )
+    if isinstance(trigger, Every):
+        return writer.trigger(processingTime=trigger.interval.spark_interval)
+    if isinstance(trigger, AvailableNow):
+        return writer.trigger(availableNow=True)
+    if isinstance(trigger, Once):
+        return writer.trigger(once=True)
+    if isinstance(trigger, Continuous):
+        return writer.trigger(continuous=trigger.interval.spark_interval)
+    if isinstance(trigger, RealTime):
+        return writer.trigger(realTime=trigger.interval.spark_interval)  # type: ignore[call-overload,no-any-return]
+    return writer
+
+
+def _set_partitions(spark: SparkSession, kept: int | None, project: Project) -> None:
+    """Let a checkpoint keep the number of state partitions that it has."""
+    chosen = project.target.spark.get(PARTITIONS, str(default_partitions()))
+    spark.conf.set(PARTITIONS, str(kept) if kept else chosen)
+
+
+def _set_policy(spark: SparkSession, checkpoint: Checkpoint, project: Project, query: Query, facts: PlanFacts) -> None:
+    """Let the project choose the policy for several watermarks; raise CheckpointError if the checkpoint has another."""
+    declared = project.target.spark.get(POLICY)
+    if declared is not None:
+        spark.conf.set(POLICY, declared)
+    last = checkpoint.last_batch if facts.watermarks > 1 else None
+    entry = None if last is None else checkpoint.offset(last)
+    if entry is not None:
+        errors = list(kept_policy(query, entry.conf, str(spark.conf.get(POLICY))))
+        if errors:
+            raise CheckpointError(errors)

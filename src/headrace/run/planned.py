@@ -1,0 +1,123 @@
+"""The plan of a query that is to start: all that is looked at before anything is changed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.build.catalog import register_written
+from headrace.build.plan_builder import Reader, build
+from headrace.build.tables import Tables
+from headrace.check.analysed import analysed
+from headrace.check.triggers import cores
+from headrace.checkpoint.prefix import planned_prefix
+from headrace.checkpoint.uses import source_of
+from headrace.errors import CheckFailed, Finding
+from headrace.model import Continuous, Project, Query, RealTime, Source, Trigger
+from headrace.run.checkpoint_look import require_state
+from headrace.run.home import Home
+from headrace.run.moved_project import bring_along
+from headrace.run.naming import named
+from headrace.run.running import Request
+from headrace.run.state_store import compared
+from headrace.spark.plans import PlanFacts, plan_facts, plan_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """The DataFrame of a query over its sources and these versions of its tables, and what is said of it."""
+
+    frame: DataFrame
+    facts: PlanFacts
+    tables: Tables
+    versions: Mapping[str, int]
+    notes: tuple[Finding, ...]
+
+
+def planned(request: Request, home: Home) -> Planned:
+    """Build the query and check it; raises where it cannot run, or not over its checkpoint."""
+    project, query, spark = request.project, request.query, request.spark
+    kept = list(compared(project, query, home.checkpoint, home.repartitions, spark))
+    if home.lasting:
+        kept += bring_along(project, query)
+        _require_planned(project, query, home)
+    _require_sources(request)
+    if findings := list(cores(project, query, spark)):
+        raise CheckFailed(findings)
+    register_written(project, query, spark)
+    tables = Tables(project, query, home.layout, spark)
+    versions, told = _versions(request, tables)
+    frame = build(project, query.transform, spark, _reader(spark, query.trigger), tables.frames(versions))
+    facts = plan_facts(frame)
+    if facts.stateful:
+        require_state(query, home.checkpoint)
+    beginnings = () if home.begun else _beginnings(project, query)
+    notes = (*beginnings, *kept, *told, *_checked(query, frame, facts))
+    return Planned(frame=frame, facts=facts, tables=tables, versions=versions, notes=notes)
+
+
+def _require_sources(request: Request) -> None:
+    """Raise if a system that the query reads from does not answer."""
+    for source in request.project.sources_of(request.query):
+        with named(f"query '{request.query.name}', source '{source.name}'", source.where):
+            source.connector.check_connection(request.spark)
+
+
+def _versions(request: Request, tables: Tables) -> tuple[Mapping[str, int], tuple[Finding, ...]]:
+    """The versions of the tables to start over, computed if there are none; and what is said of them."""
+    known = request.versions if request.versions is not None else tables.planned()
+    return tables.begin() if known is None else (known, ())
+
+
+def _require_planned(project: Project, query: Query, home: Home) -> None:
+    """Raise SourceError if a batch that was planned and not committed can no longer be made as it was planned."""
+    sources = project.sources_of(query)
+    prefixes = planned_prefix(home.checkpoint, [source.name for source in sources])
+    connectors = {source.name: source.connector for source in sources}
+    for name, prefix in prefixes.items() if prefixes is not None else ():
+        connectors[source_of(name)].ensure_available(prefix)
+
+
+def _beginnings(project: Project, query: Query) -> Iterator[Finding]:
+    for source in project.sources_of(query):
+        if position := source.connector.starting_position():
+            yield Finding(
+                code="HR131",
+                what=f"query '{query.name}' starts for the first time, and its source '{source.name}' begins "
+                f"{position}",
+                fix="set starting_offsets before the first start to begin elsewhere",
+                where=source.where,
+            )
+
+
+def _reader(spark: SparkSession, trigger: Trigger) -> Reader:
+    """What gives each source's stream; without batches there is none that a rate limit could bound."""
+
+    def stream(source: Source) -> DataFrame:
+        connector = source.connector
+        if isinstance(trigger, (Continuous, RealTime)):
+            connector = connector.without_rate_limit()
+        return connector.stream(spark, source.name)
+
+    return stream
+
+
+def _checked(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[Finding, ...]:
+    findings = tuple(analysed(query, frame, facts))
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise CheckFailed(errors)
+    return findings
+
+
+def fingerprint(frame: DataFrame, query: Query) -> str:
+    """Sixteen hexadecimal digits that change when the query's plan (normalised by Spark), schema or mode changes.
+
+    They may change with Spark's version too, which may write the same plan otherwise.
+    """
+    return hashlib.sha256(f"{query.mode}\n{frame.schema.json()}\n{plan_text(frame)}".encode()).hexdigest()[:16]

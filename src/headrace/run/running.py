@@ -1,0 +1,110 @@
+"""What a start is asked for, and the running query that it gives back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from headrace.build.tables import Tables
+from headrace.contract import Boundary, Connector, SinkContext
+from headrace.errors import Finding, HeadraceError
+from headrace.model import Project, Query, Trigger
+from headrace.model.layout import QueryLayout
+from headrace.run.attempt import Attempt
+from headrace.run.driver_lock import DriverLock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Reached = Callable[[Boundary, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is to be started, and how.
+
+    query: with the trigger that it is to run with.
+    reached: called at each boundary of a batch.
+    versions: of its tables that are recomputed while it runs; None: those of a batch that was planned and not
+        committed, or else they are computed.
+    tell: takes at once what the sink has to say while it is made ready, as that it waits for a lock.
+    attempt: by which the start may be given up meanwhile.
+    restoring: one batch alone is made again, because the checkpoint has lost it.
+    """
+
+    project: Project
+    query: Query
+    spark: SparkSession
+    reached: Reached | None = None
+    versions: Mapping[str, int] | None = None
+    tell: Callable[[Finding], None] | None = None
+    attempt: Attempt = field(default_factory=Attempt)
+    restoring: bool = False
+
+    @property
+    def trigger(self) -> Trigger:
+        return self.query.trigger
+
+
+@dataclass(kw_only=True)
+class Reports:
+    """What the sink of a running query reports, to be taken by whoever watches it.
+
+    tell: takes at once what comes before the sink is ready.
+    faults: what ended a batch. news: other things that a user should know of. computed: for each batch, whether each
+    time that its sink computed it came to the end.
+    """
+
+    query: Query
+    tell: Callable[[Finding], None] | None = None
+    faults: list[HeadraceError] = field(default_factory=list)
+    news: SimpleQueue[Finding] = field(default_factory=SimpleQueue)
+    computed: dict[int, list[bool]] = field(default_factory=dict)
+
+    def note(self, finding: Finding) -> None:
+        """Tell a finding, or keep it until it is taken."""
+        (self.tell or self.news.put)(replace(finding, where=self.query.where))
+
+    def count(self, batch: int, whole: bool) -> None:
+        """Keep that the sink computed a batch, to its end or not."""
+        self.computed.setdefault(batch, []).append(whole)
+
+
+@dataclass(kw_only=True)
+class Running:
+    """A started query: Spark's handle, where it keeps things, and what its sink reported: faults, and other news.
+
+    computed: for each batch, whether each time that its sink computed it came to the end.
+    rows_tracked: whether its state store counts its rows.
+    connectors: its sources and its sink, which explain failures of their own.
+    tables, versions: those that are recomputed while it runs, and which versions it was started over.
+    """
+
+    query: Query
+    layout: QueryLayout
+    sink_run: SinkContext
+    handle: StreamingQuery
+    source_names: tuple[str, ...]
+    watermarked: tuple[str, ...]
+    notes: tuple[Finding, ...]
+    faults: list[HeadraceError]
+    news: SimpleQueue[Finding]
+    computed: dict[int, list[bool]]
+    rows_tracked: bool = True
+    tables: Tables
+    versions: Mapping[str, int]
+    connectors: tuple[Connector, ...] = ()
+    scratch: Path | None = None
+    lock: DriverLock | None = None
+
+    def clean_up(self) -> None:
+        """Let others run the query, and remove the checkpoint of a sink that keeps nothing."""
+        if self.lock is not None:
+            self.lock.release()
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
