@@ -130,6 +130,17 @@ def no_reading_back(root: Path) -> Seen:
     return list(proof._unreadable_sink(project(root).queries["shown"]))
 
 
+def a_beginning(root: Path) -> Seen:
+    from headrace.run import planned
+
+    (root / "headrace.yml").write_text(
+        "name: p\nsources:\n  orders: {kafka: {bootstrap_servers: 'a:1', subscribe: orders}}\n"
+        "queries:\n  shown: {select: SELECT * FROM orders, sink: console}\n"
+    )
+    declared = headrace.load(root)
+    return list(planned._beginnings(declared, declared.queries["shown"]))
+
+
 PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
     "a project in a file": ("HR093", no_directory, "Not a directory"),
     "half of Headrace imported": ("HR122", no_starter, "nothing is there"),
@@ -139,6 +150,7 @@ PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
         lambda root: checked(root, top="spark: {spark.sql.shufle.partitions: 8}"),
         "spark.sql.shuffle.partitions",
     ),
+    "the first start of a topic": ("HR131", a_beginning, "starts for the first time"),
     "an input that no check has seen": ("HR204", no_input, "'tick'"),
     "a continuous query": (
         "HR263",
@@ -188,6 +200,14 @@ def no_files(spark: SparkSession, root: Path) -> Seen:
     return raised(lambda: Files(path=str(root / "in"), format="json", infer_schema=True).stream(spark, "s"))
 
 
+def no_memory(spark: SparkSession, root: Path) -> Seen:
+    from headrace.connectors.memory.sink import Memory
+    from headrace.contract import SinkContext
+
+    context = SinkContext(query="nobody", generation=1, mode="append", checkpoint=root, fingerprint="")
+    return raised(lambda: Memory().snapshot(spark, context))
+
+
 def no_delta(spark: SparkSession, root: Path) -> Seen:
     from headrace.connectors.delta.table import require_delta
     from headrace.errors import SourceError
@@ -195,12 +215,19 @@ def no_delta(spark: SparkSession, root: Path) -> Seen:
     return raised(lambda: require_delta(spark, SourceError))
 
 
+def otherwise_alone() -> object:
+    from pyspark.sql import functions as F
+
+    return F.lit(1).otherwise(2)
+
+
 SPARK: dict[str, tuple[str, Callable[[SparkSession, Path], Seen], str]] = {
     "no such table": ("HR215", lambda spark, _: refused(lambda: spark.sql("SELECT * FROM nowhere")), "nowhere"),
     "another type": ("HR218", lambda spark, _: refused(lambda: spark.sql("SELECT sum(array(1))")), "sum"),
-    "what has no code": ("HR220", lambda spark, _: refused(lambda: spark.sql("SELECT sum(max(1))")), "aggregate"),
+    "what has no condition": ("HR220", lambda spark, _: refused(otherwise_alone), "otherwise"),
     "no stream": ("HR232", lambda spark, _: refused(lambda: spark.range(1).writeStream), "stream"),
     "no file to infer from": ("HR317", no_files, "no schema can be inferred"),
+    "a session that another one has filled": ("HR402", no_memory, "no table 'nobody'"),
     "a session without Delta": ("HR340", no_delta, "spark.sql.extensions"),
 }
 
