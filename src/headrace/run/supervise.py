@@ -18,10 +18,9 @@ from headrace.checkpoint.archive import Archive
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.model import Once, Project, Query, Trigger
 from headrace.model.layout import QueryLayout, latest_generation
-from headrace.progress import BatchRecord
 from headrace.run import driver_lock
+from headrace.run.account import Account
 from headrace.run.attempt import Attempt
-from headrace.run.counted import missed_records, rightly_counted
 from headrace.run.driver_lock import require_one_free
 from headrace.run.lag import left_out
 from headrace.run.notes import Notes
@@ -34,7 +33,6 @@ from headrace.run.source_health import SourceHealth
 from headrace.run.start import start
 from headrace.run.starts import Begun, Start, Starts
 from headrace.run.stop import StopRequest, end_process, stop_on_signals
-from headrace.spark.batch_work import batch_work
 from headrace.spark.failures import finding_of_message
 from headrace.spark.graceful_stop import Halt
 from headrace.spark.listener import Event, Listener
@@ -44,9 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_SECONDS = 0.1
-HEARTBEAT_SECONDS = 1.0
 LAST_EVENTS_SECONDS = 3.0
-LOOK_SECONDS, LOOKS = 1.0, 4
 
 Versions: TypeAlias = Mapping[str, int] | None
 
@@ -126,8 +122,7 @@ class _Supervisor:
         self.early: list[Event] = []
         self.said: queue.SimpleQueue[Finding] = queue.SimpleQueue()
         self.notes = Notes(project, reporter)
-        self.heartbeat_at = 0.0
-        self.look_at = 0.0
+        self.account = Account(project, spark, self.notes, reporter)
         self.told_stop: bool | None = None
 
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
@@ -253,7 +248,7 @@ class _Supervisor:
         self._keep_fresh(watched)
         committed = start.committed
         if lasting and committed is not None:
-            self.notes.guarded(query, lambda: self._report_missed(watched, committed))
+            self.notes.guarded(query, lambda: self.account.missed(watched, committed))
         if watched.quarantine is not None:
             self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, watched.quarantine.catch_up())))  # type: ignore[union-attr]
         for event in early:
@@ -295,9 +290,9 @@ class _Supervisor:
         return running, finishing
 
     def _end(self, watched: Watched, state: OutcomeState, finding: Finding | None) -> None:
-        self._archive(watched)
-        self.notes.guarded(watched.query, lambda: self._report_untold(watched))
-        self._tell_news(watched)
+        self.account.archive(watched)
+        self.notes.guarded(watched.query, lambda: self.account.untold(watched, _last_committed(watched.running.layout)))
+        self.account.tell_news(watched)
         for last in watched.source_health.last():
             self.notes.tell(last)
         watched.running.clean_up()
@@ -333,7 +328,7 @@ class _Supervisor:
             self._tell_stop()
             self._stop_what_may_stop()
         for watched in list(self.watched.values()):
-            self._tell_news(watched)
+            self.account.tell_news(watched)
             if watched.stop_gracefully.step() if watched.stop_gracefully else not watched.running.handle.isActive:
                 self._hear_out(watched, listener)
                 finding = watched.running.failure()
@@ -348,9 +343,9 @@ class _Supervisor:
             self._refresh(watched)
             for health in watched.source_health.new(begun=bool(watched.batches)):
                 self.notes.tell(health)
-                self._record_ills(watched, [health])
-        self._beat()
-        self._look_inside()
+                self.account.warned(watched, [health])
+        self.account.beat((*self.watched.values(), *((self.start,) if self.start else ())))
+        self.account.look_inside(self.watched.values())
 
     # ----------------------------------------------------------------------------------- tables computed anew
 
@@ -358,7 +353,7 @@ class _Supervisor:
         running = watched.running
         if running.tables.declared and not watched.ends and not watched.finishing:
             watched.refresher = Refresher(running.tables, running.versions, self.spark, watched.query.name)
-            self._record_ills(watched, [note for note in running.notes if note.code == "HR561"])
+            self.account.warned(watched, [note for note in running.notes if note.code == "HR561"])
 
     def _refresh(self, watched: Watched) -> None:
         """Have tables computed that are due, and begin to halt the query when one of them has changed."""
@@ -371,7 +366,7 @@ class _Supervisor:
         for name, fault in refresher.faults.items():
             if before.get(name) != fault:
                 self.notes.tell(fault)
-        self._record_ills(watched, list(refresher.faults.values()))
+        self.account.warned(watched, list(refresher.faults.values()))
         if refresher.versions != watched.running.versions:
             watched.stop_gracefully = Halt(watched.running.handle, self.spark)
 
@@ -388,7 +383,7 @@ class _Supervisor:
                 self.notes.tell(finding)
             self._end(watched, "failed", running[0])
             return
-        self._tell_news(watched)
+        self.account.tell_news(watched)
         self._forget_former(watched)
         before.clean_up()
         self.former[str(before.handle.runId)] = self.watched.pop(str(before.handle.runId))
@@ -420,12 +415,6 @@ class _Supervisor:
     def _forget_former(self, watched: Watched) -> None:
         self.former = {run_id: other for run_id, other in self.former.items() if other is not watched}
 
-    def _record_ills(self, watched: Watched, found: Sequence[Finding]) -> None:
-        run_id = watched.history_run
-        ill = self.project.redacted_finding(found[0]) if found else None
-        if run_id is not None:
-            self.notes.record(lambda history: history.record_warning(run_id, ill))
-
     def _take_events(self, listener: Listener, *, seconds: float) -> None:
         """Wait up to `seconds` for one event, then take all that are there."""
         try:
@@ -453,91 +442,17 @@ class _Supervisor:
             watched.event_at = time.monotonic()
         if watched is None or event.kind != "progress":
             return
-        record = BatchRecord.parse(
-            event.json, source_names=watched.running.source_names, rows_tracked=watched.running.rows_tracked
-        )
-        if watched.last_batch is not None and record.batch <= watched.last_batch and record.rows == 0:
-            return  # An idle query repeats its last progress.
-        self._archive(watched)
-        if watched.archive is not None:
-            record = rightly_counted(self.project, watched.running, record, self.spark, first=not watched.batches)
-        watched.batches += 1
-        watched.rows += record.rows
-        watched.last_batch = record.batch
-        record = replace(record, query=watched.query.name, backlog=watched.known_backlog(self.project))
-        if watched.history_run is not None:
-            self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
-        self.reporter.progressed(record)
-        for ill in watched.new_ills(record):
-            self.notes.tell(ill)
-        if watched.quarantine is not None:
-            quarantine = watched.quarantine
-            self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
-
-    def _report_missed(self, watched: Watched, committed: int) -> None:
-        """Bring into the history what batches took that were committed by a driver that could not tell of it."""
-        self._archive(watched)
-        running, run_id = watched.running, watched.history_run
-        if run_id is None:
-            return
-        missed: list[int] = []
-        self.notes.record(
-            lambda history: missed.extend(history.unreported(running.query.name, running.layout.generation, committed))
-        )
-        for record in missed_records(self.project, running, missed, self.spark):
-            self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
-
-    def _report_untold(self, watched: Watched) -> None:
-        """Count the last batches that Spark has committed and not told of, as on a machine that is too busy."""
-        running = watched.running
-        told = max((each for each in (watched.last_batch, watched.committed_before) if each is not None), default=-1)
-        last = _last_committed(running.layout) if watched.archive is not None else None
-        untold = range(told + 1, told + 1 if last is None else last + 1)
-        if not untold:
-            return
-        records = {each.batch: each for each in missed_records(self.project, running, untold, self.spark)}
-        for batch in untold:
-            watched.batches, watched.last_batch = watched.batches + 1, batch
-            if (record := records.get(batch)) is None:
-                continue  # What it read can be read no more.
-            watched.rows += record.rows
-            if watched.history_run is not None:
-                self.notes.record(lambda history, record=record: history.record(watched.history_run, record))  # type: ignore[misc]
-            self.reporter.progressed(record)
+        self.account.progressed(watched, event.json)
 
     def _tell_said(self) -> None:
         """Tell what a start has to say, which goes on in another thread."""
         while not self.said.empty():
             self.notes.tell(self.said.get())
 
-    def _tell_news(self, watched: Watched) -> None:
-        """Tell what the sink had to say: an attempt that failed, rows set aside."""
-        while not watched.running.news.empty():
-            self.notes.tell(watched.running.news.get())
-
-    def _archive(self, watched: Watched) -> None:
-        archive = watched.archive
-        if archive is not None:
-            self.notes.guarded(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
-
     def _tell_stop(self) -> None:
         if self.told_stop != self.request.now:
             self.told_stop = self.request.now
             self.reporter.stopping(now=self.request.now)
-
-    def _look_inside(self) -> None:
-        """Tell how far long batches are, of one query after another, so that many queries cost no more than few."""
-        now = time.monotonic()
-        if now < self.look_at:
-            return
-        self.look_at = now + LOOK_SECONDS
-        busy = [each for each in self.watched.values() if now - each.event_at > LOOK_SECONDS]
-        for watched in sorted(busy, key=lambda each: each.looked_at)[:LOOKS]:
-            watched.looked_at = now
-            seconds = now - watched.event_at
-            work = batch_work(self.spark, str(watched.running.handle.runId), seconds=seconds)
-            if work is not None:
-                self.reporter.working(watched.query.name, work)
 
     def _stop_what_may_stop(self) -> None:
         """Stop each query between two batches, or all of them at once when asked twice."""
@@ -552,16 +467,6 @@ class _Supervisor:
                 )
             if self.request.now or watched.last_batch != watched.batch_when_asked or not _busy(handle.status):
                 handle.stop()
-
-    def _beat(self) -> None:
-        now = time.monotonic()
-        if now - self.heartbeat_at < HEARTBEAT_SECONDS:
-            return
-        self.heartbeat_at = now
-        for run in (*self.watched.values(), *((self.start,) if self.start else ())):
-            run_id = run.history_run
-            if run_id is not None:
-                self.notes.record(lambda history, run_id=run_id: history.heartbeat(run_id))  # type: ignore[misc]
 
 
 def _superseded(query: Query) -> Finding:

@@ -1,0 +1,134 @@
+"""What the batches of running queries become: the archive, the history, the quarantine, and what is said of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.checkpoint import Checkpoint
+from headrace.errors import Finding
+from headrace.model import Project
+from headrace.progress import BatchRecord
+from headrace.run.counted import missed_records, rightly_counted
+from headrace.run.notes import Notes
+from headrace.run.query_run import Watched
+from headrace.run.result import Reporter
+from headrace.run.starts import Start
+from headrace.spark.batch_work import batch_work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HEARTBEAT_SECONDS = 1.0
+LOOK_SECONDS, LOOKS = 1.0, 4
+
+
+class Account:
+    """Keeps account of the queries of one run; a failure of it is told once and ends no stream."""
+
+    def __init__(self, project: Project, spark: SparkSession, notes: Notes, reporter: Reporter) -> None:
+        self.project = project
+        self.spark = spark
+        self.notes = notes
+        self.reporter = reporter
+        self.heartbeat_at = 0.0
+        self.look_at = 0.0
+
+    def progressed(self, watched: Watched, json: str) -> None:
+        """Take the report of a batch, as Spark's listener gives it."""
+        record = BatchRecord.parse(
+            json, source_names=watched.running.source_names, rows_tracked=watched.running.rows_tracked
+        )
+        if watched.last_batch is not None and record.batch <= watched.last_batch and record.rows == 0:
+            return  # An idle query repeats its last progress.
+        self.archive(watched)
+        if watched.archive is not None:
+            record = rightly_counted(self.project, watched.running, record, self.spark, first=not watched.batches)
+        watched.batches += 1
+        watched.rows += record.rows
+        watched.last_batch = record.batch
+        record = replace(record, query=watched.query.name, backlog=watched.known_backlog(self.project))
+        if watched.history_run is not None:
+            self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
+        self.reporter.progressed(record)
+        for ill in watched.new_ills(record):
+            self.notes.tell(ill)
+        if watched.quarantine is not None:
+            quarantine = watched.quarantine
+            self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
+
+    def missed(self, watched: Watched, committed: int) -> None:
+        """Bring into the history what batches took that were committed by a driver that could not tell of it."""
+        self.archive(watched)
+        running, run_id = watched.running, watched.history_run
+        if run_id is None:
+            return
+        missed: list[int] = []
+        self.notes.record(
+            lambda history: missed.extend(history.unreported(running.query.name, running.layout.generation, committed))
+        )
+        for record in missed_records(self.project, running, missed, self.spark):
+            self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
+
+    def untold(self, watched: Watched, committed: int | None) -> None:
+        """Count the last batches up to `committed` that Spark has not told of, as on a machine that is too busy."""
+        running = watched.running
+        told = max((each for each in (watched.last_batch, watched.committed_before) if each is not None), default=-1)
+        last = committed if watched.archive is not None else None
+        untold = range(told + 1, told + 1 if last is None else last + 1)
+        if not untold:
+            return
+        records = {each.batch: each for each in missed_records(self.project, running, untold, self.spark)}
+        for batch in untold:
+            watched.batches, watched.last_batch = watched.batches + 1, batch
+            if (record := records.get(batch)) is None:
+                continue  # What it read can be read no more.
+            watched.rows += record.rows
+            if watched.history_run is not None:
+                self.notes.record(lambda history, record=record: history.record(watched.history_run, record))  # type: ignore[misc]
+            self.reporter.progressed(record)
+
+    def archive(self, watched: Watched) -> None:
+        """Keep what the checkpoint will let go of."""
+        archive = watched.archive
+        if archive is not None:
+            self.notes.guarded(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
+
+    def tell_news(self, watched: Watched) -> None:
+        """Tell what the sink had to say: an attempt that failed, rows set aside."""
+        while not watched.running.news.empty():
+            self.notes.tell(watched.running.news.get())
+
+    def warned(self, watched: Watched, found: Sequence[Finding]) -> None:
+        """Let the history say what is wrong with a run that continues, or that nothing is."""
+        run_id = watched.history_run
+        ill = self.project.redacted_finding(found[0]) if found else None
+        if run_id is not None:
+            self.notes.record(lambda history: history.record_warning(run_id, ill))
+
+    def look_inside(self, running: Iterable[Watched]) -> None:
+        """Tell how far long batches are, of one query after another, so that many queries cost no more than few."""
+        now = time.monotonic()
+        if now < self.look_at:
+            return
+        self.look_at = now + LOOK_SECONDS
+        busy = [each for each in running if now - each.event_at > LOOK_SECONDS]
+        for watched in sorted(busy, key=lambda each: each.looked_at)[:LOOKS]:
+            watched.looked_at = now
+            seconds = now - watched.event_at
+            work = batch_work(self.spark, str(watched.running.handle.runId), seconds=seconds)
+            if work is not None:
+                self.reporter.working(watched.query.name, work)
+
+    def beat(self, runs: Iterable[Watched | Start]) -> None:
+        """Let the history know that these runs are alive."""
+        now = time.monotonic()
+        if now - self.heartbeat_at < HEARTBEAT_SECONDS:
+            return
+        self.heartbeat_at = now
+        for run in runs:
+            run_id = run.history_run
+            if run_id is not None:
+                self.notes.record(lambda history, run_id=run_id: history.heartbeat(run_id))  # type: ignore[misc]
