@@ -16,6 +16,7 @@ from headrace.model import Project, Query, Trigger
 from headrace.model.layout import QueryLayout
 from headrace.run.attempt import Attempt
 from headrace.run.driver_lock import DriverLock
+from headrace.spark.failures import failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,6 +102,10 @@ class Running:
     connectors: tuple[Connector, ...] = ()
     scratch: Path | None = None
     lock: DriverLock | None = None
+
+    def failure(self) -> Finding | None:
+        """Why the query ended; None when it ended well."""
+        return failure_of(self.handle, self.faults, subject=f"query '{self.query.name}'", where=self.query.where)
 
     def clean_up(self) -> None:
         """Let others run the query, and remove the checkpoint of a sink that keeps nothing."""

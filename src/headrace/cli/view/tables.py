@@ -114,5 +114,5 @@ def _verdict(status: QueryStatus) -> str:
     if not status.verdict:
         return NOTHING
     batch = status.verdict.get("batch")
-    word = status.verdict.get("verdict") or status.verdict.get("state", "")
+    word = str(status.verdict.get("verdict") or status.verdict.get("state", ""))
     return _SINCE.get(word, word) + ("" if batch is None else f" (batch {batch:,})")
