@@ -205,7 +205,7 @@ def no_memory(spark: SparkSession, root: Path) -> Seen:
     from headrace.contract import SinkContext
 
     context = SinkContext(query="nobody", generation=1, mode="append", checkpoint=root, fingerprint="")
-    return raised(lambda: Memory().snapshot(spark, context))
+    return raised(lambda: Memory().read_back(spark, context))
 
 
 def no_delta(spark: SparkSession, root: Path) -> Seen:

@@ -105,7 +105,13 @@ class Running:
 
     def failure(self) -> Finding | None:
         """Why the query ended; None when it ended well."""
-        return failure_of(self.handle, self.faults, subject=f"query '{self.query.name}'", where=self.query.where)
+        return failure_of(
+            self.handle,
+            self.faults,
+            subject=f"query '{self.query.name}'",
+            where=self.query.where,
+            connectors=self.connectors,
+        )
 
     def clean_up(self) -> None:
         """Let others run the query, and remove the checkpoint of a sink that keeps nothing."""
