@@ -14,7 +14,7 @@ from headrace.connectors.delta.source import Delta
 from headrace.connectors.kafka.source import Kafka
 from headrace.connectors.rate.source import Rate
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.contract import SourceBatch, SourcePrefix
+from headrace.contract import Source, SourceBatch, SourceFacts, SourcePrefix
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project
 
@@ -130,6 +130,16 @@ def no_reading_back(root: Path) -> Seen:
     return list(proof._unreadable_sink(project(root).queries["shown"]))
 
 
+def no_second_read(root: Path) -> Seen:
+    class Fleeting(Source):
+        facts = SourceFacts(replayable=False)
+
+        def stream(self, spark: SparkSession, name: str) -> NoReturn:
+            raise NotImplementedError
+
+    return raised(lambda: Fleeting().read(None, SourcePrefix(batches=())))  # type: ignore[arg-type]
+
+
 def a_beginning(root: Path) -> Seen:
     from headrace.run import planned
 
@@ -171,6 +181,7 @@ PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
     ),
     "a disk that fails": ("HR421", no_disk, "Input/output error"),
     "a full disk beside the stream": ("HR544", no_archive, "No space left on device"),
+    "a source that gives its rows once": ("HR433", no_second_read, "Fleeting"),
     "a sink that nobody reads": ("HR703", no_reading_back, "'console'"),
 }
 
