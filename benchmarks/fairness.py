@@ -1,4 +1,4 @@
-"""Equal queries that share two cores: how far apart they end, and how long one waits while the others go on."""
+"""Equal queries that share two cores: how far apart they end, and how long one waits while the others continue."""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ class Broker:
         producer = Producer({"bootstrap.servers": self.url, "linger.ms": 50, "queue.buffering.max.messages": 500_000})
         for number in range(messages):
             word = "skip" if number % 10 == 0 else WORDS[number % len(WORDS)]
-            text = f"{word} {number:012d} of some phone, somewhere, at a time that nobody will remember; so it goes on"
+            text = (
+                f"{word} {number:012d} of some phone, somewhere, at a time that nobody will remember; so it continues"
+            )
             while True:
                 try:
                     producer.produce(topic, text, partition=number % PARTITIONS)

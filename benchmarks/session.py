@@ -18,7 +18,7 @@ TARGET = 0.55
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
     if cds.make(require_java()) is None:
-        raise SystemExit("benchmarks: without a class archive the session of an installation is not what is measured")
+        raise SystemExit("benchmarks: without a CDS archive the session of an installation is not what is measured")
     ours = Path(__file__).parent / "session_ours.py"
     sides = {
         "stream": (sys.executable, ours, "stream"),

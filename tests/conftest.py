@@ -90,7 +90,7 @@ def fresh_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 class Sessions:
     """One local session for each tier, with the settings that Headrace runs with; that of `services` has connectors.
 
-    It is looked at before each test: one whose JVM has died or whose scratch files are gone is made anew.
+    It is looked at before each test: one whose JVM has died or whose scratch files are gone is created again.
     """
 
     def __init__(self, home: Path) -> None:

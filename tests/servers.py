@@ -101,7 +101,7 @@ def answers(server: Server) -> bool:
 class Servers:
     """A server of each kind, started when a test first wants it and looked at before each test that does.
 
-    One that has died in a test is started again, and made anew where that fails: the next test finds one that works.
+    One that has died in a test is started again, and made again where that fails: the next test finds one that works.
     """
 
     def __init__(self) -> None:

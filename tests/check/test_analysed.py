@@ -1,4 +1,4 @@
-"""Before start, Spark's checker and ours say what is wrong with a query, at its line and with a way out."""
+"""Before start, Spark's checker and ours say what is wrong with a query, at its line and with a fix."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 DAMAGES = ("missing", "empty", "cut", "garbage")
 FINE = (None,) * 4
 
-# What is told of a damaged file: missing, empty, cut, garbage; None: the start goes on, and needs no word.
+# What is told of a damaged file: missing, empty, cut, garbage; None: the start continues, and needs no word.
 TOLD: dict[str, tuple[str | None, ...]] = {
     "metadata": ("HR502",) * 4,
     "newest commit": (None, "HR503", "HR503", "HR503"),
@@ -93,7 +93,7 @@ def state_in_use(root: Path, version: int) -> set[Path]:
 
 
 def damaged(file: Path) -> Iterator[str]:
-    """Damage `file` in each way, one after the other, and mend it at the end."""
+    """Damage `file` in each way, one after the other, and fix it at the end."""
     whole = file.read_bytes()
     for damage in DAMAGES:
         if damage == "missing":

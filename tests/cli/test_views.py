@@ -218,7 +218,7 @@ def test_a_terminal_says_from_the_first_second_what_the_run_is_at(view: Any, wid
     shows.stopping(now=False)
     assert "finishing the running batches; Ctrl-C again stops at once" in shown()
     shows.starting(query)
-    assert "finishing" in shown(), "a stop is not hidden by what goes on"
+    assert "finishing" in shown(), "a stop is not hidden by what continues"
     shows.stopping(now=True)
     assert "stopping at once" in shown()
     shows.progressed(replace(RECORD, query=query.name))

@@ -22,8 +22,8 @@ KAFKA = Kafka(bootstrap_servers="k:9092", subscribe="a")
 DELTA = Delta(path="/lake/t")
 CASES: dict[str, tuple[Connector, str, str]] = {
     "a value that does not decode": (KAFKA, "HEADRACE_UNDECODABLE orders/0/17", "HR335"),
-    "messages that have gone": (KAFKA, "[KAFKA_DATA_LOSS.START_OFFSET_HAS_BEEN_RESET] Some data", "HR336"),
-    "a topic that has gone": (
+    "messages that are gone": (KAFKA, "[KAFKA_DATA_LOSS.START_OFFSET_HAS_BEEN_RESET] Some data", "HR336"),
+    "a topic that is gone": (
         KafkaSink(bootstrap_servers="k:9092", topic="a"),
         "Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: gone",
         "HR332",
@@ -31,9 +31,9 @@ CASES: dict[str, tuple[Connector, str, str]] = {
     "a broker that is silent": (KAFKA, "org.apache.kafka.common.errors.TimeoutException: 60000 ms", "HR331"),
     "rows that were changed": (DELTA, "[DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected a data update", "HR344"),
     "columns that were changed": (DELTA, "[DELTA_SCHEMA_CHANGED] Detected schema change", "HR345"),
-    "a version that has gone": (DELTA, "Cannot time travel Delta table to version 3", "HR346"),
+    "a version that is gone": (DELTA, "Cannot time travel Delta table to version 3", "HR346"),
     "another table": (DELTA, "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The streaming query", "HR347"),
-    "files that have gone": (DeltaSink(path="/lake/t"), "[DELTA_LOG_FILE_NOT_FOUND] Unable to retrieve", "HR343"),
+    "files that are gone": (DeltaSink(path="/lake/t"), "[DELTA_LOG_FILE_NOT_FOUND] Unable to retrieve", "HR343"),
     "nobody who listens": (Socket(host="a", port=9), HEAD + "Connection refused", "HR318"),
     "open without an answer": (
         Foreach(function=print),

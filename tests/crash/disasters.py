@@ -21,7 +21,7 @@ NEWEST = 2
 
 
 def copies(soak: Soak) -> str:
-    """A storage and a copy of it plan one batch over different files; one of the two goes on, the other is refused.
+    """A storage and a copy of it plan one batch over different files; one of the two continues, the other is refused.
 
     The copy is made before the batch is planned, as a backup is. The first driver dies on one side of its transaction.
     """
@@ -38,7 +38,7 @@ def copies(soak: Soak) -> str:
     with soak.configured(storage=copy.name, files=3):
         second = Driver(soak.root).wait(LONGEST_RUN_SECONDS)
     again = Driver(soak.root).wait(LONGEST_RUN_SECONDS)
-    assert 0 in (second, again), f"neither storage goes on: {soak.end_of_log()}"
+    assert 0 in (second, again), f"neither storage continues: {soak.end_of_log()}"
     if again:
         shutil.rmtree(soak.storage)
         copy.rename(soak.storage)

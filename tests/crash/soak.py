@@ -1,6 +1,6 @@
 """`python -m tests.crash.soak [--rounds N] [DATABASE ...]`: faults without end, and a result that is exact after each.
 
-A project of two queries runs over files that go on landing: counts per action and hour (update mode, with state), and
+A project of two queries runs over files that keep landing: counts per action and hour (update mode, with state), and
 every event as it is (append mode), into one database. In each round something dies: the driver at a random moment or
 at a boundary of a batch, a Python worker of an executor, the database's server; or two drivers run at once, a copy of
 the storage is run, the network fails, a file of a checkpoint is damaged. After each round both tables hold exactly the

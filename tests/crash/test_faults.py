@@ -1,4 +1,4 @@
-"""What goes wrong around a stream is one sentence with a code; nothing is lost, and the next start goes on."""
+"""What goes wrong around a stream is one sentence with a code; nothing is lost, and the next start continues."""
 
 from __future__ import annotations
 

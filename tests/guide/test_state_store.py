@@ -347,7 +347,7 @@ def test_what_the_checkpoint_keeps_is_told_when_the_project_asks_for_something_e
     project(root, {"format_version": 4}, more="spark: {spark.sql.shuffle.partitions: 5}\n")
     told = ran(root, spark)
     notes = [note for note in told.all(Finding) if note.code == "HR551"]
-    assert [re.sub(r".*goes on with (.*), which.*not with (.*)", r"\1, \2", note.what) for note in notes] == [
+    assert [re.sub(r".*continues with (.*), which.*not with (.*)", r"\1, \2", note.what) for note in notes] == [
         "state_store: format_version 5, 4",
         "spark.sql.shuffle.partitions 2, 5",
     ]

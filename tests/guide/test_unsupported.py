@@ -1,4 +1,4 @@
-"""What a stream cannot do is refused before start, each with its code and a way out."""
+"""What a stream cannot do is refused before start, each with its code and a fix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sql(spark, text, **frames):
     return spark.sql(text)
 """
 
-# (body, modes, code, words of the way out)
+# (body, modes, code, words of the fix)
 REFUSED = {
     "limit": ("impressions.limit(3)", ("append", "update"), "HR223", "take the first rows where the result is read"),
     "limit of counts": (f"{COUNTS}.limit(3)", ("complete", "update"), "HR223", "in the mode complete sort before it"),

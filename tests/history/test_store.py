@@ -34,7 +34,7 @@ RECORD = BatchRecord(
     state_rows=7,
     backlog=Lag(count=2, unit="files", bytes=80),
 )
-FAULT = Finding(code="HR601", what="it broke", fix="mend it", where=Where(file="p.py", line=3))
+FAULT = Finding(code="HR601", what="it broke", fix="fix it", where=Where(file="p.py", line=3))
 
 
 @pytest.fixture

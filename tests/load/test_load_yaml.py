@@ -1,4 +1,4 @@
-"""headrace.yml becomes the model, or every fault of it with file, line, code and way out."""
+"""headrace.yml becomes the model, or every fault of it with file, line, code and fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table that is computed anew while a query runs: the next batches see it, and nothing else changes."""
+"""A table that is recomputed while a query runs: the next batches see it, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_while_a_table_is_not_to_be_had_the_last_version_counts_and_status_says_
         assert fault.severity == "warning"
         assert fault.what == (
             "table 'prices' of query 'bills' could not be computed: the function prices failed with ConnectionError: "
-            "the shop does not answer; it goes on with the last version"
+            "the shop does not answer; it continues with the last version"
         )
         assert (fault.where.file or "").endswith("pipeline.py")
         scene.wait_for_two_refreshes()
@@ -209,7 +209,7 @@ def test_while_a_table_is_not_to_be_had_the_last_version_counts_and_status_says_
         (other,) = scene.wait_for_findings("HR562")
         assert other.what == (
             "table 'prices' of query 'bills' has other columns than at the start: name string, price string in place "
-            "of name string, price bigint; it goes on with the last version"
+            "of name string, price bigint; it continues with the last version"
         )
         land(root, 2, sale(3))
         scene.wait_for_batch(2)
@@ -351,7 +351,7 @@ UNFIT = {
     "HR290": ('"1 second"', '"900 ms"', "the least is 1 second"),
     "HR291": ("hr.available_now", "hr.real_time('5 seconds')", "makes no batches for it to change between"),
     "HR292": ("hr.sink.files('out'), trigger=hr.available_now", "hr.sink.console()", "keeps nothing"),
-    "HR293": ("hr.available_now", "hr.every('1 second')", "the source 'events' cannot go on"),
+    "HR293": ("hr.available_now", "hr.every('1 second')", "the source 'events' cannot resume"),
 }
 SMALL = """
 import headrace as hr

@@ -1,4 +1,4 @@
-"""The class archive: bound to one Java and one set of jars, made once, and never a reason to fail."""
+"""The CDS archive: bound to one Java and one set of jars, made once, and never a reason to fail."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_fault_costs_one_sentence_and_nothing_else(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java-here"))
     assert cds.make(java) is None
     said = capfd.readouterr().err
-    assert "HR003 (note): no class archive was made" in said
+    assert "HR003 (note): no CDS archive was made" in said
     assert says in said
     assert said.count("\n") == 1
     assert not list(tmp_path.glob("cache/cds/*-*"))
@@ -147,8 +147,8 @@ def test_ci_starts_nothing_in_the_background(java: Java, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("before", "says"),
     [
-        pytest.param(False, "there is no class archive yet", id="none yet"),
-        pytest.param(True, "the class archive fits another Java or other jars", id="another one"),
+        pytest.param(False, "there is no CDS archive yet", id="none yet"),
+        pytest.param(True, "the CDS archive fits another Java or other jars", id="another one"),
     ],
 )
 def test_without_a_fitting_archive_a_note_says_that_one_is_being_made(
@@ -198,7 +198,7 @@ def test_a_real_jvm_maps_the_archive_that_the_installation_made() -> None:
     java = require_java()
     archive = cds.archive_for(java)
     if archive is None:
-        unavailable("there is no class archive; make one: python -m headrace.spark.cds")
+        unavailable("there is no CDS archive; make one: python -m headrace.spark.cds")
     script = (
         "import sys; from pyspark.sql import SparkSession as S; "
         "s = S.builder.master('local[1]').config('spark.ui.enabled', 'false')"

@@ -1,4 +1,4 @@
-"""Spark's messages become one sentence with a code and a way out."""
+"""Spark's messages become one sentence with a code and a fix."""
 
 from __future__ import annotations
 

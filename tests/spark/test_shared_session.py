@@ -1,4 +1,4 @@
-"""The session that tests share is made anew when one of them has broken it."""
+"""The session that tests share is created again when one of them has broken it."""
 
 from __future__ import annotations
 

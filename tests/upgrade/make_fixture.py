@@ -26,7 +26,7 @@ FILES, ROWS = 3, 40
 
 
 def land(home: Path, number: int) -> None:
-    """One file of the source: the hours go on with the files, a few rows are late but not too late."""
+    """One file of the source: the hours continue with the files, a few rows are late but not too late."""
     rows = [
         {
             "id": number * ROWS + row,

@@ -69,7 +69,7 @@ def test_a_row_is_dropped_only_if_it_is_at_least_the_delay_late(
         assert newest - row.time >= timedelta(minutes=delay) + row.behind
         assert row.behind >= timedelta(0)
 
-    # What was not dropped is counted, each row of it: none that was less late has gone.
+    # What was not dropped is counted, each row of it: none that was less late is gone.
     kept = Counter(time for rows in files for time in rows)
     kept.subtract(row.time for row in found.rows)
     assert min(kept.values()) >= 0

@@ -59,7 +59,7 @@ def test_in_update_mode_the_result_holds_every_row_and_stays_so(spark: SparkSess
     found = late(project, "updated", spark=spark)
     assert (found.count, found.replayed) == (2, found.batch)
 
-    # The query goes on: open windows grow, the replayed ones stay, and what is late from now on is told of again.
+    # The query continues: open windows grow, the replayed ones stay, and what is late from now on is told of again.
     more = [[("12:59", "a"), ("12:06", "a"), ("13:01", "a")], [("13:30", "d")]]
     land(root, *more)
     run(root, "updated", spark)

@@ -1,4 +1,4 @@
-"""The tables of one query that are computed anew while it runs: each version a directory of parquet files.
+"""The tables of one query that are recomputed while it runs: each version a directory of parquet files.
 
 Spark fixes the bounded side of a join when the query is started, and a batch that is made again after a crash has to
 see what it saw before. So each version is kept, and the record says from which batch on it counts. Each query keeps its
@@ -77,7 +77,7 @@ class Tables:
         return tuple(name for name, number in versions.items() if self.version(name, number) is None)
 
     def begin(self) -> tuple[dict[str, int], tuple[Finding, ...]]:
-        """Compute every table, and tell which were not to be had: those go on with their last version.
+        """Compute every table, and tell which were not to be had: those continue with their last version.
 
         Raises CheckFailed for a table that has no version yet.
         """
@@ -223,7 +223,7 @@ class Tables:
         )
 
     def _goes_on(self, table: Table, versions: Mapping[str, int]) -> str:
-        return "; it goes on with the last version" if table.name in versions else ""
+        return "; it continues with the last version" if table.name in versions else ""
 
 
 def digest(frame: DataFrame) -> str:

@@ -24,9 +24,9 @@ def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = Fals
         if begun:
             yield Finding(
                 code="HR320",
-                what=f"query '{query.name}' has run before, and the source '{source.name}' cannot go on from its "
+                what=f"query '{query.name}' has run before, and the source '{source.name}' cannot resume from its "
                 "checkpoint",
-                fix="begin the query anew, or read from a source that keeps its rows; a sink that keeps nothing, such "
+                fix="reset the query, or read from a source that keeps its rows; a sink that keeps nothing, such "
                 "as console, needs no checkpoint",
                 where=query.where,
             )

@@ -26,13 +26,13 @@ def declared_policy(project: Project) -> Iterator[Finding]:
 def kept_policy(query: Query, kept: Mapping[str, str], wanted: str) -> Iterator[Finding]:
     """Whether `wanted` is the policy among the settings that the last batch of a checkpoint was planned with.
 
-    Spark goes on with the old one and says so only in its log.
+    Spark continues with the old one and says so only in its log.
     """
     begun = kept.get(POLICY)
     if begun is not None and begun.lower() != wanted.lower():
         yield Finding(
             code="HR274",
             what=f"query '{query.name}' has several watermarks and was begun with the policy {begun}, not {wanted}",
-            fix=f"set {POLICY} to {begun} again, or begin the query anew",
+            fix=f"set {POLICY} to {begun} again, or reset the query",
             where=query.where,
         )

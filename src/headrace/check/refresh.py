@@ -1,4 +1,4 @@
-"""Tables that are computed anew while a query runs, in queries that cannot go over from one version to the next."""
+"""Tables that are recomputed while a query runs, in queries that cannot go over from one version to the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHORTEST_SECONDS = 1.0
 
 
 def intervals(project: Project) -> Iterator[Finding]:
-    """Tables that would be computed anew without a pause."""
+    """Tables that would be recomputed without a pause."""
     for name, table in project.tables.items():
         if table.refresh is not None and table.refresh.seconds < SHORTEST_SECONDS:
             yield Finding(
@@ -23,7 +23,7 @@ def intervals(project: Project) -> Iterator[Finding]:
 
 
 def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
-    """Why `query` cannot be halted between two batches and go on with another version of a table.
+    """Why `query` cannot be halted between two batches and continue with another version of a table.
 
     A run that ends by itself keeps the version that it began with, so nothing is asked of it.
     """
@@ -42,7 +42,7 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
     if not query.sink.facts.durable:
         yield Finding(
             code="HR292",
-            what=f"{whose} and the sink {query.sink_kind} keeps nothing that a query could go on from",
+            what=f"{whose} and the sink {query.sink_kind} keeps nothing that a query could resume from",
             fix=f"use a sink that lasts, such as files or sqlite, or {without}",
             where=query.where,
         )
@@ -57,7 +57,7 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
         if source.connector.facts.ephemeral:
             yield Finding(
                 code="HR293",
-                what=f"{whose} and the source '{source.name}' cannot go on from where the query halted",
+                what=f"{whose} and the source '{source.name}' cannot resume from where the query halted",
                 fix=f"read from a source that keeps its rows, or {without}",
                 where=query.where,
             )

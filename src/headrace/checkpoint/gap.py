@@ -56,7 +56,7 @@ def gap_before_newest(
         where=Where(file=str(file)),
         what=f"the offsets of batch {missing} are missing, so that it is not known which rows batch {newest} begins "
         "with: Spark refuses the checkpoint",
-        fix="restore the file, or the whole storage directory, from a backup; or begin the query anew",
+        fix="restore the file, or the whole storage directory, from a backup; or reset the query",
     )
 
 

@@ -64,7 +64,7 @@ def _identity(root: Path, *, started: bool) -> Iterator[Finding]:
         yield Finding(
             code="HR502",
             where=Where(file=str(file)),
-            what="the file with the query's id is missing or damaged, so Spark refuses to go on",
+            what="the file with the query's id is missing or damaged, so Spark refuses to continue",
             fix='restore it from a backup, or write {"id":"..."} into it with the checkpoint id of the sink\'s ledger',
         )
 
@@ -127,7 +127,7 @@ def _ahead(where: Where, done: int, last: int | None) -> Finding:
         what=f"batch {done} is committed, but "
         + ("no batch has offsets" if last is None else f"the newest offsets are of batch {last}")
         + ", so Spark would give used numbers to new rows",
-        fix="restore the offsets from a backup, or begin the query anew",
+        fix="restore the offsets from a backup, or reset the query",
     )
 
 
@@ -171,7 +171,7 @@ def _source_logs(folder: Path, ends: dict[str, int]) -> Iterator[Finding]:
                 what=f"the log of source '{name}' lacks entry {missing[0]}"
                 + (f" and {len(missing) - 1} more" if missing[1:] else "")
                 + ": Spark cannot tell which files it has read",
-                fix="restore the file from a backup, or begin the query anew",
+                fix="restore the file from a backup, or reset the query",
             )
 
 

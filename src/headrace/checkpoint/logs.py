@@ -76,12 +76,12 @@ def broken(file: Path, why: str) -> CheckpointError:
     if folder == "offsets":
         fix = (
             f"if it is the newest and the sink's ledger does not hold batch {name}, delete it and .{name}.crc: "
-            "Spark then plans the batch anew; otherwise restore it from a backup, or begin the query anew"
+            "Spark then plans the batch again; otherwise restore it from a backup, or reset the query"
         )
     elif folder == "commits":
         fix = f"delete it and .{name}.crc beside it: Spark then runs the batch again, and the sink skips what it has"
     else:
-        fix = "restore it from a backup, or begin the query anew"
+        fix = "restore it from a backup, or reset the query"
     return CheckpointError(
         Finding(code="HR503", where=Where(file=str(file)), what=f"a file of the checkpoint is damaged: {why}", fix=fix)
     )

@@ -122,7 +122,7 @@ def _keys(checkpoint: Checkpoint, entries: dict[int, OffsetEntry], names: Sequen
                 code="HR512",
                 where=Where(file=str(checkpoint.root)),
                 what=f"the checkpoint numbers its {len(known)} sources, so it cannot be told which is '{strangers[0]}'",
-                fix="begin the query anew, with named sources",
+                fix="reset the query, with named sources",
             )
         )
     return {name: name for name in names}

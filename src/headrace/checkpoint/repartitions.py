@@ -87,7 +87,7 @@ class Repartitions:
                 code="HR556",
                 where=Where(file=str(self.path), line=line),
                 what=f"the record of changed state partitions cannot be read: {fault}",
-                fix="restore it from a backup, or begin the query anew",
+                fix="restore it from a backup, or reset the query",
             )
         )
 

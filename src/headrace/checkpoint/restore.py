@@ -61,7 +61,7 @@ def restorable(
     if whole is None:
         return None
     sound = _is_planned(checkpoint, last)
-    # State that begins with `last` or lies behind it is all that Spark needs to make `last` again, or to go on.
+    # State that begins with `last` or lies behind it is all that Spark needs to make `last` again, or to continue.
     done = _is_committed(checkpoint, last)
     if sound and (whole > last or (whole == last and not done)):
         return None
@@ -91,7 +91,7 @@ def restore(checkpoint: Checkpoint, found: Restorable) -> None:
     After a crash in the middle the checkpoint is behind the sink still, and the next start does it again.
     """
     root, first = checkpoint.root, found.first
-    # The commits go first: Spark would go on from a batch that is marked as done.
+    # The commits go first: Spark would resume from a batch that is marked as done.
     for batch, file in sorted(numbered(root / "commits").items(), reverse=True):
         if batch >= first or not _is_committed(checkpoint, batch):
             remove_file(file)

@@ -52,6 +52,6 @@ def next_steps(directory: Path) -> list[str]:
         f"cd {quoted(directory)}",
         f"{program} status",
         f"{program} check",
-        f"{program} run          # goes on for ever; Ctrl-C ends it",
+        f"{program} run          # runs until Ctrl-C",
         f"{program} verify",
     ]

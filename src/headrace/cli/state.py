@@ -22,7 +22,7 @@ def state() -> None:
 def repartition(query: str, partitions: int, directory: Path, target: str | None, as_json: bool) -> int:
     """Give the state of QUERY another number of partitions.
 
-    The query must not be running. Its rows stay as they are, and it goes on where it was. After a crash, give the
+    The query must not be running. Its rows stay as they are, and it resumes where it was. After a crash, give the
     command again.
     """
     project = opened(directory, target)

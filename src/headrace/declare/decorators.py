@@ -75,7 +75,7 @@ def table(*, name: str | None = None, refresh: Trigger | str | None = None) -> C
 def table(function: Body | None = None, /, *, name: str | None = None, refresh: Trigger | str | None = None) -> Any:
     """Declare a function to a bounded DataFrame as a table.
 
-    It is computed at the start of each query that reads it, and with `refresh`, such as `every("10 minutes")`, anew at
+    It is computed at the start of each query that reads it, and with `refresh`, such as `every("10 minutes")`, again at
     that interval while the query runs.
     """
     frame = sys._getframe(1)

@@ -1,4 +1,4 @@
-"""The demo from its first file to its verdict: events land, a query runs, is killed, goes on, and is verified."""
+"""The demo from its first file to its verdict: events land, a query runs, is killed, continues, and is verified."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def demo(
 
 
 def _prepare(directory: Path, audience: Audience, pace: Pace | None) -> Pace:
-    """Write the project, or go on with the one that an earlier demo left."""
+    """Write the project, or continue with the one that an earlier demo left."""
     settings = directory / SETTINGS
     if settings.is_file():
         kept = pace or _kept_pace(settings)
         audience.says(
             f"'{directory}' is the project of an earlier demo: nothing in it is deleted or replaced,"
-            " more events land and the query goes on where it stopped"
+            " more events land and the query resumes where it stopped"
         )
         return kept
     refuse_unless_empty(directory)

@@ -50,7 +50,7 @@ def generate(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Counter[str]]:
-    """Write files for `seconds`, going on where an earlier generator stopped; yield what each file holds.
+    """Write files for `seconds`, resuming where an earlier generator stopped; yield what each file holds.
 
     What is written depends on the seed and the numbers of the files alone; the rate only says when.
     """

@@ -24,7 +24,7 @@ class QueryStatus:
     state_hits, state_misses: how many stores of the state were at hand, and how many had to be loaded.
     rows_total: over all batches that the history keeps account of, a batch that was run again counted once.
     restarts: the number of runs before this one.
-    error: what the newest run failed of, or, while it runs, what is wrong though it goes on; if nothing is, what the
+    error: what the newest run failed of, or, while it runs, what is wrong though it continues; if nothing is, what the
     run before failed of, until this one has ended.
     error_pid: the process whose error that is: this run's or that of the run before.
     fenced: whether that process ended because a newer driver runs the query.

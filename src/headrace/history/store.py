@@ -99,7 +99,7 @@ class History:
             db.execute("UPDATE runs SET state = ?, seen = ? WHERE id = ? AND ended IS NULL", (state, time.time(), run))
 
     def record_warning(self, run: int, finding: Finding | None) -> None:
-        """Note what is wrong with a run that goes on, or None once nothing is."""
+        """Note what is wrong with a run that continues, or None once nothing is."""
         text = json.dumps(finding.as_dict()) if finding else None
         with self._transaction() as db:
             db.execute("UPDATE runs SET error = ? WHERE id = ? AND ended IS NULL", (text, run))

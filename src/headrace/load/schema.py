@@ -39,7 +39,7 @@ _DOCS: Mapping[str, str] = {
     "sql": "The path of a file with the SELECT.",
     "select": "The SELECT.",
     "description": "What it is for.",
-    "refresh": "How often the table is computed anew while a query that reads it runs.",
+    "refresh": "How often the table is recomputed while a query that reads it runs.",
     "sink": "Where the result is written.",
     "mode": "Spark's output mode.",
     "trigger": "When a batch starts.",

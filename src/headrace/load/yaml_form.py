@@ -57,7 +57,7 @@ _ELSEWHERE = {
 class Select:
     """A SELECT as written: the text and the file and line at which it begins; `kind` is table, view or query.
 
-    refresh: how often a table is computed anew.
+    refresh: how often a table is recomputed.
     """
 
     kind: str

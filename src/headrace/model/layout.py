@@ -45,7 +45,7 @@ class QueryLayout:
 
     @property
     def tables(self) -> Path:
-        """The versions of the tables that are computed anew while the query runs, one directory for each table."""
+        """The versions of the tables that are recomputed while the query runs, one directory for each table."""
         return self.home / "tables"
 
     @property

@@ -42,7 +42,7 @@ class Source:
 class Table:
     """A named bounded input, computed by a function of Spark or a SELECT.
 
-    refresh: how often it is computed anew while a query that reads it runs; None: at the start alone.
+    refresh: how often it is recomputed while a query that reads it runs; None: at the start alone.
     """
 
     name: str
@@ -175,6 +175,6 @@ class Project:
         return tuple(other for other in self.queries.values() if other.sink.catalog_table in read)
 
     def refreshed_tables_of(self, query: Query) -> tuple[Table, ...]:
-        """The tables that feed `query` and are computed anew while it runs, each after those that it reads itself."""
+        """The tables that feed `query` and are recomputed while it runs, each after those that it reads itself."""
         found = [thing for thing in self.upstream(query.transform) if isinstance(thing, Table) and thing.refresh]
         return tuple(sorted(found, key=lambda table: len(list(self.upstream(table.transform)))))

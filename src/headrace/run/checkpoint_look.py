@@ -76,7 +76,7 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
                 where=Where(file=str(checkpoint.root / "state")),
                 what=f"query '{query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
                 "directory was lost, or the query kept no state before",
-                fix="restore the directory from a backup, or undo the change, or begin the query anew",
+                fix="restore the directory from a backup, or undo the change, or reset the query",
             )
         )
 
@@ -110,7 +110,7 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
 
 
 def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:
-    """A start goes on without its archive; only what was read before can then no longer be verified."""
+    """A start continues without its archive; only what was read before can then no longer be verified."""
     try:
         Archive(layout.archive).entries()
     except CheckpointError as fault:

@@ -102,7 +102,7 @@ def _compared(query: Query, before: QueryRevision, now: QueryRevision) -> Iterat
         yield Finding(
             code="HR545",
             what=f"query '{query.name}' is not what it was {past}: the result may mix meanings",
-            fix=f"if it means something else now, begin it anew; {tells}",
+            fix=f"if it means something else now, reset it; {tells}",
             where=query.where,
         )
     else:

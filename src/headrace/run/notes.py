@@ -24,7 +24,7 @@ class Notes:
             self._warn(fault)
 
     def record(self, write: Callable[[History], int | None]) -> int | None:
-        """Write to the history; when that fails the streams go on without it, after one warning."""
+        """Write to the history; when that fails the streams continue without it, after one warning."""
         if self._history is None:
             return None
         try:
@@ -39,7 +39,7 @@ class Notes:
         self._reporter.note(self._project.redacted_finding(finding))
 
     def guarded(self, query: Query, work: Callable[[], object]) -> None:
-        """Do what accompanies the stream of `query`; its failure is told, and the stream goes on."""
+        """Do what accompanies the stream of `query`; its failure is told, and the stream continues."""
         try:
             work()
         except HeadraceError as fault:

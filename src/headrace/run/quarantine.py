@@ -76,7 +76,7 @@ class Quarantine:
                     code="HR305",
                     what=f"{len(rows)} rows of source '{source.name}' in batch {batch} do not fit the schema; "
                     f"they are in {path}",
-                    fix="mend them and let them land again as a new file",
+                    fix="fix them and let them land again as a new file",
                     where=source.where,
                 )
 

@@ -28,8 +28,8 @@ HEALTH_BATCHES = 20
 class Watched:
     """A running query with what the supervisor keeps of it.
 
-    finishing: it makes one batch again, with the tables that the batch was begun with, before it goes on with others.
-    halt: it is being halted, to go on with others.
+    finishing: it makes one batch again, with the tables that the batch was begun with, before it continues with others.
+    halt: it is being halted, to continue with others.
     """
 
     running: Running

@@ -1,4 +1,4 @@
-"""The tables of a running query computed anew when they are due, beside the batches."""
+"""The tables of a running query recomputed when they are due, beside the batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Work:
 class Refresher:
     """Computes each table of one query at its interval, one after the other; asked by the supervisor, never waits.
 
-    versions: those that the query should go on with; faults: of the tables that were not to be had last time.
+    versions: those that the query should continue with; faults: of the tables that were not to be had last time.
     """
 
     def __init__(self, tables: Tables, versions: Mapping[str, int], spark: SparkSession, name: str) -> None:
@@ -82,7 +82,7 @@ class Refresher:
 
     def _compute(self, work: _Work) -> None:
         try:
-            self._spark.sparkContext.setJobGroup(self._group, "tables computed anew", interruptOnCancel=True)
+            self._spark.sparkContext.setJobGroup(self._group, "tables recomputed", interruptOnCancel=True)
             for name in work.names:
                 try:
                     work.versions[name] = self._tables.compute(name, work.versions, same_schema=True)

@@ -147,9 +147,9 @@ def require_stopped(project: Project, query: Query, *, code: str, fix: str) -> N
 
 
 def _require_rocksdb(query: Query, checkpoint: Checkpoint) -> None:
-    # Spark looks at it only after it has planned the change, and leaves a checkpoint that cannot go on.
+    # Spark looks at it only after it has planned the change, and leaves a checkpoint that cannot continue.
     if begun_with(checkpoint).get(PROVIDER_KEY) != PROVIDERS["rocksdb"]:
-        raise _impossible(query, "its state is not kept by RocksDB", "begin the query anew to change the number")
+        raise _impossible(query, "its state is not kept by RocksDB", "reset the query to change the number")
 
 
 def _impossible(query: Query, why: str, fix: str) -> CheckFailed:

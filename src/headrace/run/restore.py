@@ -58,7 +58,7 @@ def plan_lost_batch(project: Project, query: Query, layout: QueryLayout) -> Find
         where=Where(file=str(layout.checkpoint)),
         what=f"the checkpoint of query '{query.name}' had lost entries of batches that are in the sink up to "
         f"{found.last}; batch {found.first} is planned again as the sink's ledger has it",
-        fix="nothing: the sink skips what it has, and the query goes on",
+        fix="nothing: the sink skips what it has, and the query continues",
     )
 
 

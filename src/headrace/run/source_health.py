@@ -38,7 +38,7 @@ class SourceHealth:
         self.look_at = 0.0
 
     def new(self, *, begun: bool) -> Iterator[Finding]:
-        """What has gone wrong since it was last asked; `begun`: the query has made a batch."""
+        """What is gone wrong since it was last asked; `begun`: the query has made a batch."""
         now = time.monotonic()
         if now - self.asked_at < SECONDS:
             return

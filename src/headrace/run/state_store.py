@@ -57,13 +57,13 @@ def compared(
                 code="HR550",
                 what=f"the state of query '{query.name}' is kept by {_provider(provider)}, "
                 f"and the project now asks for {_provider(wanted)}",
-                fix=f"write state_store: {{provider: {_provider(provider)}}} for this target, or begin the query anew",
+                fix=f"write state_store: {{provider: {_provider(provider)}}} for this target, or reset the query",
                 where=query.where,
             )
         )
     for key, name in _FIXED.items():
         if key in kept and spark.conf.get(key, kept[key]) != kept[key]:
-            yield _kept(query, name, str(spark.conf.get(key)), kept[key], "begin the query anew to change it")
+            yield _kept(query, name, str(spark.conf.get(key)), kept[key], "reset the query to change it")
     partitions, asked = changes.partitions(checkpoint), project.target.spark.get(PARTITIONS)
     if asked is not None and asked != str(partitions):
         fix = f"change it by: headrace state repartition {query.name} {asked}"
@@ -84,7 +84,7 @@ def _provider(name: str | None) -> str:
 def _kept(query: Query, name: str, asked: str, kept: str, fix: str) -> Finding:
     return Finding(
         code="HR551",
-        what=f"query '{query.name}' goes on with {name} {kept}, which its state was begun with, and not with {asked}",
+        what=f"query '{query.name}' continues with {name} {kept}, which its state was begun with, and not with {asked}",
         fix=f"{fix}, or set {kept}",
         where=query.where,
     )

@@ -45,8 +45,8 @@ class StopRequest:
 def stop_on_signals(request: StopRequest, *, end_now: Callable[[int], None] | None = None) -> Iterator[StopRequest]:
     """Turn SIGINT and SIGTERM into asking `request`, as long as the block runs; only the main thread can.
 
-    end_now: called with the signal's number when the block goes on after it was asked twice, or is asked once more; it
-    is to end the process.
+    end_now: called with the signal's number when the block continues after it was asked twice, or is asked once more;
+    it is to end the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield request

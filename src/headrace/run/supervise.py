@@ -173,7 +173,7 @@ class _Supervisor:
         try:
             lock = driver_lock.take(self.project, query)
         except HeadraceError as fault:
-            # No run of this query began, and the history goes on to tell of the one that there is.
+            # No run of this query began, and the history continues to tell of the one that there is.
             self._finish(query, None, Outcome(query=query.name, state="failed", finding=fault.findings[0]))
             return
         attempt = Attempt()
@@ -347,7 +347,7 @@ class _Supervisor:
         self.account.beat((*self.watched.values(), *((self.start,) if self.start else ())))
         self.account.look_inside(self.watched.values())
 
-    # ----------------------------------------------------------------------------------- tables computed anew
+    # ----------------------------------------------------------------------------------- tables recomputed
 
     def _keep_fresh(self, watched: Watched) -> None:
         running = watched.running
@@ -445,7 +445,7 @@ class _Supervisor:
         self.account.progressed(watched, event.json)
 
     def _tell_said(self) -> None:
-        """Tell what a start has to say, which goes on in another thread."""
+        """Tell what a start has to say, which continues in another thread."""
         while not self.said.empty():
             self.notes.tell(self.said.get())
 

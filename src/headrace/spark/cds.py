@@ -1,4 +1,4 @@
-"""The class archive that lets Spark's JVM start without parsing its classes anew.
+"""The CDS archive that lets Spark's JVM start without parsing its classes again.
 
 Java calls it class-data sharing: the classes that a training run loaded are kept in one file, which later JVMs map
 into memory. The file fits one Java and one set of jars only, so both are part of its name. Whatever goes wrong here,
@@ -56,7 +56,7 @@ def archive_for(java: Java) -> Path | None:
 def options(java: Java) -> list[str]:
     """What to tell the JVM so that it uses the archive; nothing where none fits.
 
-    `auto`: a JVM that does not like the archive after all goes on without a word.
+    `auto`: a JVM that does not like the archive after all continues silently.
     """
     archive = archive_for(java)
     if archive is None or any(space in str(archive) for space in " \t\"'"):
@@ -94,7 +94,7 @@ def make(java: Java) -> Path | None:
         why = fault if isinstance(fault, _NoArchiveError) else f"{fault.filename or cache()}: {fault.strerror or fault}"
         note = Finding(
             code="HR003",
-            what=f"no class archive was made, so Spark starts a few seconds later: {why}",
+            what=f"no CDS archive was made, so Spark starts a few seconds later: {why}",
         )
         print(note, file=sys.stderr)
         return None
@@ -125,7 +125,7 @@ def ensure_in_background(java: Java) -> Finding | None:
     except OSError:
         return None
     mismatch = any(note.get("jars") == str(jars) for _, note in _notes())
-    why = "the class archive fits another Java or other jars" if mismatch else "there is no class archive yet"
+    why = "the CDS archive fits another Java or other jars" if mismatch else "there is no CDS archive yet"
     return Finding(
         code="HR003",
         what=f"{why}: Spark starts a few seconds later this time, and one is being made in the background",

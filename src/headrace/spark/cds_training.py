@@ -1,4 +1,4 @@
-"""The training run of the class archive: it does once, on a few rows, what projects do all day."""
+"""The training run of the CDS archive: it does once, on a few rows, what projects do all day."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _session(archive: Path, home: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.Builder().master("local[2]").appName("class archive")
+    builder = SparkSession.Builder().master("local[2]").appName("CDS archive")
     for setting in settings(master="local[2]", purpose="stream"):
         builder = builder.config(setting.key, setting.value)
     options = (

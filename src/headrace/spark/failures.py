@@ -49,7 +49,7 @@ KNOWN = (
         "HR302",
         r"\[USER_RAISED_EXCEPTION\] HEADRACE_MISSING_VALUE `(?P<column>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+)",
         "a row of {place} has no value of '{column}', which the schema says is NOT NULL",
-        "mend the file and start again: the batch is read again from its beginning; or leave out NOT NULL",
+        "fix the file and start again: the batch is read again from its beginning; or leave out NOT NULL",
     ),
     Known(
         "HR302",
@@ -79,7 +79,7 @@ KNOWN = (
         "HR302",
         r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
         "a row of {place} does not fit the schema: '{value}' in column '{column}' is no {type}",
-        "mend the file and start again: the batch is read again from its beginning; or set on_bad_row to quarantine, "
+        "fix the file and start again: the batch is read again from its beginning; or set on_bad_row to quarantine, "
         "and such rows are set aside",
     ),
     Known(
@@ -125,7 +125,7 @@ KNOWN = (
         "HR302",
         r"Malformed (?:records|CSV record)",
         "a row does not fit the schema{at}{record}",
-        "mend the file (or complete it, if it was half written) and start again: the batch is read again from its "
+        "fix the file (or complete it, if it was half written) and start again: the batch is read again from its "
         "beginning; or set on_bad_row to quarantine, and such rows are set aside",
         conditions=(
             "MALFORMED_RECORD_IN_PARSING",
@@ -135,7 +135,7 @@ KNOWN = (
     Known(
         "HR303",
         r"FileNotFoundException|does not exist",
-        "a file of the batch has gone{at}",
+        "a file of the batch is gone{at}",
         "put the file back and start again: the batch is read again from its beginning",
         conditions=("FAILED_READ_FILE.FILE_NOT_EXIST",),
     ),
@@ -150,7 +150,7 @@ KNOWN = (
         "HR541",
         r"No space left on device|Disk quota exceeded",
         "no space is left on the storage's disk",
-        "make room and start again: the run goes on with the batch that was not committed",
+        "make room and start again: the run resumes with the batch that was not committed",
     ),
     Known(
         "HR542",
@@ -180,7 +180,7 @@ KNOWN = (
         "HR546",
         r"STATE_STORE_\w*SCHEMA|schema does not match existing state",
         "the state in its checkpoint was made by another form of the query",
-        "undo the change, or begin the query anew",
+        "undo the change, or reset the query",
     ),
     Known(
         "HR543",
@@ -252,7 +252,7 @@ def finding_of_message(text: str, *, subject: str, where: Where, connectors: Seq
     return Finding(
         code="HR601",
         what=f"{subject} failed: {python or _innermost(text) or 'no reason was given'}",
-        fix="correct the cause and start again: the run goes on with the batch that was not committed",
+        fix="correct the cause and start again: the run resumes with the batch that was not committed",
         where=_python_line(text) or where,
     )
 

@@ -17,7 +17,7 @@ class Halt:
 
     Spark's `stop` interrupts the running batch. But a query whose state says that it is terminated ends by itself after
     its batch, which is how the trigger available-now ends. Between planning a batch and handing it to the sink Spark
-    looks at the state too, and breaks the batch off; so it is set while nothing goes on, or while a job of the batch
+    looks at the state too, and breaks the batch off; so it is set while nothing continues, or while a job of the batch
     runs. Where neither was seen for a while, or Spark is too quick, the batch is broken off before its rows were
     written, and has to be made again.
 
@@ -32,7 +32,7 @@ class Halt:
         self._told = False
 
     def step(self) -> bool:
-        """Go on; True once the query has ended."""
+        """Continue; True once the query has ended."""
         if not self._execution.queryExecutionThread().isAlive():
             return True
         idle = not self._handle.status["isTriggerActive"]

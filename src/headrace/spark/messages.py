@@ -120,7 +120,7 @@ REFUSALS = (
         "HR228",
         r"FullOuter joins? with.*static",
         "use a left outer join with the stream on the left: which rows of a table have no match is never known while "
-        "the stream goes on",
+        "the stream continues",
     ),
     Refusal(
         "HR228",

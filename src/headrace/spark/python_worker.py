@@ -10,7 +10,7 @@ _NAMED = re.compile(
 )
 # Or its connection alone tells: an end of the stream or of the socket that Spark's reader of the worker met. A damaged
 # file of the state or a zipped input ends in the same exceptions, met by other readers; the first line of Spark's own
-# in the trace says which. Trying those again would only delay what no attempt can mend.
+# in the trace says which. Trying those again would only delay what no attempt can fix.
 _CONNECTION = re.compile(
     r"java\.(?:io\.EOFException|net\.SocketException)[^\n]*\n"
     r"(?:\s+at (?!org\.apache\.spark\.)[^\n]*\n)*"

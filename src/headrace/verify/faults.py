@@ -64,6 +64,6 @@ def _unreadable(query: Query, fault: Exception) -> Finding:
     return Finding(
         code="HR714",
         what=f"the sink of query '{query.name}' cannot be read: {sentence_of(fault)}",
-        fix="restore what is damaged there, or begin the query anew",
+        fix="restore what is damaged there, or reset the query",
         where=query.where,
     )

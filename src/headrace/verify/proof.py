@@ -185,7 +185,7 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         finding = Finding(
             code="HR711",
             what="; ".join(differing),
-            fix="the sink's table was made for another form of the query: undo the change, or begin the query anew",
+            fix="the sink's table was made for another form of the query: undo the change, or reset the query",
             where=query.where,
         )
         return Verdict(query=query.name, batch=through, state="mismatch", findings=(finding,))
@@ -206,6 +206,6 @@ def _lost(query: Query, held: int, committed: int) -> Finding:
     return Finding(
         code="HR704",
         what=f"the sink holds batches up to {held}, but batch {committed} was committed: {committed - held} are lost",
-        fix="restore the checkpoint of the same time as the sink, or begin the query anew",
+        fix="restore the checkpoint of the same time as the sink, or reset the query",
         where=query.where,
     )

@@ -133,7 +133,7 @@ def _unproved(query: Query) -> CheckFailed:
         Finding(
             code="HR692",
             what=f"the result of query '{query.name}' is not the batch answer, so late rows were not brought back",
-            fix=f"see what differs, and mend it first: headrace verify {query.name}",
+            fix=f"see what differs, and fix it first: headrace verify {query.name}",
             where=query.where,
         )
     )

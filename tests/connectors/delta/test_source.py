@@ -98,7 +98,7 @@ class TestDeltaByName(TestDelta):
         ({"path": "p", "max_files_per_trigger": 0}, "max_files_per_trigger is 0"),
         ({"path": "p", "max_bytes_per_trigger": "much"}, "max_bytes_per_trigger is 'much'"),
         ({"path": "p", "exclude_regex": "("}, "exclude_regex is no pattern"),
-        ({"path": "p", "fail_on_data_loss": False}, "are missed without a word"),
+        ({"path": "p", "fail_on_data_loss": False}, "are missed silently"),
     ],
 )
 def test_a_wrong_option_is_told_without_spark(options: dict[str, Any], said: str) -> None:

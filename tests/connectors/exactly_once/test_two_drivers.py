@@ -195,7 +195,7 @@ class Lossy:
         return self.found.fetchall()
 
     def close(self) -> None:
-        """The server does not know yet that the client has gone."""
+        """The server does not know yet that the client is gone."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)

@@ -97,7 +97,7 @@ def test_directories_that_do_not_fit_stop_the_query_until_they_do(
     wrong.unlink()
     with suppress(OSError):
         wrong.parent.rmdir()
-    land(root, f"{first}-mended", 1)
+    land(root, f"{first}-fixed", 1)
     assert ran(root, spark) is None
     assert rows(root / "out.db", "SELECT v FROM taken ORDER BY v") == [(0,), (1,)]
 

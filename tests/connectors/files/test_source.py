@@ -1,4 +1,4 @@
-"""The file source takes every option of the guide, reads prefixes exactly, and loses no row without a word."""
+"""The file source takes every option of the guide, reads prefixes exactly, and loses no row silently."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_first_start_begins_at_what_the_topics_hold() -> None:
         ({"subscribe": "a", "max_offsets_per_trigger": 0}, "max_offsets_per_trigger is 0"),
         ({"subscribe": "a", "options": {"maxOffsetsPerTrigger": "1"}}, "which Headrace sets itself"),
         ({"subscribe": "a", "options": {"kafka.group.id": "g"}}, "which Spark refuses"),
-        ({"subscribe": "a", "fail_on_data_loss": False}, "are missed without a word"),
+        ({"subscribe": "a", "fail_on_data_loss": False}, "are missed silently"),
     ],
 )
 def test_a_wrong_option_is_told_without_a_broker(options: dict[str, Any], said: str) -> None:
@@ -315,7 +315,7 @@ def test_messages_that_retention_took_are_told_and_never_missed_in_silence(
     verdict = verify(hr.load(root), "totals", spark=spark)
     assert (verdict.state, verdict.findings[0].code) == ("undecided", "HR334")
     assert "were read from offset 0 on, and the first one there is 6" in verdict.findings[0].what
-    assert refused(root, spark) == ("HR336: query 'totals': messages of its topic have gone before they were read")
+    assert refused(root, spark) == ("HR336: query 'totals': messages of its topic were deleted before they were read")
     assert rows(root / "out.db", "SELECT total FROM totals") == [(4,)]
     write(root, kafka.url, topic, ", fail_on_data_loss=False")
     assert ran(root, spark).exit_code == 0

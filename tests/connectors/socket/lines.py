@@ -33,7 +33,7 @@ class LineServer:
             self.clients[-1].sendall("".join(f"{line}\n" for line in lines).encode())
 
     def hang_up(self) -> None:
-        """Close every connection, and go on listening."""
+        """Close every connection, and continue listening."""
         with self.changed:
             while self.clients:
                 self.clients.pop().close()

@@ -137,7 +137,7 @@ def test_a_deadlock_is_tried_again(context: Life) -> None:
             """Want a row that the batch holds, while the batch will want ours."""
 
             def ask() -> None:
-                # Whichever of the two the database ends, the other goes on.
+                # Whichever of the two the database ends, the other continues.
                 with suppress(Exception):
                     cursor.execute("UPDATE result SET total = 9 WHERE name = 'b'")
                 with suppress(Exception):

@@ -65,7 +65,7 @@ class DeltaOptions:
         if not self.fail_on_data_loss:
             yield OptionError(
                 code="HR348",
-                what="fail_on_data_loss is false: versions that go before they are read are missed without a word",
+                what="fail_on_data_loss is false: versions that go before they are read are missed silently",
                 fix="leave it true, unless the result may miss rows",
                 severity="warning",
             )

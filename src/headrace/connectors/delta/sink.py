@@ -49,7 +49,7 @@ class DeltaSink(Sink):
     With each batch the table takes a transaction identifier of the query and its generation, whose number is made of
     the driver's epoch and the batch. Delta's own streaming sink goes by the id of the checkpoint, which a new
     checkpoint does not share and which is the same for two drivers; so a batch would come in twice after the one, and
-    an older driver could go on beside the other.
+    an older driver could continue beside the other.
 
     key: the columns that tell rows apart, for update mode; NULL is a value like others.
     partition_by: the columns that a new table is partitioned by.

@@ -34,11 +34,11 @@ class Delta(DeltaOptions, Source):
         the first one from this time on, added; for the first start only. With `latest` a first batch that is cut off
         cannot be made again, so that there is no guarantee.
     max_files_per_trigger, max_bytes_per_trigger: how much a batch takes at most; a thousand files if neither is given.
-    ignore_deletes: go on where a version only deletes rows.
-    ignore_changes: go on where a version changes rows, and give every row of the files that it rewrote (again).
-    skip_change_commits: go on where a version changes or deletes rows, and leave out the rows that it wrote.
+    ignore_deletes: continue where a version only deletes rows.
+    ignore_changes: continue where a version changes rows, and give every row of the files that it rewrote (again).
+    skip_change_commits: continue where a version changes or deletes rows, and leave out the rows that it wrote.
     exclude_regex: leave out the files whose path has this pattern in it.
-    fail_on_data_loss: end the query when versions have gone before they were read, as by the table's retention.
+    fail_on_data_loss: end the query when versions were deleted before they were read, as by the table's retention.
     """
 
     jars: ClassVar[tuple[str, ...]] = ("delta",)
@@ -173,6 +173,5 @@ class Delta(DeltaOptions, Source):
 
 
 _KEEP = (
-    "restore it, or begin the query anew; let the table keep more: delta.logRetentionDuration, and VACUUM with a "
-    "longer time"
+    "restore it, or reset the query; let the table keep more: delta.logRetentionDuration, and VACUUM with a longer time"
 )

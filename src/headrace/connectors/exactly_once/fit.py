@@ -56,7 +56,7 @@ def _behind(context: SinkContext, table: str, batches: Sequence[int]) -> Checkpo
         f"table '{table}' has batches of query '{context.query}' up to {batches[-1]}, the checkpoint "
         f"'{context.checkpoint}' only to {batches[0] - 1}: it is an old copy"
     )
-    fix = "restore the newest checkpoint directory, or begin the query anew"
+    fix = "restore the newest checkpoint directory, or reset the query"
     return CheckpointBehind(Finding(code="HR410", what=what, fix=fix))
 
 
@@ -69,7 +69,7 @@ def _finding(
     judgement: Judgement, context: SinkContext, table: str, lines: Sequence[Line], here: CheckpointView, kept: Kept
 ) -> Finding:
     last = lines[-1].batch if lines else None
-    anew = "or begin the query anew"
+    anew = "or reset the query"
     match judgement:
         case OtherCheckpoint(found):
             which = "is a new one" if found is None else "is another one"
@@ -96,7 +96,7 @@ def _finding(
             return Finding(code="HR410", what=what, fix=f"put the table and its ledger back, {anew}")
         case Behind(batch, last):
             what = (
-                f"query '{context.query}' has gone on to batch {_newest(here)}, but table '{table}' has batches only "
+                f"query '{context.query}' has continued to batch {_newest(here)}, but table '{table}' has batches only "
                 f"up to {last}: the table is an old copy, and batch {batch} would be lost"
             )
             return Finding(code="HR410", what=what, fix=f"restore the newest copy of the table and its ledger, {anew}")
@@ -125,7 +125,7 @@ def _other_batch(context: SinkContext, table: str, batch: int, kept: str | None,
     fix = "run the query from the copy whose batches are in the table"
     if not committed:
         fix += (
-            f"; or, to go on with this copy, remove '{context.checkpoint / 'offsets' / str(batch)}' and its .crc file, "
+            f"; or, to keep this copy, remove '{context.checkpoint / 'offsets' / str(batch)}' and its .crc file, "
             "and start again: the batch is then planned as it is in the table"
         )
     return Finding(code="HR456", what=what, fix=fix)

@@ -25,7 +25,7 @@ Connection = TypeVar("Connection")
 class TextLedger:
     """Whose table it is, which driver may write it, and which batches are in.
 
-    epoch: drawn anew by each start. result: the schema, as Spark's JSON. lines: of the newest batches, oldest first.
+    epoch: drawn again by each start. result: the schema, as Spark's JSON. lines: of the newest batches, oldest first.
     """
 
     query: str

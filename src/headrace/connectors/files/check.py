@@ -1,7 +1,7 @@
 """The files of each batch, looked at on the driver before Spark reads them.
 
 Spark's ORC reader turns a value that does not convert into NULL, its Parquet reader cuts whole numbers that are too
-long, a file that has gone is left out, and so is one beside the key=value directories: all silently. Nothing in
+long, a file that is gone is left out, and so is one beside the key=value directories: all silently. Nothing in
 Spark's public interface is called between the planning of a batch and its run; the checks that a session puts on every
 analysed plan are, and the plan of a batch names its files.
 """
@@ -177,4 +177,4 @@ def _beside(file: str, columns: str) -> OptionError:
 
 def _gone(file: str) -> OptionError:
     fix = "put the file back and start again: the batch is read again from its beginning"
-    return OptionError(code="HR303", what=f"a file of the batch has gone: {plain(file)}", fix=fix)
+    return OptionError(code="HR303", what=f"a file of the batch is gone: {plain(file)}", fix=fix)

@@ -62,7 +62,7 @@ class FileColumns:
                     return convert({name.lower() for name in declared.names})
                 except Py4JJavaError as fault:
                     what = f"the file {plain(file)} does not fit: Spark cannot take its columns ({_said(fault)})"
-                    fix = "write the file anew with other types; then start again"
+                    fix = "rewrite the file with other types; then start again"
                     return OptionError(code="HR308", what=what, fix=fix)
         return self.known[text]
 

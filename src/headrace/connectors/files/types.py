@@ -44,7 +44,7 @@ def incompatibilities(
             yield OptionError(
                 code="HR308",
                 what=f"its column '{path}' is {have}, and the schema says {want}",
-                fix=f"write the file anew with {path} as {want}, or correct the schema; then start again",
+                fix=f"rewrite the file with {path} as {want}, or correct the schema; then start again",
             )
     not_there = [field.name for field in declared.fields if field not in there]
     missing = [name for name in not_there if name in required]
@@ -53,7 +53,7 @@ def incompatibilities(
         yield OptionError(
             code="HR309",
             what=f"it lacks {named}, which the schema says is NOT NULL",
-            fix="write the file anew with it, or leave out NOT NULL; then start again",
+            fix="rewrite the file with it, or leave out NOT NULL; then start again",
         )
     elif declared.fields and not there:
         has = ", ".join(found.names[:8]) + (", ..." if len(found.names) > 8 else "")

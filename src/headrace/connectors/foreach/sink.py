@@ -112,7 +112,7 @@ class OpenReturnedNone(TypeError):
 
 
 class Receiver:
-    """The user's object as Spark calls it; an `open` without a return would leave out every row without a word."""
+    """The user's object as Spark calls it; an `open` without a return would leave out every row silently."""
 
     def __init__(self, target: Any) -> None:
         self.target = target

@@ -107,7 +107,7 @@ class IcebergStore(Store[Written]):
         found = self._ledger = Ledger.of(self._table)
         if found is None or not found.is_of(self.context):
             what = f"{self.place} no longer holds the result of query '{self.context.query}'"
-            raise SinkError(Finding(code="HR407", what=what, fix="put the table back, or begin the query anew"))
+            raise SinkError(Finding(code="HR407", what=what, fix="put the table back, or reset the query"))
         lines = [each.line for each in found.known]
         self._standing = Standing(
             newer="" if found.epoch == self.epoch else f"epoch {found.epoch[:8]}, this one has {self.epoch[:8]}",
@@ -134,7 +134,7 @@ class IcebergStore(Store[Written]):
         table, found = self._known_table, self._ledger
         if _form(table) != rows.form:
             what = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
-            raise SinkError(Finding(code="HR453", what=what, fix="start again: the batch is written anew"))
+            raise SinkError(Finding(code="HR453", what=what, fix="start again: the batch is rewritten"))
         admitted = admit(self._standing)
         if admitted is None or found is None:
             return

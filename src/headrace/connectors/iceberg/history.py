@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.snapshots import Snapshot
 
-BEGIN_ANEW = "begin the query anew; and let the table keep its snapshots for longer than the query may stand still"
+BEGIN_ANEW = "reset the query; and let the table keep its snapshots for longer than the query may stand still"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ class History:
         """Raise SourceError where another table has the name now."""
         if offset.table != str(self.table.metadata.table_uuid):
             what = f"{self.name} is not the one that the query has read so far: it was dropped and made again"
-            fix = "bring the old one back under this name, or begin the query anew"
+            fix = "bring the old one back under this name, or reset the query"
             raise SourceError(Finding(code="HR353", what=what, fix=fix))
 
     def _files_of(self, snapshot: Snapshot | None, offset: Offset) -> list[FileScanTask]:
@@ -193,7 +193,7 @@ class History:
             if not there or not _is_first(way[-1]):
                 raise self._expired(start.snapshot)
             what = f"{self.name} was set back to a state before snapshot {start.snapshot}, which the query has read"
-            raise SourceError(Finding(code="HR353", what=what, fix="undo that, or begin the query anew"))
+            raise SourceError(Finding(code="HR353", what=what, fix="undo that, or reset the query"))
         if at is None and way and not _is_first(way[-1]):
             raise self._expired(None)
         way.append(None if at is None else self._snapshot(at))
@@ -244,7 +244,7 @@ class History:
             return
         done = "deleted rows of" if operation == "delete" else "replaced rows of"
         what = f"snapshot {snapshot.snapshot_id} {done} {self.name}, which a stream cannot take back"
-        fix = f"begin the query anew, or set skip_{operation}_snapshots to go on without what the snapshot did"
+        fix = f"reset the query, or set skip_{operation}_snapshots to continue without what the snapshot did"
         raise SourceError(Finding(code="HR354", what=what, fix=fix))
 
 

@@ -20,7 +20,7 @@ PROPERTY = "headrace.ledger"
 class Ledger:
     """Whose table it is, which driver may write, and what is in.
 
-    epoch: drawn anew by each start. batch: the last one that is in; -1: none yet. checkpoint: the id that Spark gave
+    epoch: drawn again by each start. batch: the last one that is in; -1: none yet. checkpoint: the id that Spark gave
     it. spark_schema: the result's, as Spark's JSON. application, project: whose query it is; "" in a ledger of 0.1.0.
     lines: of the newest batches, the oldest first; none of those that 0.1.0 wrote.
     """

@@ -60,7 +60,7 @@ class TableRef:
         return found
 
     def again(self, table: Table) -> Table:
-        """The table as it is now, even if it was made anew, by the catalog that has given it. Raises as `open` does."""
+        """The table as it is now, even if it was recreated, by the catalog that has given it. Raises as `open` does."""
         with self.told():
             from pyiceberg.exceptions import NoSuchTableError
 

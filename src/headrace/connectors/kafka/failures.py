@@ -14,8 +14,8 @@ FAILURES = (
     Failure(
         code="HR336",
         pattern=r"KAFKA_DATA_LOSS|Some data may have been lost|Cannot fetch record for offset",
-        what="messages of its topic have gone before they were read",
-        fix="begin the query anew, or set fail_on_data_loss to false to go on without them; let the topic keep more",
+        what="messages of its topic were deleted before they were read",
+        fix="reset the query, or set fail_on_data_loss to false to continue without them; let the topic keep more",
     ),
     Failure(
         code="HR332",
@@ -28,6 +28,6 @@ FAILURES = (
         pattern=r"kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException)|"
         r"Failed to construct kafka",
         what="the Kafka broker does not answer",
-        fix="start the broker, then start again: the run goes on with the batch that was not committed",
+        fix="start the broker, then start again: the run resumes with the batch that was not committed",
     ),
 )

@@ -95,7 +95,7 @@ class KafkaOptions:
         if not self.fail_on_data_loss:
             yield OptionError(
                 code="HR337",
-                what="fail_on_data_loss is false: messages that go before they are read are missed without a word",
+                what="fail_on_data_loss is false: messages that go before they are read are missed silently",
                 fix="leave it true, unless the result may miss rows",
                 severity="warning",
             )

@@ -48,7 +48,7 @@ def ranges(prefix: SourcePrefix) -> dict[FileGroup, list[Span]]:
 
 
 def require_kept(wanted: Ranges, earliest: Mapping[FileGroup, int]) -> None:
-    """Raise SourceError when messages of the prefix have gone."""
+    """Raise SourceError when messages of the prefix are gone."""
     for (topic, partition), spans in wanted.items():
         first = earliest.get((topic, partition))
         if first is None or first > spans[0].start:

@@ -20,7 +20,7 @@ class Memory(Sink):
     """A temporary view named after the query, gone with the session.
 
     Source: Structured Streaming guide, "Output Sinks". Update mode is left out: Spark would append every update as a
-    row of its own. In append mode Spark cannot go on from a checkpoint, because what was there before is gone.
+    row of its own. In append mode Spark cannot resume from a checkpoint, because what was there before is gone.
     """
 
     facts: ClassVar[SinkFacts] = SinkFacts(

@@ -95,7 +95,7 @@ class Rate(Source):
                 Finding(
                     code="HR313",
                     what="the rate source's log, which holds the time of its creation, is missing or cannot be read",
-                    fix="restore the checkpoint's directory sources/, or begin the query anew",
+                    fix="restore the checkpoint's directory sources/, or reset the query",
                 )
             ) from fault
 

@@ -22,7 +22,7 @@ class Socket(Source):
     """Lines of UTF-8 text as rows of (value), or of (value, timestamp) with `include_timestamp`: when each came.
 
     Source: Structured Streaming guide, "Input Sources". The driver connects as a client, once at each start, and what
-    the server sends goes to whoever is connected: nothing can be read again, a later start cannot go on from the
+    the server sends goes to whoever is connected: nothing can be read again, a later start cannot resume from the
     checkpoint, and a trigger that ends by itself finds nothing. When the server closes the connection, Spark waits for
     ever; Headrace says so.
     """

@@ -98,7 +98,7 @@ class SqlStore(Store[Content]):
             self.widened = None
         except Exception as fault:
             if isinstance(fault, self.dialect.errors) and self.dialect.is_part_lost(fault):
-                raise PartLost("a staging table has gone") from fault
+                raise PartLost("a staging table is gone") from fault
             if isinstance(fault, self.dialect.duplicates) and (found := self._shared_key(connection, rows)):
                 raise SinkError(self._finding("HR408", batch, *found)) from fault
             raise
@@ -203,7 +203,7 @@ class SqlStore(Store[Content]):
                 code="HR412",
                 what=f"{bad} rows of batch {batch} of query '{self.context.query}' do not fit table '{self.name}' and "
                 f"were set aside in table '{Quarantine.TABLE}'",
-                fix="look at their reasons there, and mend the query or the table",
+                fix="look at their reasons there, and fix the query or the table",
             )
         )
 

@@ -270,7 +270,7 @@ class MySqlDialect:
             [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")
         except pymysql.MySQLError as fault:
             if is_part_lost(fault):
-                raise PartLost(f"the staging table '{part.name}' has gone") from None
+                raise PartLost(f"the staging table '{part.name}' is gone") from None
             raise
         if found != part.rows:
             raise PartLost(f"{part.rows} rows were staged in '{part.name}', and {found} were found")

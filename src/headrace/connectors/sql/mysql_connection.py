@@ -140,7 +140,7 @@ def end_left(server: Server, connection: Any) -> None:
 
 
 def end(cursor: Any, session: int) -> None:
-    """End a session; one that has gone is no error."""
+    """End a session; one that is gone is no error."""
     with suppress(pymysql.MySQLError):
         cursor.execute("KILL %s", (session,))
 

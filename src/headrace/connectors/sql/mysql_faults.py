@@ -10,7 +10,7 @@ import pymysql
 from headrace.contract import OptionError
 from headrace.redaction import without
 
-# The server has gone, is going or is not there yet; a lock was waited for too long; a deadlock; too many connections.
+# The server is gone, is going or is not there yet; a lock was waited for too long; a deadlock; too many connections.
 _PASSING = (1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 2055, 4031)
 # A lock, a deadlock, a changed definition; a table, a column, a key or a row that is there already.
 _CONTENDED = (1205, 1213, 1412, 1050, 1060, 1061, 1062, 1091)

@@ -58,7 +58,7 @@ class Ready:
 def prepare(dialect: Dialect, table: ResultTable, schema: str, context: SinkContext, *, adds: bool = False) -> Ready:
     """Make the table and the ledger ready, and take the next epoch.
 
-    If anything does not fit, nothing is changed and an older driver goes on undisturbed. Where another start was in the
+    If anything does not fit, nothing is changed and an older driver is not disturbed. Where another start was in the
     way, as one that makes the same tables, it is tried again. Raises SinkError, CheckpointError.
     """
     pauses = Retry(seconds=CONTENDED_SECONDS, uneven=True).pauses()

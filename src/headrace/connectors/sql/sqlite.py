@@ -137,7 +137,7 @@ class SqliteDialect:
             # What cannot be made is told when the file cannot be opened.
             Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
         connection = self._open(self.path)
-        # Readers go on while a batch is written, and a committed batch outlives a power cut.
+        # Readers continue while a batch is written, and a committed batch outlives a power cut.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
@@ -238,7 +238,7 @@ class SqliteDialect:
     def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
         for part in parts:
             if not Path(f"{self.path}.{part.name}").exists():
-                raise PartLost(f"the staging file '{self.path}.{part.name}' has gone")
+                raise PartLost(f"the staging file '{self.path}.{part.name}' is gone")
             run(connection, f"ATTACH DATABASE ? AS {self.quote(part.name)}", (f"{self.path}.{part.name}",))
 
     def part_source(self, part: StagedTable) -> str:

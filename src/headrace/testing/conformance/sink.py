@@ -128,7 +128,7 @@ class SinkConformance(SinkTriggers):
         try:
             query.processAllAvailable()
             if not older.facts.transactional:
-                # Nothing tells two drivers of such a sink apart: the older one goes on.
+                # Nothing tells two drivers of such a sink apart: the older one continues.
                 with suppress(SinkError):
                     newer.open(self.frame(spark, tmp_path, mode, stream=True), context)
                 self.feed(tmp_path, 1, shared=False)
