@@ -407,6 +407,15 @@ def the_files_of_a_batch_are_looked_at(scene: Scene) -> None:
         check = _Check(scene.jvm)
         found = list(check.problems(leaf.relation(), frozenset({"more"})))
         assert [problem.code for problem in found] == ["HR309"], found
+    odd = scene.home / "odd"
+    odd.mkdir()
+    for name in ("a[1].txt", "b.txt"):
+        (odd / name).write_text("row\n")
+    stream = scene.spark.readStream.name("odd").option(OPTION, "[]").text(str(odd))
+    seen: list[int] = []
+    query = stream.writeStream.foreachBatch(lambda rows, batch: seen.append(rows.count())).trigger(availableNow=True)
+    query.start().awaitTermination()
+    assert seen == [2], f"two files of a row each, one of an odd name, give {seen} rows"
     with pytest.raises(Exception, match="HR30"):
         _refused_by_check(scene)
 

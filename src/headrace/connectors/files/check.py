@@ -1,9 +1,10 @@
 """The files of each batch, looked at on the driver before Spark reads them.
 
 Spark's ORC reader turns a value that does not convert into NULL, its Parquet reader cuts whole numbers that are too
-long, a file that is gone is left out, and so is one beside the key=value directories: all silently. Nothing in
-Spark's public interface is called between the planning of a batch and its run; the checks that a session puts on every
-analysed plan are, and the plan of a batch names its files.
+long, a file that is gone is left out, and so is one beside the key=value directories; a name that looks like a pattern
+has all files of the batch read twice: all silently. Nothing in Spark's public interface is called between the planning
+of a batch and its run; the checks that a session puts on every analysed plan are, and the plan of a batch names its
+files.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class _Check:
 
     def apply(self, plan: Any) -> None:
         for relation, required in _batches(plan):
+            _read_once(relation.location())
             for problem in self.problems(relation, required):
                 raise SourceError(Finding(code=problem.code, what=problem.what, fix=problem.fix))
 
@@ -83,6 +85,9 @@ class _Check:
     def problems(self, relation: Any, required: frozenset[str]) -> Iterator[OptionError]:
         """What is wrong with the files of one batch: those that are gone, lie elsewhere, or hold other columns."""
         batch = _Batch(relation.location())
+        skips = relation.options().get("ignoreCorruptFiles")
+        if not (skips.isDefined() and str(skips.get()).lower() == "true"):
+            yield from (_with_colon(file) for file in batch.planned if ":" in file.rpartition("/")[2])
         yield from map(_gone, batch.gone())
         yield from (_beside(file, batch.directories) for file in batch.stray())
         format_ = str(relation.fileFormat().toString()).lower()
@@ -167,6 +172,43 @@ class _Batch:
     def directories(self) -> str:
         """How the directories of the batch are named."""
         return ", ".join(f"{name}=..." for name in self.location.partitionSpec().partitionColumns().names())
+
+
+def _read_once(location: Any) -> None:
+    """Have each file of a batch read once.
+
+    Where a name looks like a pattern (one of {}[]*? or a backslash), Spark does not expand it, as the file source asks
+    for; but it puts all paths of the batch in its place (DataSource.checkAndGlobPathIfNecessary), so that a batch with
+    two such names has the rows of each file three times. The list of a batch's paths can be set by reflection alone.
+    """
+    paths = location.rootPaths()
+    distinct = paths.distinct()
+    if distinct.size() == paths.size():
+        return
+    listed = location.getClass()
+    while listed is not None:
+        found = [each for each in listed.getDeclaredFields() if each.getName() == "rootPaths"]
+        if found:
+            found[0].setAccessible(True)
+            found[0].set(location, distinct)
+            break
+        listed = listed.getSuperclass()
+    if location.rootPaths().size() != distinct.size():
+        what = "a name of a file in the batch holds one of {}[]*? or a backslash, and Spark would read files twice"
+        fix = "set max_files_per_trigger to 1, and start again"
+        raise SourceError(Finding(code="HR304", what=what, fix=fix))
+
+
+def _with_colon(file: str) -> OptionError:
+    what = (
+        f"the name '{file.rpartition('/')[2]}' of a file holds a colon, which Hadoop takes for the end of a scheme: "
+        f"Spark cannot read {plain(file)}"
+    )
+    fix = (
+        "copy it there under another name, start once with the source's option ignoreCorruptFiles: true, which leaves "
+        "it out, and then without that option"
+    )
+    return OptionError(code="HR304", what=what, fix=fix)
 
 
 def _beside(file: str, columns: str) -> OptionError:
