@@ -388,7 +388,7 @@ def a_call_that_no_stream_has_is_found_in_the_trace(scene: Scene) -> None:
         assert called(caught.value) in INSTEAD, f"{name} is not found"
 
 
-@canary("connectors/files/check")
+@canary("connectors/files/check", "connectors/files/columns")
 def the_files_of_a_batch_are_looked_at(scene: Scene) -> None:
     from headrace.connectors.files.check import OPTION, _Check, look_at_batches
     from headrace.spark.plans import analysed_plan
