@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 NO_WATERMARK = "streaming aggregations without watermark"
 
 
-def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
-    """Everything that is wrong or noteworthy about `frame`, the analysed result of `query`."""
+def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct: bool = False) -> Iterator[Finding]:
+    """Everything that is wrong or noteworthy about `frame`, the analysed result of `query`.
+
+    calls_distinct: its functions use `distinct`, which the plan does not tell from `dropDuplicates`.
+    """
     if not facts.streaming:
         yield Finding(
             code="HR232",
@@ -35,7 +38,7 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts) -> Iterator[Findi
             where=query.where,
         )
         return
-    refused = tuple(unsupported(query, frame))
+    refused = tuple(unsupported(query, frame, calls_distinct=calls_distinct))
     if not refused:
         told = tuple(aggregated(query, frame))
         explained = any(finding.severity == "error" and finding.code in CONDITIONS for finding in told)

@@ -19,17 +19,17 @@ _ORDER_KEPT = frozenset({"LocalLimit", "Project", "SubqueryAlias"})
 _GROUPING_ID = "spark_grouping_id"
 
 
-def unsupported(query: Query, frame: DataFrame) -> Iterator[Finding]:
+def unsupported(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iterator[Finding]:
     """What of `frame`, the analysed result of `query`, a stream cannot do; each kind once."""
     told = set[str]()
     for node in nodes(analysed_plan(frame)):
-        finding = _finding(query, node) if node.isStreaming() else None
+        finding = _finding(query, node, calls_distinct) if node.isStreaming() else None
         if finding is not None and finding.code not in told:
             told.add(finding.code)
             yield finding
 
 
-def _finding(query: Query, node: Any) -> Finding | None:
+def _finding(query: Query, node: Any, calls_distinct: bool) -> Finding | None:
     kind = str(node.nodeName())
     if kind == "GlobalLimit" and not (query.mode == "complete" and _sorted(node)):
         return _refusal(
@@ -53,13 +53,12 @@ def _finding(query: Query, node: Any) -> Finding | None:
             "for DISTINCT group by the columns and count in the mode update, or use dropDuplicates; for UNION use "
             "UNION ALL; for EXCEPT and INTERSECT a left anti or a left semi join with a table",
         )
-    if kind == "Deduplicate" and keeps_whole_rows(node):
+    if kind == "Deduplicate" and calls_distinct and keeps_whole_rows(node):
         return _refusal(
             query,
             "HR278",
-            "takes the rows of a stream as a set (distinct, or dropDuplicates by all columns), and keeps each for ever",
-            "use dropDuplicates by the columns that identify a row, the watermark's column among them, and leave out "
-            "the others only after it",
+            "calls distinct on a stream, which would keep every row for ever",
+            "use dropDuplicates by the columns that identify a row, the watermark's column among them",
         )
     if joins_streams(node) and query.mode != "append":
         return _refusal(

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, TypeVar, get_args
 
 from headrace import contract
 from headrace.errors import NOWHERE, Finding, Where
-from headrace.model.transform import Transform
+from headrace.model.transform import PythonTransform, Transform
 from headrace.model.trigger import Default, Trigger
 from headrace.redaction import Redactor, redacted
 from headrace.units import Duration
@@ -158,6 +158,12 @@ class Project:
             yield thing
             if not isinstance(thing, Source):
                 queue.extend(thing.transform.inputs)
+
+    def calls(self, query: Query, name: str) -> bool:
+        """Whether a Python function of the query, or of a view that feeds it, uses something called `name`."""
+        things = [thing.transform for thing in self.upstream(query.transform) if isinstance(thing, View)]
+        transforms = [each for each in (query.transform, *things) if isinstance(each, PythonTransform)]
+        return any(name in transform.names() for transform in transforms)
 
     def sources_of(self, query: Query) -> tuple[Source, ...]:
         """The sources that feed `query`, in the order in which they are met."""

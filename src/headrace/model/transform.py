@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 from headrace.errors import NOWHERE, Where
@@ -21,6 +22,22 @@ class PythonTransform:
     def __str__(self) -> str:
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
+    def names(self) -> frozenset[str]:
+        """The globals, methods and attributes that the function uses, and the functions of its module that it calls."""
+        found: set[str] = set()
+        seen: set[Any] = set()
+        queue: list[Any] = [self.function]
+        while queue:
+            function = queue.pop()
+            if not isinstance(function, FunctionType) or function in seen:
+                continue
+            seen.add(function)
+            used = {name for code in _codes(function.__code__) for name in code.co_names}
+            found |= used
+            called = [function.__globals__.get(name) for name in used]
+            queue += [each for each in called if getattr(each, "__module__", None) == function.__module__]
+        return frozenset(found)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SqlTransform:
@@ -35,3 +52,11 @@ class SqlTransform:
 
 
 Transform: TypeAlias = PythonTransform | SqlTransform
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function, and of the functions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)

@@ -83,7 +83,7 @@ def _analysed(
         with registered_tables(project, query, spark):
             frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
             plan = plan_facts(frame)
-            findings = list(analysed(query, frame, plan))
+            findings = list(analysed(query, frame, plan, calls_distinct=project.calls(query, "distinct")))
             if not _refused(iter(findings)):
                 findings += _of_sink(project, query, frame, connect)
     except HeadraceError as fault:

@@ -57,7 +57,7 @@ def planned(request: Request, home: Home) -> Planned:
     if facts.stateful:
         require_state(query, home.checkpoint)
     beginnings = () if home.begun else _beginnings(project, query)
-    notes = (*beginnings, *kept, *told, *_checked(query, frame, facts))
+    notes = (*beginnings, *kept, *told, *_checked(project, query, frame, facts))
     return Planned(frame=frame, facts=facts, tables=tables, versions=versions, notes=notes)
 
 
@@ -107,8 +107,8 @@ def _reader(spark: SparkSession, trigger: Trigger) -> Reader:
     return stream
 
 
-def _checked(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[Finding, ...]:
-    findings = tuple(analysed(query, frame, facts))
+def _checked(project: Project, query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[Finding, ...]:
+    findings = tuple(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise CheckFailed(errors)

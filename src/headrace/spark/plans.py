@@ -118,13 +118,10 @@ def joins_streams(node: Any) -> bool:
 
 
 def keeps_whole_rows(deduplication: Any) -> bool:
-    """Whether a deduplication is by all of several columns, none of which lets state go.
-
-    So is `distinct`. By a single column it may well be what identifies a row.
-    """
+    """Whether a deduplication is by all columns, none of which lets state go, as `distinct` is."""
     keys, columns = list(sequence(deduplication.keys())), list(sequence(deduplication.child().output()))
     by = {int(key.exprId().id()) for key in keys}
-    return len(columns) > 1 and not marked(keys) and all(int(column.exprId().id()) in by for column in columns)
+    return not marked(keys) and all(int(column.exprId().id()) in by for column in columns)
 
 
 def marked(attributes: Iterable[Any]) -> list[Any]:
