@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -31,24 +32,26 @@ FIXTURE = Path(__file__).parent / "0.1.0.tar.xz"
 @pytest.fixture
 def project(postgres_url: str, mariadb_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The project where it was made, and its databases."""
-    shutil.rmtree(HOME, ignore_errors=True)
-    with tarfile.open(FIXTURE) as archive:
-        archive.extractall(HOME, filter="data")
-    subprocess.run(["psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", HOME / "postgres.sql", postgres_url], check=True)
-    parts = urlsplit(mariadb_url)
-    subprocess.run(
-        [
-            *("mariadb", "--protocol=tcp", "--skip-ssl", f"--host={parts.hostname}", f"--port={parts.port}"),
-            *(f"--user={parts.username}", parts.path[1:]),
-        ],
-        check=True,
-        stdin=(HOME / "mariadb.sql").open("rb"),
-        env={**os.environ, "MYSQL_PWD": parts.password or ""},
-    )
-    monkeypatch.setenv("POSTGRES_URL", postgres_url)
-    monkeypatch.setenv("MARIADB_URL", mariadb_url)
-    yield HOME
-    shutil.rmtree(HOME)
+    with HOME.with_name(f"{HOME.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # The paths in a checkpoint are whole ones: one run at a time.
+        shutil.rmtree(HOME, ignore_errors=True)
+        with tarfile.open(FIXTURE) as archive:
+            archive.extractall(HOME, filter="data")
+        subprocess.run(["psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", HOME / "postgres.sql", postgres_url], check=True)
+        parts = urlsplit(mariadb_url)
+        subprocess.run(
+            [
+                *("mariadb", "--protocol=tcp", "--skip-ssl", f"--host={parts.hostname}", f"--port={parts.port}"),
+                *(f"--user={parts.username}", parts.path[1:]),
+            ],
+            check=True,
+            stdin=(HOME / "mariadb.sql").open("rb"),
+            env={**os.environ, "MYSQL_PWD": parts.password or ""},
+        )
+        monkeypatch.setenv("POSTGRES_URL", postgres_url)
+        monkeypatch.setenv("MARIADB_URL", mariadb_url)
+        yield HOME
+        shutil.rmtree(HOME)
 
 
 def test_every_durable_sink_goes_on_with_the_batch_that_an_earlier_version_had_not_committed(project: Path) -> None:
