@@ -51,7 +51,7 @@ def another_for_a_batch(events: DataFrame) -> DataFrame:
 
 def change(made: Scene) -> None:
     """Change every row of the sink, so that it differs from any answer."""
-    with made.table.open() as connection:
+    with made.table.connect() as connection:
         for name, text in connection.execute("SELECT rowid, json FROM record").fetchall():
             changed = {key: "z" if key == "who" else value for key, value in json.loads(text).items()}
             connection.execute("UPDATE record SET json = ? WHERE rowid = ?", (json.dumps(changed), name))

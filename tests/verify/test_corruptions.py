@@ -199,7 +199,7 @@ def test_a_right_result_is_right_and_one_damaged_row_is_told(
     verdict = made.verify()
     assert verdict.state == case.right, verdict
     assert case.pending is None or verdict.rows_open >= case.pending
-    rows = [json.loads(row[0]) for row in made.table.open().execute("SELECT json FROM record ORDER BY json")]
+    rows = [json.loads(row[0]) for row in made.table.connect().execute("SELECT json FROM record ORDER BY json")]
     missed = {}
     for damage in case.damages:
         victim = rows[len(rows) // 2]
@@ -222,7 +222,7 @@ def test_the_table_of_damages_is_nearly_complete() -> None:
 
 def hold(made: Scene, rows: list[dict[str, Any]]) -> None:
     """Let the sink hold these rows and no others."""
-    with made.table.open() as connection:
+    with made.table.connect() as connection:
         connection.execute("DELETE FROM record")
         for row in rows:
             identity = json.dumps([row.get(name) for name in made.table.key]) if made.table.key else None

@@ -57,7 +57,7 @@ def test_a_row_is_dropped_only_if_it_is_at_least_the_delay_late(
             spark, Path(home), batches, windows("10 minutes"), mode=mode, key=("who", "start"), delay=f"{delay} minutes"
         )  # type: ignore[arg-type]
         found = late(made.project, "q", limit=1_000, spark=spark)
-        with made.table.open() as connection:
+        with made.table.connect() as connection:
             records = [json.loads(text) for (text,) in connection.execute("SELECT json FROM record")]
         verdict = made.verify()
 

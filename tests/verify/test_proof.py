@@ -107,7 +107,7 @@ def lose_a_batch(made: Scene) -> None:
 
 
 def add_a_column(made: Scene) -> None:
-    shape = made.table.open().execute("SELECT ddl FROM shape").fetchone()[0]
+    shape = made.table.connect().execute("SELECT ddl FROM shape").fetchone()[0]
     assert made.table.edit("UPDATE shape SET ddl = ?", shape.replace('"rows"', '"lines"')) == 1
 
 

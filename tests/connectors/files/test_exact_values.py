@@ -195,7 +195,7 @@ def test_what_spark_reads_by_rules_of_its_own_is_a_bad_row_unless_an_option_says
     )
     rows = drain(source.stream(spark, NAME), tmp_path / "checkpoint")[0][0]
     assert {row[0]: row[1] for row in rows} == taken
-    bad = source.bad_rows(spark, prefix_of(tmp_path / "checkpoint"))
+    bad = source.rejected_rows(spark, prefix_of(tmp_path / "checkpoint"))
     assert bad is not None
     assert bad.count() == len(lines) - len(taken)
 
