@@ -33,7 +33,7 @@ def finding_of(message: str) -> Finding:
             HEAD + "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:///in/7.json. "
             "File does not exist.",
             "HR303",
-            "has gone in /in/7.json",
+            "is gone in /in/7.json",
             id="vanished file",
         ),
         pytest.param(
