@@ -18,6 +18,7 @@ pytest_plugins = ("tests.capability_plugin", "tests.servers")
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ROOT = Path(__file__).resolve().parent.parent
 CONNECTORS = ("kafka", "avro", "delta")
 # Each with what its tests take on average, by which files are put into order.
 SECONDS = {"plain": 0.05, "spark": 2.0, "services": 4.0, "crash": 25.0, "browser": 10.0}
@@ -105,7 +106,13 @@ class Sessions:
 
         if self.current is None or not set(names) <= set(self.connectors) or not self.is_sound():
             self.stop()
-            self.current = local_session(self.home, connectors=names)
+            # Workers import the tests' own functions from the JVM's working directory, which a test may have left.
+            before = Path.cwd()
+            os.chdir(ROOT)
+            try:
+                self.current = local_session(self.home, connectors=names)
+            finally:
+                os.chdir(before)
             self.connectors = names
             for name in JVM_NAMES:
                 setattr(self.current._jvm, name, getattr(self.current._jvm, name))

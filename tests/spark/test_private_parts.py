@@ -396,7 +396,7 @@ def the_files_of_a_batch_are_looked_at(scene: Scene) -> None:
     look_at_batches(scene.spark)
     for kind in ("parquet", "orc"):
         place = str(scene.home / kind)
-        scene.batch.coalesce(1).write.format(kind).save(place)
+        scene.batch.coalesce(1).write.format(kind).mode("overwrite").save(place)
         reader = scene.spark.read.schema("name STRING, amount BIGINT, more INT").option(OPTION, "[]")
         (file,) = Path(place).glob("*." + kind)
         leaf = analysed_plan(reader.format(kind).load(str(file))).collectLeaves().apply(0)
@@ -408,7 +408,7 @@ def the_files_of_a_batch_are_looked_at(scene: Scene) -> None:
         found = list(check.problems(leaf.relation(), frozenset({"more"})))
         assert [problem.code for problem in found] == ["HR309"], found
     odd = scene.home / "odd"
-    odd.mkdir()
+    odd.mkdir(exist_ok=True)
     for name in ("a[1].txt", "b.txt"):
         (odd / name).write_text("row\n")
     stream = scene.spark.readStream.name("odd").option(OPTION, "[]").text(str(odd))

@@ -103,7 +103,7 @@ import os, signal, sys
 from headrace.api import load
 from headrace.model.layout import QueryLayout
 from headrace.build.project_session import session
-from headrace.verify.replay import bring_back
+from headrace.verify.replay import apply_late_rows
 
 def die(boundary, batch):
     if boundary == "inside-transaction":
@@ -111,7 +111,7 @@ def die(boundary, batch):
 
 project = load(sys.argv[1])
 layout = QueryLayout(project.storage, "updated")
-bring_back(project, project.queries["updated"], layout, session(project, purpose="short"), reached=die)
+apply_late_rows(project, project.queries["updated"], layout, session(project, purpose="short"), reached=die)
 """
 
 
