@@ -41,7 +41,7 @@ def itself(events: Any) -> Any:
         (itself, False),
         (print, False),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_a_call_is_found_in_the_function_and_in_those_of_its_module(function: Any, calls: bool) -> None:
     assert ("distinct" in PythonTransform(function=function, inputs=("events",)).names()) is calls
