@@ -24,7 +24,7 @@ def inside(events: Any) -> Any:
 
 
 def by_another_module(events: Any) -> Any:
-    return pytest.importorskip(events)
+    return pytest.approx(events)
 
 
 def itself(events: Any) -> Any:

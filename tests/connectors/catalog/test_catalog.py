@@ -15,7 +15,7 @@ from headrace.api import check, late, load, run, verify
 from headrace.connectors.catalog.sink import TableSink
 from headrace.connectors.catalog.source import Table
 from headrace.contract import OUTPUT_MODES
-from headrace.errors import Finding
+from headrace.errors import Finding, SourceError
 from headrace.model import Duration, Every
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
@@ -62,6 +62,16 @@ def directory(spark: SparkSession, table: str) -> Path:
 
 def project(root: Path, table: str, options: str = "format='parquet'") -> Path:
     return write_project(root, PROJECT.replace("TABLE", table).replace("OPTIONS", options), batches=FRUIT)
+
+
+def test_a_table_in_a_directory_that_looks_like_a_pattern_is_refused(
+    spark: SparkSession, table: str, tmp_path: Path
+) -> None:
+    """Spark would read each file of a batch once for each of them; of other patterns it makes no table at all."""
+    (tmp_path / "kept}").mkdir()
+    spark.sql(f"CREATE TABLE {table} (name STRING) USING parquet LOCATION '{tmp_path / 'kept}'}'")
+    with pytest.raises(SourceError, match=r"HR321: the directory of table .* Spark takes it for a pattern"):
+        Table(table=table).stream(spark, NAME)
 
 
 def content(spark: SparkSession, table: str) -> list[tuple[object, ...]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.catalog.names import canonical
+from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.contract import OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
@@ -104,5 +105,13 @@ class Table(Source):
         if found.get("provider") not in FORMATS:
             what = f"table '{self.table}' is of format {found.get('provider')}, which this source does not read"
             fix = f"use the source for that format; this one reads {', '.join(FORMATS)}"
+            raise SourceError(Finding(code="HR321", what=what, fix=fix))
+        location = file_paths.from_log(str(found.get("location", "")))
+        if file_paths.is_glob(location) or "\\" in location:
+            what = (
+                f"the directory of table '{self.table}', {location}, holds one of {{}}[]*? or a backslash: Spark takes "
+                "it for a pattern, and would leave out rows or read them twice"
+            )
+            fix = "keep the table, or the project, in a directory without these characters"
             raise SourceError(Finding(code="HR321", what=what, fix=fix))
         return found
