@@ -74,6 +74,16 @@ def test_a_table_in_a_directory_that_looks_like_a_pattern_is_refused(
         Table(table=table).stream(spark, NAME)
 
 
+def test_a_partition_that_looks_like_a_pattern_is_read_once(spark: SparkSession, table: str, tmp_path: Path) -> None:
+    spark.sql(f"CREATE TABLE {table} (name STRING, kind STRING) USING parquet PARTITIONED BY (kind)")
+    spark.sql(f"INSERT INTO {table} VALUES ('apple', 'a}}'), ('pear', 'b}}'), ('plum', 'c')")
+    taken: list[object] = []
+    stream = Table(table=table).stream(spark, NAME)
+    writer = stream.writeStream.foreachBatch(lambda frame, _: taken.extend(row.name for row in frame.collect()))
+    writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    assert sorted(taken) == ["apple", "pear", "plum"]
+
+
 def content(spark: SparkSession, table: str) -> list[tuple[object, ...]]:
     spark.catalog.refreshTable(table)
     return sorted(map(tuple, spark.table(table).select("name", "amount", "kind").collect()))
