@@ -116,7 +116,7 @@ CODES = (
     Code("HR256", "something is read by no query", NOTE),
     Code("HR257", "the trigger once is deprecated", WARNING),
     Code("HR258", "the watermark's column is not in the schema"),
-    Code("HR259", "two queries write to the same place"),
+    Code("HR259", "two queries write to the same place", ("error", "warning")),
     Code("HR260", "two names differ only by case"),
     Code("HR261", "a connector does not take the trigger"),
     Code("HR262", "the trigger wants another mode or interval"),

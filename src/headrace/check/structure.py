@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from pathlib import Path
+from typing import TypeAlias
 
 from headrace.check.live import live
+from headrace.check.places import places
 from headrace.check.policy import declared_policy
 from headrace.check.refresh import intervals, refreshed
 from headrace.check.triggers import triggers
 from headrace.checkpoint.uses import source_of
-from headrace.contract import Connector, OptionError
+from headrace.contract import OptionError
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Project, Query, Source, SqlTransform, Table, View
 from headrace.model.spark_settings import misspelt
@@ -35,22 +36,23 @@ def structure(project: Project) -> Iterator[Finding]:
         yield from triggers(project, query)
     yield from _watermarks(project)
     yield from declared_policy(project)
-    for _, finding in _between(project):
+    for _, finding in places(project):
         yield finding
     yield from _unused(project)
 
 
-def concerning(project: Project, names: Collection[str]) -> Iterator[Finding]:
-    """The faults of the project's shape that keep these queries from running, whatever is wrong with others."""
+Beside: TypeAlias = tuple[tuple[frozenset[str], Finding], ...]
+
+
+def concerning(project: Project, names: Collection[str], *, beside: Beside | None = None) -> Iterator[Finding]:
+    """The faults of the project's shape that keep these queries from running, whatever is wrong with others.
+
+    beside: what `places` says of the whole project, for who asks about each of many queries.
+    """
     found = list(structure(project.only(names)))
-    found += [finding for queries, finding in _between(project) if not queries.isdisjoint(names)]
+    between = tuple(places(project)) if beside is None else beside
+    found += [finding for queries, finding in between if not queries.isdisjoint(names)]
     yield from dict.fromkeys(found)
-
-
-def _between(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
-    """The faults of queries beside others, each with the queries that it keeps from running."""
-    yield from _same_places(project)
-    yield from _fed_back(project)
 
 
 def _things(project: Project) -> list[tuple[str, Source | Table | View | Query]]:
@@ -295,68 +297,6 @@ def columns_of(schema: str) -> tuple[str, ...]:
         if not _CONSTRAINT.match(part.strip()):
             names.append(match.group(2) or match.group(1).replace("``", "`"))
     return tuple(names)
-
-
-def _same_places(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
-    """Queries whose durable sinks are equal; a console, say, is taken by many."""
-    queries = list(project.queries.values())
-    for index, query in enumerate(queries):
-        for other in queries[:index]:
-            shared = query.sink.facts.shares_appends and query.mode == other.mode == "append"
-            if (
-                query.sink_kind == other.sink_kind
-                and query.sink.facts.durable
-                and query.sink == other.sink
-                and not shared
-            ):
-                finding = Finding(
-                    code="HR259",
-                    what=f"queries '{other.name}' and '{query.name}' write to the same place",
-                    fix="give each a place of its own, or union their inputs in one query",
-                    where=query.where,
-                )
-                yield frozenset({query.name, other.name}), finding
-                break
-
-
-def _fed_back(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
-    """Queries that read, through tables of the catalog, what they write themselves."""
-    for name, query in project.queries.items():
-        written = _directory(query.sink)
-        for source in project.sources_of(query):
-            read = _directory(source.connector)
-            if written is not None and read is not None and (written == read or read in written.parents):
-                finding = Finding(
-                    code="HR267",
-                    what=f"query '{name}' writes to {written}, which its source '{source.name}' reads",
-                    fix="let it write to a directory beside the source's",
-                    where=query.where,
-                )
-                yield frozenset({name}), finding
-        above: dict[str, Query] = {}
-        queue = [query]
-        while queue:
-            for writer in project.writers_for(queue.pop()):
-                if writer.name not in above:
-                    above[writer.name] = writer
-                    queue.append(writer)
-        if name in above:
-            ways = [other for other in above if other != name]
-            finding = Finding(
-                code="HR267",
-                what=f"query '{name}' reads what it writes" + (f", by way of {', '.join(ways)}" if ways else ""),
-                fix="read from another table than the queries below it write",
-                where=query.where,
-            )
-            yield frozenset({name}), finding
-
-
-def _directory(connector: Connector) -> Path | None:
-    """The local path that a connector reads or writes, if it has one that is no pattern."""
-    path = connector.project_path
-    if not path or "://" in path or any(sign in path for sign in "*?[{"):
-        return None
-    return Path(path)
 
 
 def _unused(project: Project) -> Iterator[Finding]:

@@ -7,6 +7,16 @@ alone; the conformance suite (`headrace.testing.conformance`) proves each of the
 
 from headrace.checkpoint.source_prefix import SourceBatch, SourcePrefix
 from headrace.contract.connector import Connector, Failure, Jars, overrides
+from headrace.contract.identity import (
+    Identity,
+    canonical_address,
+    canonical_path,
+    canonical_server,
+    canonical_servers,
+    canonical_table,
+    is_loopback,
+    same_place,
+)
 from headrace.contract.options import (
     OptionError,
     ProjectObject,
@@ -35,6 +45,7 @@ __all__ = [
     "Connector",
     "Correction",
     "Failure",
+    "Identity",
     "Jars",
     "Lag",
     "OptionError",
@@ -52,8 +63,15 @@ __all__ = [
     "SourcePrefix",
     "Writer",
     "bad_rows_metric",
+    "canonical_address",
+    "canonical_path",
+    "canonical_server",
+    "canonical_servers",
+    "canonical_table",
+    "is_loopback",
     "object_options",
     "option_type",
     "overrides",
     "path_options",
+    "same_place",
 ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from inspect import get_annotations
 from typing import Any, ClassVar
 
+from headrace.contract.identity import Identity
 from headrace.contract.options import OptionError, path_options
 
 
@@ -84,6 +85,15 @@ class Connector(ABC):
         """The table of Spark's own catalog that it reads or writes, as `database.table` in lower case; None: none.
 
         By it, a query that reads a table is started behind the query that writes it.
+        """
+        return None
+
+    def identity(self) -> Identity | None:
+        """Which thing of which system it reads or writes, in one spelling and without secrets; None: it cannot tell.
+
+        By it, two queries that write to one place are refused, and a query is told whose source or sink was changed.
+        Plain data for JSON, with a `system` and what tells one thing from another there: `path` and `format` of files,
+        `server`, `database` and `table` of a database, `servers` and `topics` of a broker. See `same_place`.
         """
         return None
 

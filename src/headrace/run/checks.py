@@ -10,6 +10,7 @@ from headrace.build.catalog import registered_tables
 from headrace.build.plan_builder import build
 from headrace.check.analysed import analysed
 from headrace.check.guarantee import guarantee
+from headrace.check.places import places
 from headrace.check.result import CheckResult
 from headrace.check.structure import concerning, structure
 from headrace.contract import SinkContext
@@ -40,7 +41,8 @@ def check(
     """
     findings = list(structure(project))
     chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
-    sound = [query for query in chosen if not _refused(concerning(project, [query.name]))]
+    beside = tuple(places(project))
+    sound = [query for query in chosen if not _refused(concerning(project, [query.name], beside=beside))]
     facts: dict[str, PlanFacts] = {}
     if spark is not False and sound:
         findings += _analyse(project, sound, None if spark is True else spark, facts, connect)

@@ -12,8 +12,7 @@ import pytest
 from headrace.connectors.sql.mysql import MySql
 from headrace.connectors.sql.mysql_address import Address
 from headrace.connectors.sql.postgres import Postgres
-from headrace.connectors.sql.server_sink import is_loopback
-from headrace.contract import OptionError
+from headrace.contract import OptionError, is_loopback
 
 from .databases import Database, database
 

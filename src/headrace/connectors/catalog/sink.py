@@ -11,12 +11,21 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
 
-from headrace.connectors.catalog.names import canonical
 from headrace.connectors.not_asked import findings_of
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter, nullable
 from headrace.connectors.spark_files.writable import unwritable
-from headrace.contract import OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.contract import (
+    Identity,
+    OptionError,
+    OutputMode,
+    Sink,
+    SinkContext,
+    SinkFacts,
+    SinkLocation,
+    Snapshot,
+    canonical_table,
+)
 from headrace.errors import Finding, SinkError, nearest
 from headrace.spark.messages import first_sentence
 
@@ -84,6 +93,9 @@ class TableSink(Sink):
             name=self.catalog_table, systems=("",), shown=f"table '{self.catalog_table}' of the catalog"
         )
 
+    def identity(self) -> Identity:
+        return {"system": "catalog", "table": self.catalog_table, "format": self.format}
+
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
             self._require_partitions(frame, context)
@@ -105,7 +117,7 @@ class TableSink(Sink):
 
     @property
     def catalog_table(self) -> str:
-        return canonical(self.table)
+        return canonical_table(self.table)
 
     def register_table(self, frame: DataFrame, *, placeholder: str | None = None) -> None:
         spark = frame.sparkSession

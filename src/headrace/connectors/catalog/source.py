@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.connectors.catalog.names import canonical
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.contract import OptionError, Source, SourceFacts, SourcePrefix
+from headrace.contract import Identity, OptionError, Source, SourceFacts, SourcePrefix, canonical_table
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -42,7 +41,10 @@ class Table(Source):
 
     @property
     def catalog_table(self) -> str:
-        return canonical(self.table)
+        return canonical_table(self.table)
+
+    def identity(self) -> Identity:
+        return {"system": "catalog", "table": self.catalog_table}
 
     def problems(self) -> Iterator[OptionError]:
         if _NAME.fullmatch(self.table) is None:

@@ -23,6 +23,7 @@ from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
     OUTPUT_MODES,
     Failure,
+    Identity,
     OptionError,
     OutputMode,
     ProjectPath,
@@ -31,6 +32,8 @@ from headrace.contract import (
     SinkFacts,
     SinkLocation,
     Snapshot,
+    canonical_path,
+    canonical_table,
 )
 from headrace.errors import Finding, SinkError
 
@@ -113,6 +116,11 @@ class DeltaSink(Sink):
     @property
     def location(self) -> SinkLocation:
         return SinkLocation(name="", systems=(self._place,), shown=f"Delta table '{self._place}'", ledger=True)
+
+    def identity(self) -> Identity:
+        if self.path is None:
+            return {"system": "catalog", "table": canonical_table(str(self.table)), "format": "delta"}
+        return {"system": "delta", "path": canonical_path(self.path)}
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         yield from self._table_schema(frame).incompatibilities(context)

@@ -15,7 +15,7 @@ from headrace.connectors.delta.log import Add
 from headrace.connectors.delta.options import DeltaOptions
 from headrace.connectors.delta.prefix import Offset, Rules
 from headrace.connectors.delta.table import DeltaTable, LogCutError, at_path, named, require_delta
-from headrace.contract import Failure, Lag, Source, SourceFacts, SourcePrefix
+from headrace.contract import Failure, Identity, Lag, Source, SourceFacts, SourcePrefix, canonical_path, canonical_table
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Delta(DeltaOptions, Source):
     @property
     def readable_as_batch(self) -> bool:
         return self.facts.replayable
+
+    def identity(self) -> Identity:
+        if self.path is None:
+            return {"system": "catalog", "table": canonical_table(str(self.table)), "format": "delta"}
+        return {"system": "delta", "path": canonical_path(self.path)}
 
     def check_connection(self, spark: SparkSession) -> None:
         """See that the table is there."""

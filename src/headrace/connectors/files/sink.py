@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter
 from headrace.connectors.spark_files.writable import unwritable
-from headrace.contract import OptionError, OutputMode, ProjectPath, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.contract import (
+    Identity,
+    OptionError,
+    OutputMode,
+    ProjectPath,
+    Sink,
+    SinkContext,
+    SinkFacts,
+    SinkLocation,
+    Snapshot,
+    canonical_path,
+)
 from headrace.errors import Finding, SinkError, nearest
 
 if TYPE_CHECKING:
@@ -63,6 +74,9 @@ class FileSink(Sink):
     @property
     def location(self) -> SinkLocation:
         return SinkLocation(name="", systems=(self.path,), shown=f"directory '{self.path}'")
+
+    def identity(self) -> Identity:
+        return {"system": "files", "path": canonical_path(self.path), "format": self.format}
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         missing = [name for name in self.partition_by if name not in frame.columns]

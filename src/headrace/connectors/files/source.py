@@ -16,7 +16,16 @@ from headrace.connectors.files.exact import Exact
 from headrace.connectors.files.options import FilesOptions
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.contract import Lag, OptionError, Source, SourceFacts, SourcePrefix, bad_rows_metric
+from headrace.contract import (
+    Identity,
+    Lag,
+    OptionError,
+    Source,
+    SourceFacts,
+    SourcePrefix,
+    bad_rows_metric,
+    canonical_path,
+)
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -68,6 +77,9 @@ class Files(FilesOptions, Source):
     @property
     def archive_path(self) -> str | None:
         return self.source_archive_dir
+
+    def identity(self) -> Identity:
+        return {"system": "files", "path": canonical_path(self.path), "format": self.format}
 
     def declared_schema(self) -> str | None:
         return self.schema

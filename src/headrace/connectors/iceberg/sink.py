@@ -19,7 +19,7 @@ from headrace.connectors.iceberg.files import live_files
 from headrace.connectors.iceberg.ledger import Ledger, require_ours
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency
 from headrace.connectors.not_asked import findings_of
-from headrace.contract import OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.contract import Identity, OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
 from headrace.errors import CheckpointBehind, Finding, SinkError, nearest
 
 if TYPE_CHECKING:
@@ -78,6 +78,9 @@ class IcebergSink(Sink):
     @property
     def location(self) -> SinkLocation:
         return SinkLocation(name="", systems=(self.table,), shown=f"Iceberg table '{self.table}'", ledger=True)
+
+    def identity(self) -> Identity:
+        return self._place.identity()
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from headrace.connectors.iceberg.files import UnreadableError, frame, spark_schema
 from headrace.connectors.iceberg.history import Beginning, History, Offset
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency
-from headrace.contract import Lag, OptionError, Source, SourceFacts, SourcePrefix
+from headrace.contract import Identity, Lag, OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ class Iceberg(Source):
         ]
         if len(given) > 1:
             yield OptionError(code="HR350", what=f"{' and '.join(given)} exclude each other", fix="give one of them")
+
+    def identity(self) -> Identity:
+        return self._place.identity()
 
     def check_connection(self, spark: SparkSession) -> None:
         """Ask the catalog for the table, and see that Spark has a type for each column."""

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from headrace.contract import OptionError
+from headrace.contract import Identity, OptionError, canonical_address
 from headrace.errors import Finding, HeadraceError, PlatformError
 from headrace.spark.messages import first_line
 
@@ -128,6 +128,20 @@ class TableRef:
             found |= set(value.split(":"))  # A credential is an id and a secret.
         return {value for value in found if len(value) > 2}
 
+    def identity(self) -> Identity:
+        """What tells the table from others, by what each kind of catalog goes by; the properties hold secrets."""
+        if isinstance(self.catalog, str) or not self.catalog.keys() - {"name"}:
+            return {"system": "iceberg", "catalog": self._catalog_name, "table": self.table}
+        address = canonical_address(self.catalog.get("uri", ""))
+        kind = self.catalog.get("type", address.partition("://")[0])
+        found = {"system": "iceberg", "catalog": address or kind, "table": self.table}
+        if kind in ("rest", "http", "https"):
+            return {**found, "warehouse": canonical_address(self.catalog.get("warehouse", ""))}
+        return found if kind in ("hive", "thrift") else {**found, "name": self._catalog_name}
+
+    @property
+    def _catalog_name(self) -> str:
+        return self.catalog if isinstance(self.catalog, str) else self.catalog.get("name", DEFAULT_CATALOG)
+
     def __str__(self) -> str:
-        name = self.catalog if isinstance(self.catalog, str) else self.catalog.get("name", DEFAULT_CATALOG)
-        return f"table '{self.table}' of the Iceberg catalog '{name}'"
+        return f"table '{self.table}' of the Iceberg catalog '{self._catalog_name}'"

@@ -12,6 +12,7 @@ from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
     OUTPUT_MODES,
     Failure,
+    Identity,
     OptionError,
     OutputMode,
     Sink,
@@ -20,6 +21,7 @@ from headrace.contract import (
     SinkLocation,
     Snapshot,
     Writer,
+    canonical_servers,
 )
 from headrace.errors import Finding, SinkError
 from headrace.units import Duration
@@ -102,6 +104,11 @@ class KafkaSink(Sink):
         servers = tuple(server.strip() for server in self.bootstrap_servers.split(","))
         topic = "the topics that the rows name" if self.topic is None else f"topic '{self.topic}'"
         return SinkLocation(name=self.topic or "", systems=servers, shown=f"{topic} at {self.bootstrap_servers}")
+
+    def identity(self) -> Identity:
+        """Without a topic of the sink's own, each row names one."""
+        topics = [] if self.topic is None else [self.topic]
+        return {"system": "kafka", "servers": canonical_servers(self.bootstrap_servers), "topics": topics}
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:

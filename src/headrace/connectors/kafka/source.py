@@ -12,7 +12,7 @@ from headrace.connectors.kafka import values as kafka_values
 from headrace.connectors.kafka.client import client
 from headrace.connectors.kafka.failures import FAILURES
 from headrace.connectors.kafka.options import KafkaOptions
-from headrace.contract import Failure, Source, SourceFacts, SourcePrefix, bad_rows_metric
+from headrace.contract import Failure, Identity, Source, SourceFacts, SourcePrefix, bad_rows_metric, canonical_servers
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -59,6 +59,14 @@ class Kafka(KafkaOptions, Source):
 
     def declared_schema(self) -> str | None:
         return self.schema
+
+    def identity(self) -> Identity:
+        which: Identity = {"topics": sorted(self.topics())}
+        if self.subscribe_pattern is not None:
+            which = {"topic_pattern": self.subscribe_pattern}
+        elif self.assign is not None:
+            which = {**which, "partitions": {topic: sorted(numbers) for topic, numbers in self.assign.items()}}
+        return {"system": "kafka", "servers": canonical_servers(self.bootstrap_servers), **which}
 
     def check_connection(self, spark: SparkSession) -> None:
         """Ask the broker for the topics."""

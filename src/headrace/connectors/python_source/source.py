@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.contract import OptionError, ProjectObject, Source, SourceFacts, SourcePrefix
+from headrace.contract import Identity, OptionError, ProjectObject, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
 from headrace.spark import ddl
 from headrace.spark.messages import first_sentence
@@ -73,6 +73,10 @@ class Python(Source):
         elif self.schema is None and vars(above)["schema"] is _found(given, "schema"):
             what = f"the class {given.__name__} has no method schema, and the source no option `schema`"
             yield OptionError(code="HR322", what=what, fix="give one of the two")
+
+    def identity(self) -> Identity:
+        """The class alone: what its options hold may be secret."""
+        return {"system": "python", "class": getattr(self.source, "__qualname__", str(self.source))}
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         from pyspark.errors import PySparkException

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import OptionError, Source, SourceFacts, SourcePrefix
+from headrace.contract import Identity, OptionError, Source, SourceFacts, SourcePrefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +36,9 @@ class RateMicroBatch(Source):
             if value is not None and value < least:
                 fix = f"give {option} a number of {least} or more"
                 yield OptionError(code="HR312", what=f"{option} is {value}", fix=fix)
+
+    def identity(self) -> Identity:
+        return {"system": "rate_micro_batch"}
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         reader = (

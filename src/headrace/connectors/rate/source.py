@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import OptionError, Source, SourceFacts, SourcePrefix
+from headrace.contract import Identity, OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ class Rate(Source):
                 what=f"ramp_up_time '{self.ramp_up_time}' is no length of time",
                 fix="write a number and one unit, for example 5s or 2min",
             )
+
+    def identity(self) -> Identity:
+        return {"system": "rate"}
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         reader = spark.readStream.name(name).format("rate").option("rowsPerSecond", self.rows_per_second)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.contract import Failure, OptionError, Source, SourceFacts, SourcePrefix
+from headrace.contract import Failure, Identity, OptionError, Source, SourceFacts, SourcePrefix, canonical_server
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class Socket(Source):
             yield OptionError(code="HR312", what=f"port is {self.port}", fix="give a number from 1 to 65535")
         if not self.host.strip():
             yield OptionError(code="HR312", what="host is empty", fix="give the server's name or address")
+
+    def identity(self) -> Identity:
+        return {"system": "socket", "server": canonical_server(self.host, self.port)}
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._require_server()

@@ -44,7 +44,7 @@ from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Kind, ResultColumn
 from headrace.connectors.sql.values import Forms, rows
-from headrace.contract import OptionError, OutputMode
+from headrace.contract import Identity, OptionError, OutputMode, canonical_server
 from headrace.redaction import encoding_fault
 
 if TYPE_CHECKING:
@@ -91,6 +91,16 @@ class MySql(ServerSink):
 
     def host(self) -> str:
         return Address.parse(self.url).host
+
+    def identity(self) -> Identity | None:
+        try:
+            address = None if encoding_fault(self.url) else Address.parse(self.url)
+        except AddressError:
+            address = None
+        if address is None:
+            return None
+        server = canonical_server(address.host, address.port)
+        return {"system": "mysql", "server": server, "database": address.database, "table": self.table}
 
     def given_tls(self) -> tuple[dict[str, str], bool]:
         address = Address.parse(self.url)

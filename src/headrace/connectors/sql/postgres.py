@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import psycopg
 
-from headrace.connectors.sql import postgres_connection
+from headrace.connectors.sql import postgres_connection, postgres_identity
 from headrace.connectors.sql.dialect import (
     Connection,
     PartLost,
@@ -35,12 +35,12 @@ from headrace.connectors.sql.postgres_faults import (
     locked_table,
     sqlstate,
 )
-from headrace.connectors.sql.server_sink import ServerSink, is_loopback
+from headrace.connectors.sql.server_sink import ServerSink
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Kind, ResultColumn
 from headrace.connectors.sql.values import Forms, lines, texts
-from headrace.contract import OptionError, OutputMode
+from headrace.contract import Identity, OptionError, OutputMode, is_loopback
 from headrace.redaction import encoding_fault
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ class Postgres(ServerSink):
         known = psycopg.conninfo.conninfo_to_dict(self.url)
         hosts = str(known.get("host") or known.get("hostaddr") or "").split(",")
         return next((host for host in hosts if not is_loopback(host)), hosts[0])
+
+    def identity(self) -> Identity | None:
+        return postgres_identity.of_table(self.url, self.schema, self.table)
 
     def given_tls(self) -> tuple[dict[str, str], bool]:
         known = psycopg.conninfo.conninfo_to_dict(self.url)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import ClassVar, Literal
 from urllib.parse import urlencode
 
 from headrace.connectors.sql.sink import DatabaseSink
-from headrace.contract import OptionError, ProjectPath
+from headrace.contract import OptionError, ProjectPath, is_loopback
 
 # What leaves the choice of authorities to the client library.
 SYSTEM = "system"
@@ -84,16 +83,6 @@ class ServerSink(DatabaseSink):
                 fix="set tls: verify-full, with tls_ca: FILE for an authority of your own",
                 severity="note",
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a connection to `host` stays within this machine."""
-    if not host or host.startswith("/") or host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def authorities() -> str:

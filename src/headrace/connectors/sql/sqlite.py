@@ -31,7 +31,7 @@ from headrace.connectors.sql.sqlite_staging import STAGED, file_stager
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn
 from headrace.connectors.sql.values import ISO, Forms, rows
-from headrace.contract import OptionError, OutputMode, ProjectPath, SinkContext, SinkLocation
+from headrace.contract import Identity, OptionError, OutputMode, ProjectPath, SinkContext, SinkLocation, canonical_path
 from headrace.errors import Finding
 
 if TYPE_CHECKING:
@@ -79,6 +79,9 @@ class Sqlite(DatabaseSink):
     def location(self) -> SinkLocation:
         # SQLite sees no case in names.
         return replace(super().location, name=self.table.lower())
+
+    def identity(self) -> Identity:
+        return {"system": "sqlite", "path": canonical_path(self.path), "table": self.table.lower()}
 
     def system(self) -> str:
         return self.path
