@@ -28,7 +28,7 @@ def _written_twice(project: Project) -> Iterator[tuple[frozenset[str], Finding]]
         beside = near[_bucket(query, identity)]
         for other, of_other in beside:
             same = query.sink == other.sink
-            shared = query.sink.facts.shares_appends and query.mode == other.mode == "append"
+            shared = all(each.sink.facts.shares_appends and each.mode == "append" for each in (query, other))
             if (not same and not _same_place(identity, of_other)) or shared:
                 continue
             facts = query.sink.facts
