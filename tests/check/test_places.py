@@ -78,9 +78,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize(("one", "other", "severity"), PAIRS.values(), ids=PAIRS)
-def test_one_place_in_two_spellings_is_one_finding(
-    tmp_path: Path, one: str, other: str, severity: str | None
-) -> None:
+def test_one_place_in_two_spellings_is_one_finding(tmp_path: Path, one: str, other: str, severity: str | None) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to("out")
     text = "sources: {events: {rate: {}}}\nqueries:\n"
