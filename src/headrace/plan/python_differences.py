@@ -191,7 +191,7 @@ class _Walk:
         if "length" in data:
             return f"{data.get('of', 'bytes')} of {data['length']}"
         key = next(iter(data))
-        inner = data[key]
+        inner: Any = data[key]
         if key == "dict":
             return "{" + ", ".join(f"{self._text(k, side)}: {self._text(v, side)}" for k, v in inner) + "}"
         if isinstance(inner, list):
