@@ -191,12 +191,12 @@ class _Walk:
         if "length" in data:
             return f"{data.get('of', 'bytes')} of {data['length']}"
         key = next(iter(data))
-        inner: Any = data[key]
+        inner = data[key]
         if key == "dict":
             return "{" + ", ".join(f"{self._text(k, side)}: {self._text(v, side)}" for k, v in inner) + "}"
         if isinstance(inner, list):
-            opening, closing = {"list": "[]", "tuple": "()"}.get(key, "{}")
-            return opening + ", ".join(self._text(each, side) for each in inner) + closing
+            ends = {"list": "[]", "tuple": "()"}.get(key, "{}")
+            return ends[0] + ", ".join(self._text(each, side) for each in inner) + ends[1]
         return str(inner)
 
 
