@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "src" / "headrace"
@@ -20,6 +21,11 @@ _MODULES = re.compile(
 )
 _HIDDEN_OPTIONS = re.compile(r"__\w+__$")
 _OPTION_METHODS = {"option", "options"}
+_CAMEL_CASE = re.compile(r"[a-z]+\d*[A-Z]")
+# Methods of plans and expressions in the JVM whose names are single words.
+_PLAIN_WORDS = re.compile(
+    "(analyzed|canonicalized|child|children|expressions|identifier|left|metadata|output|references|right|subqueries)$"
+)
 
 
 def users() -> dict[str, list[str]]:
@@ -45,3 +51,36 @@ def _private(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _OPTION_METHODS:
             written = [each.value for each in node.args[:1] if isinstance(each, ast.Constant)]
             yield from (str(each) for each in written if _HIDDEN_OPTIONS.match(str(each)))
+
+
+def callers_of_plans() -> dict[str, list[str]]:
+    """Each module outside Spark's room and the connectors that calls a method of the JVM's objects, with the names."""
+    found = {}
+    for file in sorted(SOURCES.rglob("*.py")):
+        name = str(file.relative_to(SOURCES).with_suffix(""))
+        if not name.startswith(("spark/", "connectors/")) and (calls := sorted(set(jvm_calls(file.read_text())))):
+            found[name] = calls
+    return found
+
+
+def jvm_calls(code: str) -> Iterator[str]:
+    """The methods called in `code` that no public class of PySpark has, by names as the JVM's objects have them."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name = node.func.attr
+            if _PLAIN_WORDS.match(name) or (_CAMEL_CASE.match(name) and name not in _public_names()):
+                yield name
+
+
+@cache
+def _public_names() -> frozenset[str]:
+    import logging
+
+    import pyspark
+    from pyspark import sql
+    from pyspark.sql import functions, streaming, types
+    from pyspark.sql.streaming import readwriter
+
+    modules = (pyspark, sql, functions, streaming, readwriter, types, logging)
+    classes = (each for module in modules for each in vars(module).values() if isinstance(each, type))
+    return frozenset(name for each in (*modules, *classes) for name in dir(each))

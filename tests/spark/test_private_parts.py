@@ -16,7 +16,7 @@ import pytest
 
 from headrace.errors import NOWHERE, SourceError
 
-from .private_parts import SOURCES, users
+from .private_parts import SOURCES, callers_of_plans, jvm_calls, users
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -199,7 +199,15 @@ def operators_and_their_keys_have_known_names(scene: Scene) -> None:
     from headrace.spark import plan_rewrite
     from headrace.spark.aggregations import aggregations
     from headrace.spark.operators import operators
-    from headrace.spark.plans import analysed_plan, keeps_whole_rows, nodes, optimised_plan, plan_facts, plan_text
+    from headrace.spark.plans import (
+        analysed_plan,
+        clocks,
+        keeps_whole_rows,
+        nodes,
+        optimised_plan,
+        plan_facts,
+        plan_text,
+    )
 
     hours = scene.stream.groupBy(F.window("at", "1 hour")).count()
     facts = plan_facts(hours)
@@ -207,6 +215,7 @@ def operators_and_their_keys_have_known_names(scene: Scene) -> None:
     assert [(each.kind, each.bounded) for each in facts.stateful] == [("aggregation", True)]
     assert [each.kind for each in plan_facts(scene.stream.dropDuplicates(["name"])).stateful] == ["deduplication"]
     assert plan_facts(scene.stream.withColumn("r", F.rand())).indeterminate
+    assert list(clocks(analysed_plan(scene.stream.withColumn("now", F.current_timestamp()))))
     by_name = scene.stream.groupBy("name", F.session_window("at", "1 hour")).count()
     (found,) = aggregations(by_name)
     assert (found.by[0], found.bounded, found.watermarks) == ("name", True, ("at",))
@@ -216,6 +225,63 @@ def operators_and_their_keys_have_known_names(scene: Scene) -> None:
     (operator,) = operators(*trees, complete=False)
     assert (operator.kind, operator.closing is not None, operator.late != (None,)) == ("Aggregate", True, True)
     assert "Aggregate" in plan_text(hours)
+
+
+@canary("spark/stream_operations", "spark/event_times")
+def what_no_stream_can_do_is_seen(scene: Scene) -> None:
+    from pyspark.sql import functions as F
+
+    from headrace.spark.event_times import stateful_inputs
+    from headrace.spark.plans import optimised_plan
+    from headrace.spark.stream_operations import stream_operations
+
+    stream = scene.stream
+    frames = {
+        "limit": stream.limit(1),
+        "limit of sorted rows": scene.counts.orderBy("count").limit(1),
+        "grouping sets": stream.rollup("name").count(),
+        "set of rows": stream.select("name").intersect(stream.select("name")),
+        "deduplication by all columns": stream.select("name").distinct(),
+        "join of streams": stream.join(stream.select("name"), "name"),
+    }
+    assert {name: stream_operations(frame) for name, frame in frames.items()} == {name: (name,) for name in frames}
+    hours = stream.groupBy(F.window("at", "1 hour").alias("hour")).count()
+    (found,) = stateful_inputs(optimised_plan(hours), complete=False)
+    assert (found.operator, found.columns) == ("Aggregate", ("hour",))
+
+
+@canary("spark/row_order", "spark/limited")
+def what_the_order_of_rows_decides_is_seen(scene: Scene) -> None:
+    from pyspark.sql import functions as F
+
+    from headrace.spark.limited import limited
+    from headrace.spark.plan_rewrite import stream_tree
+    from headrace.spark.plans import analysed_plan
+    from headrace.spark.row_order import by_order
+
+    amounts = F.collect_list("amount")
+    arrays = (F.sort_array(amounts), F.array_sort(amounts), F.size(amounts))
+    groups = scene.stream.groupBy("name").agg(F.first("amount"), *arrays)
+    (told,) = by_order(stream_tree(analysed_plan(groups)))
+    assert told.startswith("first(")
+    found = limited(scene.spark, scene.batch.orderBy(F.desc("amount")).limit(1))
+    assert found is not None
+    assert (found.rows.count(), len(found.order), found.most) == (2, 1, 1)
+    assert limited(scene.spark, scene.batch.limit(1)) is None
+
+
+@canary("spark/batch_uses")
+def each_use_of_a_source_in_a_batch_reads_rows_of_its_own(scene: Scene) -> None:
+    from headrace.checkpoint.uses import use_name
+    from headrace.spark.batch_uses import apart
+    from headrace.spark.plan_rewrite import MARK, frame_of
+    from headrace.spark.plans import analysed_plan
+
+    first = scene.batch.select("name", "amount").alias(f"{MARK}events")
+    second = scene.batch.where("amount = 1").select("name", "amount").alias(f"{MARK}events")
+    uses = {"events", use_name("events", 2)}
+    plan = apart(scene.spark, analysed_plan(first.union(first)), lambda name, use: second, uses)
+    assert frame_of(scene.spark, plan).count() == 3
 
 
 @canary("spark/join_plan")
@@ -572,6 +638,15 @@ def test_a_private_part_is_where_it_was(
 def test_only_sparks_room_and_the_connectors_use_private_parts() -> None:
     strangers = {module: parts for module, parts in users().items() if not module.startswith(("spark/", "connectors/"))}
     assert strangers == {}, f"move it into spark/: {strangers}"
+
+
+@pytest.mark.plain
+def test_only_they_call_methods_of_plans() -> None:
+    assert callers_of_plans() == {}, "move the call into spark/, into a function that gives plain values"
+    seen = jvm_calls(
+        "node.nodeName(); plan.children(); frame.groupBy('a'); columns[0].exprId().id(); logging.getLogger()"
+    )
+    assert sorted(seen) == ["children", "exprId", "nodeName"]
 
 
 @pytest.mark.plain

@@ -123,6 +123,32 @@ def identity(attribute: Any) -> int:
     return int(attribute.exprId().id())
 
 
+def attributes(plan: Any) -> list[Any]:
+    """The attributes of a plan's output."""
+    return list(sequence(plan.output()))
+
+
+def name_of(attribute: Any) -> str:
+    """The name of an attribute."""
+    return str(attribute.name())
+
+
+def same_result(plan: Any, other: Any) -> bool:
+    """Whether Spark knows that two plans give the same rows."""
+    return bool(plan.sameResult(other))
+
+
+def has_subqueries(plan: Any) -> bool:
+    """Whether an expression of a plan's node asks another plan."""
+    return any(True for _ in sequence(plan.subqueries()))
+
+
+def giving(spark: SparkSession, aggregate: Any, attribute: Any) -> Any:
+    """An aggregation that gives one of its keys as well."""
+    columns = [*sequence(aggregate.aggregateExpressions()), attribute]
+    return with_parts(spark, aggregate, {1: scala_seq(spark, columns)})
+
+
 def renamed(spark: SparkSession, expression: Any, like: Any) -> Any:
     """An expression under the name and the identity of the attribute `like`."""
     expressions, none = jvm_of(spark).org.apache.spark.sql.catalyst.expressions, jvm_of(spark).scala.Option.empty()

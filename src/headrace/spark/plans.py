@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.delayKey
 PROCESSOR = "TransformWithStateInPySpark"
+_CLOCKS = frozenset(
+    {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"}
+)
 # What a plan's text holds of one start: identifiers of watermarks and addresses of objects.
 _PASSING = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+\b"
 
@@ -101,7 +104,7 @@ def sequence(scala: Any) -> Iterator[Any]:
 
 
 def nodes(plan: Any) -> Iterator[Any]:
-    """A plan's nodes, from the result downwards."""
+    """The nodes of a plan or an expression, from the result downwards."""
     yield plan
     for child in sequence(plan.children()):
         yield from nodes(child)
@@ -127,6 +130,13 @@ def keeps_whole_rows(deduplication: Any) -> bool:
 def marked(attributes: Iterable[Any]) -> list[Any]:
     """Those of `attributes` that have a watermark."""
     return [attribute for attribute in attributes if attribute.metadata().contains(WATERMARK_KEY)]
+
+
+def clocks(plan: Any) -> Iterator[str]:
+    """The expressions of a plan that ask the clock."""
+    for node in nodes(plan):
+        for expression in sequence(node.expressions()):
+            yield from (str(each) for each in nodes(expression) if each.getClass().getSimpleName() in _CLOCKS)
 
 
 def source_names(plan: Any) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.build.plan_builder import build
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
+from headrace.spark import batch_uses
 from headrace.spark import plan_rewrite as plans
 from headrace.spark.operators import (
     ARBITRARY_STATE,
@@ -19,9 +20,8 @@ from headrace.spark.operators import (
     stateful,
 )
 from headrace.spark.plan_rewrite import Tree
-from headrace.spark.plans import analysed_plan, sequence
+from headrace.spark.plans import analysed_plan
 from headrace.verify import caveats as doubts
-from headrace.verify import source_uses
 from headrace.verify.late_and_open import LateInput, Rewriting, latest, steps
 from headrace.verify.prefix import Prefix
 from headrace.verify.version_ranges import OtherShapeError, Stretch, Stretches, above_state, other_shape, united
@@ -111,7 +111,7 @@ def answer(
     )
     found = rewriting.of(tree)
     return Answer(
-        frame=plans.only(spark, plans.frame_of(spark, found.plan), sequence(tree.plan.output())),
+        frame=plans.only(spark, plans.frame_of(spark, found.plan), plans.attributes(tree.plan)),
         late=found.late,
         doubts=(*uncertain, *found.incomplete),
         incomplete=found.incomplete,
@@ -131,7 +131,7 @@ def _over(
         )
         plan = plans.inlined(spark, analysed_plan(frame))
         known = {source.name: source for source in project.sources_of(query)}
-        plan = source_uses.apart(
+        plan = batch_uses.apart(
             spark, plan, lambda name, use: share.read(spark, known[name], dated=dated, use=use), share.sources
         )
         return plans.frame_of(spark, plan), plans.batch_tree(plan)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.errors import Finding
 from headrace.model import Query
 from headrace.spark.operators import ARBITRARY_STATE, LIMITS, Operator
 from headrace.spark.plan_rewrite import Tree
-from headrace.spark.plans import plan_facts, sequence
-from headrace.verify.order import by_order
+from headrace.spark.plans import clocks, plan_facts
+from headrace.spark.row_order import by_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_CLOCKS = frozenset(
-    {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"}
-)
 # What another run over the same batches settles.
 SETTLED_BY_RERUN = frozenset({"HR706", "HR707", "HR708", "HR716", "HR717", "HR718"})
 # Among them, what may be otherwise in that run too, because rows of one batch have no order.
@@ -105,7 +102,7 @@ def _asked_again(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Findin
     facts = plan_facts(stream)
     found = [
         *facts.indeterminate,
-        *dict.fromkeys(_clocks(tree)),
+        *dict.fromkeys(clocks(tree.plan)),
         *(["timeouts by the clock"] if facts.by_clock else []),
     ]
     if found:
@@ -117,20 +114,6 @@ def _asked_again(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Findin
         )
     if ordered := by_order(tree):
         yield order_of_rows(query, ", ".join(ordered[:3]))
-
-
-def _clocks(tree: Tree) -> Iterator[str]:
-    for node in tree.walk():
-        for expression in sequence(node.plan.expressions()):
-            for each in _below(expression):
-                if each.getClass().getSimpleName() in _CLOCKS:
-                    yield str(each)
-
-
-def _below(expression: Any) -> Iterator[Any]:
-    yield expression
-    for child in sequence(expression.children()):
-        yield from _below(child)
 
 
 def _words(kind: str) -> str:

@@ -11,7 +11,7 @@ from headrace.model import Query
 from headrace.spark import plan_rewrite as plans
 from headrace.spark.operators import Operator, stateful
 from headrace.spark.plan_rewrite import BATCH, LATE, ORIGIN, Tree
-from headrace.spark.plans import analysed_plan, sequence
+from headrace.spark.plans import analysed_plan
 from headrace.verify import caveats as doubts
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Rewriting:
         """The child of an operator without the rows that the operator drops, as the time in `column` tells."""
         from pyspark.sql import functions as F
 
-        attributes = list(sequence(child.plan.output()))
+        attributes = plans.attributes(child.plan)
         time = step.operator.time[at]
         moment = plans.end_micros(self.spark, attributes[column if time is None else time])
         try:
@@ -142,11 +142,10 @@ class Rewriting:
         """An aggregation without the groups that are still open, by the time in column `closing` of its child."""
         from pyspark.sql import functions as F
 
-        attribute = tree.below[0].plan.output().apply(closing)
-        output = list(sequence(tree.plan.output()))
+        attribute = plans.attributes(tree.below[0].plan)[closing]
+        output = plans.attributes(tree.plan)
         if tree.name == "Aggregate" and plans.identity(attribute) not in map(plans.identity, output):
-            columns = [*sequence(plan.aggregateExpressions()), attribute]
-            plan = plans.with_parts(self.spark, plan, {1: plans.scala_seq(self.spark, columns)})
+            plan = plans.giving(self.spark, plan, attribute)
         closed = plans.end_micros(self.spark, attribute) <= F.lit(step.evict_ms * 1000)
         judged = plans.frame_of(self.spark, plan).withColumn(_IS_CLOSED, F.coalesce(closed, F.lit(False)))
         counted = judged.observe(f"{OPEN_METRIC}{step.number}", F.count_if(~F.col(_IS_CLOSED)).alias("rows"))
@@ -160,11 +159,11 @@ def latest(
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    attributes = list(sequence(tree.plan.output()))
+    attributes = plans.attributes(tree.plan)
     try:
         carried = plans.frame_of(spark, plans.with_provenance(spark, tree))
     except plans.UntraceableError as node:
         return plans.frame_of(spark, tree.plan), (doubts.untraceable(query, str(node)),)
-    by = [plans.column_of(spark, each) for each in attributes if each.name() in key]
+    by = [plans.column_of(spark, each) for each in attributes if plans.name_of(each) in key]
     ranked = carried.withColumn(_RANK, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))
     return plans.only(spark, ranked.where(F.col(_RANK) == 1), attributes), ()

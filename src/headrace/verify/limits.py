@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headrace.spark import plan_rewrite as plans
-from headrace.spark.operators import LIMITS
-from headrace.spark.plans import analysed_plan, nodes, sequence
+from headrace.spark.limited import limited
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _RANK = "__headrace_rank"
 
@@ -22,28 +20,8 @@ def tied(spark: SparkSession, frame: DataFrame) -> bool:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    found = [node for node in nodes(analysed_plan(frame)) if node.nodeName() in LIMITS]
-    if len(found) != 1 or found[0].nodeName() != "GlobalLimit":
+    limit = limited(spark, frame)
+    if limit is None:
         return True
-    (limit,) = found
-    sort = _below(limit)
-    if sort.nodeName() != "Sort" or not getattr(sort, "global")():
-        return True
-    order = [_ordered(spark, each) for each in sequence(sort.order())]
-    most = int(limit.limitExpr().eval(None))
-    ranked = plans.frame_of(spark, sort.child()).select(F.rank().over(Window.orderBy(*order)).alias(_RANK))
-    return ranked.where(F.col(_RANK) <= most).limit(most + 1).count() > most
-
-
-def _below(limit: Any) -> Any:
-    node = limit.child()
-    return node.child() if node.nodeName() == "LocalLimit" else node
-
-
-def _ordered(spark: SparkSession, order: Any) -> Column:
-    """A column of a sort with its direction, as Window takes it: it does not look into Spark's own SortOrder."""
-    column = plans.column_of(spark, order.child())
-    direction, nulls = str(order.direction().sql()), str(order.nullOrdering().sql())
-    if direction == "DESC":
-        return column.desc_nulls_first() if nulls == "NULLS FIRST" else column.desc_nulls_last()
-    return column.asc_nulls_first() if nulls == "NULLS FIRST" else column.asc_nulls_last()
+    ranked = limit.rows.select(F.rank().over(Window.orderBy(*limit.order)).alias(_RANK))
+    return ranked.where(F.col(_RANK) <= limit.most).limit(limit.most + 1).count() > limit.most

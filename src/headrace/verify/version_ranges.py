@@ -14,7 +14,7 @@ from headrace.model.layout import QueryLayout
 from headrace.spark import plan_rewrite as plans
 from headrace.spark.operators import stateful
 from headrace.spark.plan_rewrite import Tree
-from headrace.spark.plans import analysed_plan, sequence
+from headrace.spark.plans import analysed_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,13 +97,12 @@ def united(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
     if len({(tree.name, len(tree.below), tree.from_source) for tree in trees}) > 1:
         raise OtherShapeError(base.name)
     if not base.from_source:
-        return base.plan, not all(bool(base.plan.sameResult(tree.plan)) for tree in trees)
+        return base.plan, not all(plans.same_result(base.plan, tree.plan) for tree in trees)
     if not any(stateful(base)):
         return _union(spark, trees), False
     parts = [united(spark, sides) for sides in zip(*(tree.below for tree in trees), strict=True)]
-    asks = any(True for _ in sequence(base.plan.subqueries()))
     plan = plans.with_children(spark, base.plan, [part for part, _ in parts])
-    return plan, asks or any(differs for _, differs in parts)
+    return plan, plans.has_subqueries(base.plan) or any(differs for _, differs in parts)
 
 
 def _union(spark: SparkSession, trees: Sequence[Tree]) -> Any:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.uses import use_name
-from headrace.spark import plan_rewrite as plans
-from headrace.spark.plan_rewrite import MARK
+from headrace.spark.plan_rewrite import MARK, renamed, scala_seq, with_children, with_parts
 from headrace.spark.plans import analysed_plan, sequence
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def _apart(spark: SparkSession, plan: Any, read: Reading, uses: Collection[str],
     again = [_apart(spark, child, read, uses, seen) for child in below]
     if all(old.equals(new) for old, new in zip(below, again, strict=True)):
         return plan
-    return plans.with_children(spark, plan, again)
+    return with_children(spark, plan, again)
 
 
 def _other(spark: SparkSession, mark: Any, frame: DataFrame) -> Any:
@@ -44,8 +43,8 @@ def _other(spark: SparkSession, mark: Any, frame: DataFrame) -> Any:
     other = analysed_plan(frame)
     project = other.child()
     columns = [
-        plans.renamed(spark, given, wanted)
+        renamed(spark, given, wanted)
         for given, wanted in zip(sequence(project.projectList()), sequence(mark.output()), strict=True)
     ]
-    renamed = plans.with_parts(spark, project, {0: plans.scala_seq(spark, columns)})
-    return plans.with_children(spark, other, [renamed])
+    same = with_parts(spark, project, {0: scala_seq(spark, columns)})
+    return with_children(spark, other, [same])
