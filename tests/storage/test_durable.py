@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import PlatformError
-from headrace.storage.durable import create_file, replace_file
+from headrace.storage.durable import create_file, publish, replace_file, replacing
 from headrace.storage.faults import writing_to
 
 pytestmark = pytest.mark.plain
@@ -37,6 +37,25 @@ def test_a_draft_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path: Path
     with pytest.raises(UnicodeEncodeError):
         replace_file(file, "\udcff")
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("id", "old")]
+
+
+def test_a_writer_that_fails_on_the_way_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "rows"
+    with pytest.raises(ZeroDivisionError), replacing(file, private=True) as out:
+        out.writelines(f"{1 // number}\n" for number in (1, 0))
+    assert list(tmp_path.iterdir()) == []
+    with replacing(file, private=True) as out:
+        out.writelines(["1\n", "2\n"])
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("1\n2\n", 0o600)
+
+
+def test_a_directory_is_published_with_what_is_in_it(tmp_path: Path) -> None:
+    made = tmp_path / ".1"
+    (made / "deep").mkdir(parents=True)
+    (made / "deep" / "part").write_text("rows")
+    publish(made, tmp_path / "1")
+    assert [each.name for each in tmp_path.iterdir()] == ["1"]
+    assert (tmp_path / "1" / "deep" / "part").read_text() == "rows"
 
 
 def test_a_directory_that_refuses_is_one_finding(tmp_path: Path) -> None:

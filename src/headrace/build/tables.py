@@ -8,7 +8,6 @@ own, so that one process alone writes a directory.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from headrace.spark.exact_json import WHOLE
 from headrace.spark.failures import python_error
 from headrace.spark.literal_path import literal
 from headrace.spark.messages import sentence_of
+from headrace.storage.durable import publish
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -114,7 +114,7 @@ class Tables:
             if before is not None and (fresh.digest, _shape(fresh)) == (before.digest, _shape(before)):
                 return versions[name]
             (making / _FACTS).write_text(json.dumps(asdict(fresh)), encoding="utf-8")
-            os.rename(making, self._home / name / str(number))
+            publish(making, self._home / name / str(number))
         except Exception as fault:
             raise CheckFailed(self._failed(table, fault, versions)) from fault
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from headrace.demo.events import BLOCK, events
+from headrace.storage.durable import replacing
 
 _NAME = re.compile(r"events-(\d{6,})\.json")
 
@@ -23,15 +23,11 @@ def write_file(directory: Path, number: int, *, seed: int, rows: int = BLOCK) ->
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"events-{number:06d}.json"
-    hidden = directory / f".{path.name}.tmp"
     kinds: Counter[str] = Counter()
-    with hidden.open("w", encoding="utf-8") as file:
+    with replacing(path) as file:
         for event in events(seed, rows, first=number * rows):
             kinds[event.kind] += 1
             file.write(event.as_json() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    hidden.replace(path)
     return kinds
 
 

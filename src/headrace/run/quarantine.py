@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from headrace.errors import Finding
 from headrace.model import Source
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
+from headrace.storage.durable import replacing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +95,5 @@ class Quarantine:
 
 def _write_whole(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.touch(mode=0o600)
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    with replacing(path, private=True) as file:
+        file.write(text)

@@ -22,6 +22,7 @@ from typing import Literal
 
 from headrace.errors import Finding, PlatformError
 from headrace.spark.java import Java, require_java
+from headrace.storage.durable import publish, replace_file
 
 SWITCH = "HEADRACE_CDS"
 _RECIPE = 1  # counts up when the training run changes
@@ -213,8 +214,8 @@ def _train(java: Java, jars: Path, archive: Path) -> None:
             said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
             raise _NoArchiveError(f"the training run failed ({said})")
         note = {"java": str(java.path), "version": java.version, "jars": str(jars)}
-        archive.with_suffix(".json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
-        os.replace(written, archive)
+        replace_file(archive.with_suffix(".json"), json.dumps(note, indent=1) + "\n")
+        publish(written, archive)
         failed.unlink(missing_ok=True)
     except subprocess.TimeoutExpired as fault:
         failed.touch()

@@ -13,6 +13,7 @@ from headrace.errors import Finding, PlatformError, nearest
 from headrace.spark.jar_sums import known_sums
 from headrace.spark.maven import ChecksumError, FetchError, fetch, nearest_version
 from headrace.spark.settings import default_partitions
+from headrace.storage.durable import replace_file
 
 DIRECTORIES_VARIABLE = "HEADRACE_CONNECTORS"
 SCALA = "2.13"
@@ -108,7 +109,7 @@ def install(connector: Jars, directory: Path) -> list[Path]:
         for old in folder.glob("*.jar"):
             old.unlink()
         jars = fetch(connector.coordinates, folder)
-        (folder / CONTENT).write_text("\n".join(connector.coordinates) + "\n")
+        replace_file(folder / CONTENT, "\n".join(connector.coordinates) + "\n")
     except ChecksumError as fault:
         raise PlatformError(
             Finding(

@@ -1,4 +1,4 @@
-"""Files that are whole after a crash of the process and of the machine: replaced, created or synced."""
+"""Files that are whole after a crash of the process and of the machine: replaced, created, published or synced."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 
 def replace_file(file: Path, text: str, *, shared: bool = False) -> None:
@@ -14,14 +15,37 @@ def replace_file(file: Path, text: str, *, shared: bool = False) -> None:
 
     Who may read the old file may read the new one. shared: several processes may replace it at once.
     """
-    with _draft(file, text, shared=shared) as draft:
+    with replacing(file, shared=shared) as stream:
+        stream.write(text)
+
+
+@contextmanager
+def replacing(file: Path, *, shared: bool = False, private: bool = False) -> Iterator[TextIO]:
+    """Let `file` hold what the block writes, once the block is through; if it raises, what it held before.
+
+    The draft's name begins with a dot, so that Spark does not read it. private: only its owner may read a new file.
+    """
+    with _draft(file, shared=shared, private=private) as (draft, stream):
+        yield stream
+        _finish(stream)
         os.replace(draft, file)
     sync_directory(file.parent)
 
 
+def publish(made: Path, place: Path) -> None:
+    """Let `place` be the file or the directory `made`, with all that is in it, in one step. Raises OSError."""
+    inside = sorted(made.rglob("*"), reverse=True) if made.is_dir() else []
+    for each in (*inside, made):
+        (sync_directory if each.is_dir() else sync_file)(each)
+    os.replace(made, place)
+    sync_directory(place.parent)
+
+
 def create_file(file: Path, text: str) -> bool:
     """Let `file` hold `text` if it is not there; of several that create it at once, one does. Raises OSError."""
-    with _draft(file, text, shared=True) as draft:
+    with _draft(file, shared=True) as (draft, stream):
+        stream.write(text)
+        _finish(stream)
         try:
             # A link is made only where no file is.
             os.link(draft, file)
@@ -51,16 +75,19 @@ def sync_directory(folder: Path) -> None:
 
 
 @contextmanager
-def _draft(file: Path, text: str, *, shared: bool) -> Iterator[Path]:
-    """A file beside `file` that holds `text`, on the disk; gone after the block."""
+def _draft(file: Path, *, shared: bool, private: bool = False) -> Iterator[tuple[Path, TextIO]]:
+    """A file beside `file` to write into; gone after the block."""
     draft = file.with_name(f".{file.name}.{uuid.uuid4().hex[:12]}.headrace" if shared else f".{file.name}.headrace")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:
-        with draft.open("w", encoding="utf-8", newline="") as stream:
+        with open(os.open(draft, flags, 0o600 if private else 0o666), "w", encoding="utf-8", newline="") as stream:
             with suppress(FileNotFoundError):
                 os.fchmod(stream.fileno(), file.stat().st_mode & 0o777)
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        yield draft
+            yield draft, stream
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _finish(stream: TextIO) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())

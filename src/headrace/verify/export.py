@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import path_options
 from headrace.errors import CheckFailed, Finding, PlatformError
 from headrace.model import Project, Query
+from headrace.storage.durable import replacing
 from headrace.verify.late_and_open import LateInput
 
 if TYPE_CHECKING:
@@ -61,20 +62,11 @@ def written(late: Iterable[LateInput], home: Path, query: str, generation: int) 
             file = home / source / f"{query}-g{generation}-{batch:06d}.json"
             if not file.exists():
                 file.parent.mkdir(exist_ok=True)
-                _write(file, (row[3] for row in lines))
+                with replacing(file) as out:
+                    out.writelines(f"{row[3]}\n" for row in lines)
             yield file
     except OSError as fault:
         raise _unwritable(home, fault) from fault
-
-
-def _write(file: Path, lines: Iterable[str]) -> None:
-    draft = file.with_name(f".{file.name}")
-    with draft.open("w", encoding="utf-8") as out:
-        for line in lines:
-            out.write(line + "\n")
-        out.flush()
-        os.fsync(out.fileno())
-    draft.rename(file)
 
 
 def _places(connector: object) -> Iterator[Path]:
