@@ -18,7 +18,7 @@ from headrace.connectors.delta.lineage import own_files
 from headrace.connectors.delta.log import local
 from headrace.connectors.delta.table import NAME, DeltaTable, State, at_path, named, require_delta
 from headrace.connectors.delta.table_schema import TableSchema
-from headrace.connectors.exactly_once import BatchWriter, KeptLine, attempts, plans, require_lines_fit
+from headrace.connectors.exactly_once import BatchWriter, Conflict, KeptLine, plans, require_lines_fit, take_epoch
 from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
     OUTPUT_MODES,
@@ -234,36 +234,36 @@ class DeltaSink(Sink):
             raise SinkError(Finding(code="HR407", what=what, fix=fix))
 
     def _take_epoch(self, table: DeltaTable, context: SinkContext) -> tuple[int, KeptLine | None]:
-        """Begin the next epoch of the query: from then on older drivers can write nothing. With the last batch's line.
-
-        What is compared is the state that the epoch's version comes after: Delta takes it only if no batch of the query
-        has come in between.
-        """
-        for _ in attempts():
-            state = table.now()
-            txn_ids = state.txn_ids
-            lines = ledger.lines(state, context)
-            require_lines_fit(context, self._place, lines)
-            self._require_ours(state, context)
-            known, app = ledger.progress_of_all(txn_ids), ledger.app(context.query, context.generation)
-            last = ledger.progress(context, txn_ids)
-            entered = {app: Progress(last.epoch + 1, last.batch).number}
-            for (name, number), each in known.items():
-                if name == context.query and number != context.generation and not each.is_closed:
-                    entered[ledger.app(name, number)] = each.closed().number
-            if ledger.begin_mark(context) not in txn_ids:
-                entered[ledger.begin_mark(context)] = Beginning(state.version, state.has_rows).number
-            if context.mode != "append":
-                entered[ledger.alone_mark(context.query, context.generation)] = 1
-            identity = Checkpoint(context.checkpoint).id
-            if identity is not None:
-                entered[ledger.checkpoint_mark(context, identity)] = 1
-            entered[ledger.application_mark(context, context.application)] = 1
-            if table.mark(entered, seen={name: txn_ids[name] for name in entered if name in txn_ids}):
-                return last.epoch + 1, lines[-1] if lines else None
+        """Begin the next epoch of the query; with the last batch's line."""
         why = f"so that query '{context.query}' could not enter itself"
         what = f"other writers changed {self._name} again and again, {why}"
-        raise SinkError(Finding(code="HR441", what=what, fix="start again when the table is at rest"))
+        contended = Finding(code="HR441", what=what, fix="start again when the table is at rest")
+        return take_epoch(lambda: self._enter(table, context), contended)
+
+    def _enter(self, table: DeltaTable, context: SinkContext) -> tuple[int, KeptLine | None]:
+        """Enter the start into the table as it is now. Raises Conflict where a batch of the query has come in since."""
+        state = table.now()
+        txn_ids = state.txn_ids
+        lines = ledger.lines(state, context)
+        require_lines_fit(context, self._place, lines)
+        self._require_ours(state, context)
+        known, app = ledger.progress_of_all(txn_ids), ledger.app(context.query, context.generation)
+        last = ledger.progress(context, txn_ids)
+        entered = {app: Progress(last.epoch + 1, last.batch).number}
+        for (name, number), each in known.items():
+            if name == context.query and number != context.generation and not each.is_closed:
+                entered[ledger.app(name, number)] = each.closed().number
+        if ledger.begin_mark(context) not in txn_ids:
+            entered[ledger.begin_mark(context)] = Beginning(state.version, state.has_rows).number
+        if context.mode != "append":
+            entered[ledger.alone_mark(context.query, context.generation)] = 1
+        identity = Checkpoint(context.checkpoint).id
+        if identity is not None:
+            entered[ledger.checkpoint_mark(context, identity)] = 1
+        entered[ledger.application_mark(context, context.application)] = 1
+        if not table.mark(entered, seen={name: txn_ids[name] for name in entered if name in txn_ids}):
+            raise Conflict("another writer was quicker")
+        return last.epoch + 1, lines[-1] if lines else None
 
 
 def _holds_data(place: Path) -> bool:

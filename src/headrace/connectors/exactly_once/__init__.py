@@ -12,10 +12,11 @@ from headrace.connectors.exactly_once.batches import (
     Standing,
     Store,
 )
+from headrace.connectors.exactly_once.epoch import take_epoch
 from headrace.connectors.exactly_once.fit import require_fit, view_of
 from headrace.connectors.exactly_once.judgement import CheckpointView, Line
 from headrace.connectors.exactly_once.kept import KeptLine, plans, require_lines_fit
-from headrace.connectors.exactly_once.retry import CONTENDED, Retry, attempts
+from headrace.connectors.exactly_once.retry import CONTENDED, Retry
 from headrace.connectors.exactly_once.text_ledger import TextLedger, TextStore
 
 __all__ = [
@@ -33,9 +34,9 @@ __all__ = [
     "Store",
     "TextLedger",
     "TextStore",
-    "attempts",
     "plans",
     "require_fit",
     "require_lines_fit",
+    "take_epoch",
     "view_of",
 ]

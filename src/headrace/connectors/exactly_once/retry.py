@@ -35,11 +35,3 @@ class Retry:
 
 # Where others commit to the same table.
 CONTENDED = Retry(attempts=8, longest_seconds=5.0, uneven=True)
-
-
-def attempts(retry: Retry = CONTENDED, *, sleep: Callable[[float], None] = time.sleep) -> Iterator[int]:
-    """The numbers of the attempts, from 0 on; before each but the first it waits."""
-    yield 0
-    for number, pause in enumerate(retry.pauses(), start=1):
-        sleep(pause)
-        yield number

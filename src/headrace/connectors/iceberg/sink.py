@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import BatchWriter, attempts, plans, require_lines_fit
+from headrace.connectors.exactly_once import BatchWriter, Conflict, plans, require_lines_fit, take_epoch
 from headrace.connectors.iceberg import columns as iceberg_columns
 from headrace.connectors.iceberg.batches import IcebergStore, Written, committing
 from headrace.connectors.iceberg.columns import PartitionField
@@ -72,7 +72,7 @@ class IcebergSink(Sink):
             if table is None:
                 require_lines_fit(context, self.table, ())
                 table = self._create(frame.schema)
-            epoch = self._take(table, frame.schema, context)
+            epoch = self._take_epoch(table, frame.schema, context)
         return BatchWriter(store=IcebergStore(place=self._place, context=context, epoch=epoch))
 
     @property
@@ -182,14 +182,20 @@ class IcebergSink(Sink):
                         spec.add_field(part.column, part.transform)
         return self._place.open()
 
-    def _take(self, table: Table, schema: StructType, context: SinkContext) -> str:
-        """Enter this start into the ledger, so that older drivers write nothing more; returns its epoch.
+    def _take_epoch(self, table: Table, schema: StructType, context: SinkContext) -> str:
+        """Begin the next epoch of the query, which is given back."""
+        what = f"others commit to {self._place} all the time"
+        contended = Finding(code="HR453", what=what, fix="let other writers leave pauses; then start again")
+        return take_epoch(lambda: self._enter(self._place.again(table), schema, context), contended)
 
-        What is compared is the ledger that the commit replaces: the catalog takes none upon another.
-        """
+    def _enter(self, table: Table, schema: StructType, context: SinkContext) -> str:
+        """Enter the start into the ledger of `table`. Raises Conflict where that is no longer the newest one."""
         from pyiceberg.exceptions import CommitFailedException
 
-        fresh = Ledger(
+        self._require_fit(table, schema, context)
+        self._require_match(table, context)
+        there = Ledger.of(table)
+        entered = Ledger(
             query=context.query,
             generation=context.generation,
             epoch=uuid.uuid4().hex,
@@ -199,25 +205,11 @@ class IcebergSink(Sink):
             application=context.application,
             project=context.project,
         )
-        for attempt in attempts():
-            if attempt:
-                table = self._place.again(table)
-            self._require_fit(table, schema, context)
-            self._require_match(table, context)
-            there = Ledger.of(table)
-            mine = there if there is not None and there.is_of(context) else fresh
-            entered = replace(
-                mine,
-                epoch=fresh.epoch,
-                spark_schema=fresh.spark_schema,
-                application=context.application,
-                project=context.project,
-            )
-            try:
-                with committing(table, entered) as update, update.fast_append():
-                    pass
-                return fresh.epoch
-            except CommitFailedException:
-                continue
-        what = f"others commit to {self._place} all the time"
-        raise SinkError(Finding(code="HR453", what=what, fix="let other writers leave pauses; then start again"))
+        if there is not None and there.is_of(context):
+            entered = replace(entered, batch=there.batch, checkpoint=there.checkpoint, lines=there.lines)
+        try:
+            with committing(table, entered) as update, update.fast_append():
+                pass
+        except CommitFailedException as fault:
+            raise Conflict("another writer was quicker") from fault
+        return entered.epoch
