@@ -12,7 +12,7 @@ import pytest
 from headrace.api import load, run, status
 from headrace.model.layout import QueryLayout, history_file
 from headrace.progress import BatchRecord
-from headrace.run import supervise
+from headrace.run import supervision, watching
 from headrace.spark.listener import Listener
 
 from .projects import land, write_project
@@ -97,8 +97,8 @@ def test_batches_that_spark_tells_too_late_are_counted_all_the_same(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A busy machine: the query has ended, and nobody waits any more for its events, which are still on their way."""
-    monkeypatch.setattr(supervise, "LAST_EVENTS_SECONDS", 0.0)
-    monkeypatch.setattr(supervise, "Listener", Deaf)
+    monkeypatch.setattr(watching, "LAST_EVENTS_SECONDS", 0.0)
+    monkeypatch.setattr(supervision, "Listener", Deaf)
     root = write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS])
     for batches, rows, last in ((2, 6, 1), (1, 3, 2)):
         told = Told()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
 import time
 from dataclasses import dataclass, field
@@ -17,8 +18,10 @@ from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import AvailableNow, Query
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
+from headrace.run import supervision
 from headrace.run.result import Outcome, Silent
 from headrace.run.stop import StopRequest
+from headrace.spark.listener import Event, Listener
 
 from .projects import land, rows, write_project
 
@@ -134,6 +137,61 @@ def test_a_stop_lets_the_running_batch_finish(tmp_path: Path, spark: SparkSessio
     assert checkpoint.last_committed is not None
     written = [batch for (batch,) in rows(root / "out.db", "SELECT batch FROM _headrace_ledger ORDER BY 1")]
     assert written == list(range(checkpoint.last_committed + 1))
+
+
+class Late:
+    """Spark's events, of which the batches' come only when `on_time` is set, as from a busy machine."""
+
+    def __init__(self, events: queue.SimpleQueue[Event], on_time: threading.Event) -> None:
+        self.events, self.on_time = events, on_time
+        self.held: list[Event] = []
+
+    def get(self, timeout: float = 0.0) -> Event:
+        if self.held and self.on_time.is_set():
+            return self.held.pop(0)
+        event = self.events.get(timeout=timeout) if timeout else self.events.get_nowait()
+        if event.kind != "progress" or self.on_time.is_set():
+            return event
+        self.held.append(event)
+        raise queue.Empty
+
+    get_nowait = get
+
+
+def test_late_word_of_the_batch_before_is_not_taken_for_the_end_of_the_running_one(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "None"), batches=FRUIT)
+    stop, on_time, inside = StopRequest(), threading.Event(), []
+
+    def listener(spark: SparkSession) -> Listener:
+        found = Listener(spark)
+        found.events = Late(found.events, on_time)  # type: ignore[assignment]
+        return found
+
+    def reached(boundary: str, batch: int) -> None:
+        if (boundary, batch) == ("before-transaction", 1):
+            stop.ask()
+            time.sleep(1)
+            on_time.set()
+            time.sleep(1)
+            inside.append(batch)
+
+    monkeypatch.setattr(supervision, "Listener", listener)
+    result = run(load(root), spark=spark, stop=stop, reached=reached)
+    assert [(end.state, end.batches, end.finding) for end in result.outcomes] == [("stopped", 2, None)]
+    assert inside == [1]
+
+
+def test_a_query_that_a_stop_has_kept_from_its_start_has_its_line(tmp_path: Path, spark: SparkSession) -> None:
+    stop = StopRequest()
+    stop.ask()
+    root = write_project(tmp_path / "p", TOTALS + TOTALS.replace("totals", "again"), batches=FRUIT)
+    result = run(load(root), spark=spark, stop=stop)
+    assert [(end.query, end.state, end.batches) for end in result.outcomes] == [
+        ("totals", "stopped", 0),
+        ("again", "stopped", 0),
+    ]
 
 
 def test_asked_twice_a_run_does_not_wait(tmp_path: Path, spark: SparkSession) -> None:

@@ -29,7 +29,7 @@ class Watched:
     """A running query with what the supervisor keeps of it.
 
     finishing: it makes one batch again, with the tables that the batch was begun with, before it continues with others.
-    halt: it is being halted, to continue with others.
+    stop_gracefully: it is being halted, to continue with others. last_wanted: the batch after which it may be stopped.
     """
 
     running: Running
@@ -42,7 +42,7 @@ class Watched:
     batches: int = 0
     rows: int = 0
     last_batch: int | None = None
-    batch_when_asked: int | None = None
+    last_wanted: int | None = None
     asked: bool = False
     terminated: bool = False
     backlog: Lag | None = None

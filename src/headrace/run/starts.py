@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.errors import Finding
-from headrace.model import Query, Trigger
+from headrace.build.tables import Tables
+from headrace.errors import Finding, HeadraceError
+from headrace.model import Once, Project, Query, Trigger
 from headrace.run.attempt import Attempt
 from headrace.run.driver_lock import DriverLock
-from headrace.run.running import Running
+from headrace.run.running import Reached, Running
+from headrace.run.start import start
 from headrace.spark.borrowed_session import activate
+from headrace.spark.failures import finding_of_message
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,3 +80,38 @@ class Starts:
         """Wait for a start that has begun and was not given up."""
         if self._last is not None:
             self._last.exception()
+
+
+def bring_up(
+    project: Project,
+    query: Query,
+    spark: SparkSession,
+    tables: Tables,
+    trigger: Trigger,
+    *,
+    versions: Mapping[str, int] | None,
+    reached: Reached | None,
+    tell: Callable[[Finding], None],
+    attempt: Attempt | None,
+) -> Begun:
+    """Start `query`; a batch that was begun with other versions of its tables is made first, and then it ends."""
+    try:
+        planned = tables.planned()
+        finishing = planned is not None and planned != versions
+        running = start(
+            project,
+            query,
+            spark,
+            trigger=Once() if finishing else trigger,
+            reached=reached,
+            versions=planned if finishing else versions,
+            tell=tell,
+            attempt=attempt,
+        )
+    except HeadraceError as fault:
+        return fault.findings, False
+    except Exception as fault:
+        said = str(fault) or type(fault).__name__
+        subject, connectors = f"query '{query.name}'", project.connectors_of(query)
+        return (finding_of_message(said, subject=subject, where=query.where, connectors=connectors),), False
+    return running, finishing

@@ -63,8 +63,9 @@ class _JavaListener:
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         progress = event.progress()
         run_id = str(progress.runId().toString())
-        self.turns.next(run_id)
+        # First, so that a fault of the pools loses no batch.
         self.events.put(Event("progress", run_id, str(progress.json())))
+        self.turns.next(run_id)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         self.events.put(Event("idle", str(event.runId().toString())))

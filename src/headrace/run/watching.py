@@ -1,0 +1,92 @@
+"""The queries that run, and what Spark's listener tells of them."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+
+from headrace.run.query_run import Watched
+from headrace.run.running import Running
+from headrace.spark.listener import Event, Listener
+
+POLL_SECONDS = 0.1
+LAST_EVENTS_SECONDS = 3.0
+
+
+class Watching:
+    """The running queries by Spark's id of each start; takes the listener's events, always in one thread.
+
+    starting: a query is being started, so that events of an unknown start are kept: they may be its first ones.
+    """
+
+    def __init__(self, listener: Listener, progressed: Callable[[Watched, str], None]) -> None:
+        self.starting = False
+        self._listener = listener
+        self._progressed = progressed
+        self._running: dict[str, Watched] = {}
+        self._former: dict[str, Watched] = {}
+        self._early: list[Event] = []
+
+    def __iter__(self) -> Iterator[Watched]:
+        return iter(list(self._running.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    def add(self, watched: Watched) -> None:
+        """Watch a query that has started."""
+        self._running[str(watched.running.handle.runId)] = watched
+
+    def restarted(self, watched: Watched, running: Running) -> None:
+        """Watch the next start of a query; events of the one before may still come."""
+        self._forget_former(watched)
+        before = str(watched.running.handle.runId)
+        self._former[before] = self._running.pop(before)
+        watched.running = running
+        self.add(watched)
+
+    def remove(self, watched: Watched) -> None:
+        """Watch a query no more."""
+        self._running.pop(str(watched.running.handle.runId), None)
+        self._forget_former(watched)
+
+    def end_start(self, *, heard: bool) -> None:
+        """Take what was kept of a start that has come to its end, or forget it."""
+        self.starting = False
+        early, self._early = self._early, []
+        for event in early if heard else ():
+            self._take(event)
+
+    def hear(self, *, seconds: float = POLL_SECONDS) -> None:
+        """Wait up to `seconds` for one event, then take all that are there."""
+        events = self._listener.events
+        try:
+            event = events.get(timeout=seconds) if seconds else events.get_nowait()
+            while True:
+                self._take(event)
+                event = events.get_nowait()
+        except queue.Empty:
+            return
+
+    def hear_out(self, watched: Watched) -> None:
+        """Take the events of a query that has ended, the last of which tells of its end."""
+        until = time.monotonic() + LAST_EVENTS_SECONDS
+        while not watched.terminated and time.monotonic() < until:
+            self.hear()
+        watched.terminated = False
+
+    def _take(self, event: Event) -> None:
+        watched = self._running.get(event.run_id) or self._former.get(event.run_id)
+        if watched is None:
+            if self.starting:
+                self._early.append(event)
+            return
+        if event.kind == "terminated" and event.run_id == str(watched.running.handle.runId):
+            watched.terminated = True
+        watched.event_at = time.monotonic()
+        if event.kind == "progress":
+            self._progressed(watched, event.json)
+
+    def _forget_former(self, watched: Watched) -> None:
+        self._former = {run_id: other for run_id, other in self._former.items() if other is not watched}
