@@ -67,13 +67,21 @@ def make(root: Path) -> None:
         forget_commit(QueryLayout(project.storage, query, 1).checkpoint)
 
 
+def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Without what Python compiled, and without whose files they are here."""
+    if "__pycache__" in info.name:
+        return None
+    info.uname, info.gname, info.uid, info.gid = "", "", 0, 0
+    return info
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "older"
         root.mkdir()
         make(root)
         with tarfile.open(ARCHIVE, "w:xz") as archive:
-            archive.add(root, arcname=".", filter=lambda info: None if "__pycache__" in info.name else info)
+            archive.add(root, arcname=".", filter=_plain)
     return 0
 
 

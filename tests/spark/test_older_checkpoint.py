@@ -1,4 +1,4 @@
-"""Checkpoints that Spark 4.2.0 wrote go on under the Spark that is installed, whichever it is."""
+"""Checkpoints that Spark 4.2.0 wrote continue under the Spark that is installed, whichever it is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import headrace as hr
 from headrace.model.layout import QueryLayout
 from headrace.run.manifest import forms
+from tests.run.test_run import Told
 
 from .older_checkpoint import ARCHIVE, QUERIES, land
 
@@ -20,30 +21,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-class Told:
-    """Keeps what a run says of its queries."""
-
-    def __init__(self) -> None:
-        self.codes: list[str] = []
-
-    def note(self, finding: hr.Finding) -> None:
-        self.codes.append(finding.code)
-
-    def __getattr__(self, name: str) -> object:
-        return lambda *_, **__: None
-
-
 def test_queries_resume_in_the_middle_of_a_batch_and_are_right(tmp_path: Path, spark: SparkSession) -> None:
     root = tmp_path / "older"
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(root, filter="data")
     land(root, 11)
     project, told = hr.load(root), Told()
-    result = hr.run(project, trigger=hr.available_now, spark=spark, reporter=told)  # type: ignore[arg-type]
-    assert [outcome.finding for outcome in result.outcomes] == [None] * len(QUERIES)
-    assert "HR545" not in told.codes
+    result = hr.run(project, trigger=hr.available_now, spark=spark, reporter=told)
+    assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
+    # Two versions may write one plan in two ways, which is no change of the query.
+    assert "HR545" not in {finding.code for finding in told.all(hr.Finding)}
     states = {query: hr.verify(project, query, spark=spark).state for query in QUERIES}
-    assert states == {"totals": "equal", "hours": "pending", "names": "equal", "priced": "equal"}
-    assert [forms(QueryLayout(project.storage, query, 1).manifest)[-1].spark for query in QUERIES] == [
-        spark.version
-    ] * 4
+    assert states == {"totals": "equal", "hours": "equal", "names": "equal", "priced": "equal"}
+    newest = [forms(QueryLayout(project.storage, query, 1).manifest)[-1].spark for query in QUERIES]
+    assert newest == [spark.version] * len(QUERIES)

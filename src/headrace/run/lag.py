@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
+from headrace.checkpoint.uses import further_uses, source_of
 from headrace.contract import Lag, SourcePrefix, overrides
 from headrace.errors import Finding, HeadraceError
-from headrace.model import Project, Query
+from headrace.model import Project, Query, Source
 from headrace.model.layout import QueryLayout
 
 
 def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
-    """The sum over the sources of `query`, without a JVM; None where one of them cannot tell or counts otherwise."""
+    """The sum over the sources of `query`, without a JVM; None where one of them cannot tell or counts otherwise.
+
+    Of a source that the query reads in several places, what waits for the place that has taken the least.
+    """
     sources = project.sources_of(query)
     try:
         prefixes = _prefixes(layout, [source.name for source in sources])
-        parts = [source.connector.lag(prefixes[source.name]) for source in sources]
+        further = further_uses((source.name for source in sources), prefixes)
+        parts = [_lag_of(source, prefixes, further) for source in sources]
     except (HeadraceError, OSError):
         return None
     known = [part for part in parts if part is not None]
@@ -31,6 +36,13 @@ def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
         bytes=sum(sizes) if len(sizes) == len(known) else None,
         left_out=sum(part.left_out for part in known),
     )
+
+
+def _lag_of(source: Source, prefixes: Mapping[str, SourcePrefix], further: Sequence[str]) -> Lag | None:
+    uses = (source.name, *(use for use in further if source_of(use) == source.name))
+    found = [source.connector.lag(prefixes[use]) for use in uses]
+    known = [each for each in found if each is not None]
+    return max(known, key=lambda each: each.count) if len(known) == len(found) else None
 
 
 def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
