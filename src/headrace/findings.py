@@ -312,6 +312,8 @@ CODES = (
     Code("HR605", "the project declares no query"),
     Code("HR606", "no query of that name is declared"),
     Code("HR607", "a Python worker of Spark died"),
+    Code("HR630", "a pattern of dates and times is none"),
+    Code("HR631", "a function writes its stream itself"),
     Code("HR680", "a query falls behind", WARNING),
     Code("HR681", "the state of a query keeps growing", WARNING),
     Code("HR682", "rows were dropped as late", NOTE),

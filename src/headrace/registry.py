@@ -11,7 +11,7 @@ from inspect import get_annotations
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from headrace.contract import Jars, Sink, Source, option_type
+from headrace.contract import Failure, Jars, Sink, Source, option_type
 from headrace.errors import Finding, PlatformError, Where, nearest
 
 if TYPE_CHECKING:
@@ -70,6 +70,16 @@ def declared_jars() -> dict[str, Jars]:
                 jars = connector(kind, name).jars
                 found |= {each.name: each for each in jars if isinstance(each, Jars)} if isinstance(jars, tuple) else {}
     return found
+
+
+def known_failures() -> tuple[Failure, ...]:
+    """What all installed connectors know of how queries fail, each once."""
+    found: list[Failure] = []
+    for kind in ("source", "sink"):
+        for name in known(kind):
+            with suppress(PlatformError):
+                found += connector(kind, name).failures
+    return tuple(dict.fromkeys(found))
 
 
 def option_names(kind: ConnectorKind, name: str) -> tuple[str, ...]:

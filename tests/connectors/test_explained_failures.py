@@ -13,6 +13,7 @@ from headrace.connectors.kafka.source import Kafka
 from headrace.connectors.socket.source import Socket
 from headrace.contract import Connector
 from headrace.errors import NOWHERE
+from headrace.registry import known_failures
 from headrace.spark.failures import finding_of_message
 
 pytestmark = pytest.mark.plain
@@ -49,3 +50,14 @@ def test_a_connector_explains_its_own_failures(connector: Connector, message: st
     found = finding_of_message(message, subject="query 'q'", where=NOWHERE, connectors=others)
     assert (found.code, found.what.startswith("query 'q': ")) == (code, True)
     assert Files(path="in", format="text").explain_failure(message) is None
+
+
+@pytest.mark.parametrize(("connector", "message", "code"), CASES.values(), ids=CASES)
+def test_what_a_function_of_the_user_reads_or_writes_is_explained_as_well(
+    connector: Connector, message: str, code: str
+) -> None:
+    """A table's function or foreach_batch may use a connector that the query does not declare."""
+    found = finding_of_message(message, subject="query 'q'", where=NOWHERE, installed=known_failures)
+    assert found.code == code
+    ours = "Traceback (most recent call last)\nValueError: no price of a pear"
+    assert finding_of_message(ours, subject="query 'q'", where=NOWHERE, installed=known_failures).code == "HR601"

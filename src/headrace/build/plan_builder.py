@@ -117,6 +117,8 @@ class _Builder:
         arguments: dict[str, object] = dict(inputs)
         if transform.wants_spark:
             arguments["spark"] = self.spark
+        if (place := transform.line_of("writeStream")) is not None:
+            raise CheckFailed(_starts_itself(transform, place))
         result = transform.function(**arguments)
         if not isinstance(result, DataFrame):
             raise CheckFailed(
@@ -128,6 +130,16 @@ class _Builder:
                 )
             )
         return result
+
+
+def _starts_itself(transform: PythonTransform, place: tuple[str, int]) -> Finding:
+    """Called, the function would start a stream, in a check as well, of which no run knows."""
+    return Finding(
+        code="HR631",
+        what=f"the function {transform.function.__name__} uses writeStream, by which it would start a stream itself",
+        fix="return the DataFrame: the query has a sink, a mode and a trigger, and starts it",
+        where=_place(transform, place),
+    )
 
 
 def _subject(transform: Transform, name: str) -> str:
@@ -142,8 +154,11 @@ def _user_line(fault: BaseException, transform: Transform, root: Path) -> Where:
         return transform.where
     own = {transform.function.__code__.co_filename} if hasattr(transform.function, "__code__") else set[str]()
     found = innermost(fault, lambda file: file in own or (file.startswith(str(root)) and not is_installed(file)))
-    if found is None:
-        return transform.where
+    return transform.where if found is None else _place(transform, found)
+
+
+def _place(transform: Transform, found: tuple[str, int]) -> Where:
+    """A file and a line, with the file as it is named where the transformation was declared."""
     file, line = found
     if transform.where.file and Path(file).name == Path(transform.where.file).name:
         file = transform.where.file

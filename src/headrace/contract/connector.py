@@ -25,6 +25,11 @@ class Failure:
     what: str
     fix: str
 
+    def seen_in(self, message: str) -> OptionError | None:
+        """What `message` says, if this is its failure."""
+        match = re.search(self.pattern, message)
+        return OptionError(code=self.code, what=self.what.format(**match.groupdict()), fix=self.fix) if match else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Jars:
@@ -102,10 +107,8 @@ class Connector(ABC):
 
         Asked when a query has ended with an error, first of the sources and then of the sink.
         """
-        for failure in self.failures:
-            if match := re.search(failure.pattern, message):
-                return OptionError(code=failure.code, what=failure.what.format(**match.groupdict()), fix=failure.fix)
-        return None
+        found = (failure.seen_in(message) for failure in self.failures)
+        return next((each for each in found if each is not None), None)
 
 
 def overrides(connector: Connector, member: str) -> bool:

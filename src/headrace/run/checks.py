@@ -17,6 +17,7 @@ from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.registry import known_failures
 from headrace.run.application import known_facts
 from headrace.spark.failures import finding_of_message
 from headrace.spark.plans import PlanFacts, plan_facts
@@ -98,6 +99,7 @@ def _analysed(
             subject=f"query '{query.name}'",
             where=query.where,
             connectors=project.connectors_of(query),
+            installed=known_failures,
         )
         return
     if not _refused(iter(findings)):

@@ -14,6 +14,7 @@ from headrace.contract import Boundary, Connector, SinkContext
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query, Trigger
 from headrace.model.layout import QueryLayout
+from headrace.registry import known_failures
 from headrace.run.attempt import Attempt
 from headrace.run.driver_lock import DriverLock
 from headrace.spark.failures import failure_of
@@ -111,6 +112,7 @@ class Running:
             subject=f"query '{self.query.name}'",
             where=self.query.where,
             connectors=self.connectors,
+            installed=known_failures,
         )
 
     def clean_up(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.build.tables import Tables
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Once, Project, Query, Trigger
+from headrace.registry import known_failures
 from headrace.run.attempt import Attempt
 from headrace.run.driver_lock import DriverLock
 from headrace.run.running import Reached, Running
@@ -113,5 +114,8 @@ def bring_up(
     except Exception as fault:
         said = str(fault) or type(fault).__name__
         subject, connectors = f"query '{query.name}'", project.connectors_of(query)
-        return (finding_of_message(said, subject=subject, where=query.where, connectors=connectors),), False
+        finding = finding_of_message(
+            said, subject=subject, where=query.where, connectors=connectors, installed=known_failures
+        )
+        return (finding,), False
     return running, finishing

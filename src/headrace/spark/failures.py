@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.contract import Connector
+from headrace.contract import Connector, Failure
 from headrace.errors import Finding, HeadraceError, Where
 from headrace.spark import bad_records
 from headrace.spark.messages import is_one_of, tidy
@@ -17,6 +17,8 @@ from headrace.spark.python_worker import worker_died
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+Installed: TypeAlias = Callable[[], Iterable[Failure]]
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,7 @@ def failure_of(
     subject: str,
     where: Where,
     connectors: Sequence[Connector] = (),
+    installed: Installed = tuple,
 ) -> Finding | None:
     """The finding of an ended query, None when it ended well.
 
@@ -222,7 +225,7 @@ def failure_of(
     if faults:
         told = faults[-1].findings[0]
         return told if told.where.file else replace(told, where=where)
-    return finding_of_message(str(fault), subject=subject, where=where, connectors=connectors)
+    return finding_of_message(str(fault), subject=subject, where=where, connectors=connectors, installed=installed)
 
 
 def known_failure(text: str, *, subject: str, where: Where, connectors: Sequence[Connector] = ()) -> Finding | None:
@@ -240,14 +243,23 @@ def known_failure(text: str, *, subject: str, where: Where, connectors: Sequence
     return None
 
 
-def finding_of_message(text: str, *, subject: str, where: Where, connectors: Sequence[Connector] = ()) -> Finding:
-    """The finding of a message of StreamingQueryException."""
-    if told := _OURS.search(text):
-        return Finding(code=told["code"], what=f"{subject}: {told['what']}", fix=told["fix"], where=where)
+def finding_of_message(
+    text: str, *, subject: str, where: Where, connectors: Sequence[Connector] = (), installed: Installed = tuple
+) -> Finding:
+    """The finding of a message of StreamingQueryException.
+
+    connectors: those of the query. installed: gives what other connectors know of, which a function of the user's may
+    read or write by itself; asked last.
+    """
+    if ours := _OURS.search(text):
+        return Finding(code=ours["code"], what=f"{subject}: {ours['what']}", fix=ours["fix"], where=where)
     if found := known_failure(text, subject=subject, where=where, connectors=connectors):
         return found
     if worker_died(text):
         return Finding(code="HR607", what=f"{subject}: {_WORKER_DIED}", fix=_WORKER_FIX, where=where)
+    for failure in installed():
+        if (told := failure.seen_in(text)) is not None:
+            return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
     python = python_error(text)
     return Finding(
         code="HR601",

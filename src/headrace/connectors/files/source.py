@@ -14,6 +14,7 @@ from headrace.connectors.files import reader_rules
 from headrace.connectors.files import rows as file_rows
 from headrace.connectors.files.exact import Exact
 from headrace.connectors.files.options import FilesOptions
+from headrace.connectors.files.patterns import require_patterns
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.contract import (
@@ -86,6 +87,7 @@ class Files(FilesOptions, Source):
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._require_directory()
+        require_patterns(spark, self.format, self.options)
         reader = spark.readStream.name(name).format(self.format).options(**self._reader_options())
         reader = reader.options(**self._stream_options())
         schema = self._schema(spark)
