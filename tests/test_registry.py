@@ -1,4 +1,4 @@
-"""Connectors are built from options, or every fault of the options is told."""
+"""Connectors are built from options, or every fault of the options is reported."""
 
 from __future__ import annotations
 

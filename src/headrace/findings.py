@@ -331,9 +331,9 @@ CODES = (
     Code("HR703", "the sink cannot be read back"),
     Code("HR704", "the sink has lost batches that were committed"),
     Code("HR705", "the query may answer otherwise when it is asked again", NOTE),
-    Code("HR706", "what an operator holds back cannot be told from outside", NOTE),
+    Code("HR706", "what an operator holds back cannot be determined from outside", NOTE),
     Code("HR707", "a session may have been closed before a row came that was in time", NOTE),
-    Code("HR708", "which duplicate came first cannot be told", NOTE),
+    Code("HR708", "which duplicate came first cannot be determined", NOTE),
     Code("HR709", "rows of the answer share the sink's key"),
     Code("HR710", "the function builds another query for a batch"),
     Code("HR711", "the sink's columns are not those of the query"),
@@ -343,7 +343,7 @@ CODES = (
     Code("HR715", "the query cannot be run again over its batches"),
     Code("HR716", "the result depends on the order of rows", NOTE),
     Code("HR717", "a limit takes some of several equal rows", NOTE),
-    Code("HR718", "which rows came late cannot be told", NOTE),
+    Code("HR718", "which rows came late cannot be determined", NOTE),
     Code("HR999", "an error was not foreseen"),
 )
 CATALOGUE = {each.code: each for each in CODES}

@@ -137,7 +137,7 @@ def build(
     ]
     given = {option: value for option, value in options.items() if option in names}
     built, faults = _validated(cls, given)
-    # A missing option that a misspelt one was meant for is told with that one alone.
+    # A missing option that a misspelt one was meant for is reported with that one alone.
     meant = " ".join(finding.fix for finding in findings if finding.fix.startswith("did you mean"))
     for option, code, what, fix in faults:
         if option in unresolved or (code == "HR112" and f"'{option}'" in meant):

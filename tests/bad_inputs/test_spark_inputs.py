@@ -1,4 +1,4 @@
-"""What only Spark finds wrong in a query is told at its line, in one sentence, with a fix that fits."""
+"""What only Spark finds wrong in a query is reported at its line, in one sentence, with a fix that fits."""
 
 from __future__ import annotations
 

@@ -74,4 +74,4 @@ def test_under_the_policy_max_rows_go_earlier_and_it_is_said() -> None:
 def test_behind_another_operator_no_figure_is_made_up() -> None:
     found = StreamJoin(kind="inner", left=side("i", 2, 1, direct=False), right=side("c", 3, 0))
     (note,) = joins(QUERY, [found])
-    assert "cannot be told, because an operator before the join holds rows back" in note.what
+    assert "cannot be determined, because an operator before the join holds rows back" in note.what

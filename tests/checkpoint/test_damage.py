@@ -126,7 +126,7 @@ def test_each_damaged_file_is_told_once_or_not_needed(tmp_path: Path, name: str,
             found = told(root)
             codes = {finding.code for finding in found}
             right = codes <= {"HR503", "HR516", "HR517", "HR502"} if expected == "any" else codes == {expected} - {None}
-            # One finding a damage; a part that several snapshots share is told by each.
+            # One finding a damage; a part that several snapshots share is reported by each.
             if not right or (len(found) > 1 and len({finding.where for finding in found}) < len(found)):
                 wrong.append((str(file.relative_to(root)), kind, damage, [str(finding) for finding in found]))
     assert wrong == []

@@ -1,4 +1,4 @@
-"""A checkpoint is read as Spark wrote it, and what is wrong with it is told."""
+"""A checkpoint is read as Spark wrote it, and what is wrong with it is reported."""
 
 from __future__ import annotations
 

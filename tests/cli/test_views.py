@@ -103,7 +103,7 @@ def test_figures_are_short(text: str, value: str) -> None:
 def test_a_batch_is_one_line() -> None:
     assert sentence(RECORD) == (
         "clicks batch 23: 4,000 rows, 22,222 rows/s, 180 ms, watermark 2026-01-01 10:00:00, state 120 rows,"
-        " backlog 3 files (1.5 MB)"
+        " lag 3 files (1.5 MB)"
     )
     bare = replace(RECORD, watermark=None, state_rows=None, backlog=None)
     assert sentence(bare, batches=3, rows=9) == "clicks batches 21 to 23: 9 rows, 22,222 rows/s, 180 ms"
@@ -126,7 +126,7 @@ action_counts  running
   rows/s 22,222, duration 180 ms,
   watermark 2026-01-01 10:00:00,
   state rows 120,
-  backlog 3 files (1.5 MB)
+  lag 3 files (1.5 MB)
 orders  running
   running batch: 3 of 20 tasks, 12,000
     rows read, 12.3 s
@@ -135,13 +135,13 @@ taps  failed
 IN_COLUMNS = """\
 query          state    batch  rows in  rows/s  duration  watermark
 action_counts  running     23    4,000  22,222    180 ms  2026-01-01 10:00:00
-  state rows 120, backlog 3 files (1.5 MB)
+  state rows 120, lag 3 files (1.5 MB)
 orders         running      -        -       -         -  -
   running batch: 3 of 20 tasks, 12,000 rows read, 12.3 s
 taps           failed       -        -       -         -  -
 """
 WIDE = """\
-query          state    batch  rows in  rows/s  duration  watermark            state rows  backlog
+query          state    batch  rows in  rows/s  duration  watermark            state rows  lag
 action_counts  running     23    4,000  22,222    180 ms  2026-01-01 10:00:00         120  3 files (1.5 MB)
 orders         running      -        -       -         -  -                             -  -
   running batch: 3 of 20 tasks, 12,000 rows read, 12.3 s
@@ -403,7 +403,7 @@ def test_the_panel_of_the_demo_shows_every_figure() -> None:
         ("batch time", "180 ms"),
         ("watermark", "2026-01-01 10:00:00"),
         ("state rows", "120"),
-        ("backlog", "3 files (1.5 MB)"),
+        ("lag", "3 files (1.5 MB)"),
     ):
         assert f"{name} " in shown
         assert value in shown

@@ -51,7 +51,7 @@ def commands(readme: Path) -> list[Command]:
 
 @dataclass(kw_only=True)
 class Terminal:
-    """Types commands in `root`. `enough` tells when a query that continues for ever has done what is asked of it."""
+    """Types commands in `root`. `enough` tells when a query without an end has done what is asked of it."""
 
     root: Path
     spark: SparkSession

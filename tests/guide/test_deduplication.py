@@ -31,7 +31,7 @@ def test_without_a_watermark_every_key_is_remembered_and_that_is_told(tmp_path: 
     land(root, "clicks", events("guid", ("23:00", "g1"), ("23:00", "g3")))
     (told,) = check(load(root), spark=spark).findings
     assert (told.code, told.severity) == ("HR240", "warning")
-    assert "its deduplication by guid for ever" in told.what
+    assert "its deduplication by guid indefinitely" in told.what
     played = play(root, spark, TABLE)
     first = [("g1", "12:00:00"), ("g2", "12:00:00")]
     assert [trigger.table for trigger in played.triggers] == [first, [*first, ("g3", "23:00:00")]]

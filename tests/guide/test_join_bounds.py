@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 BOTH = "impressions, clicks"
 BOOK = "of 'impressions' 4 hours and of 'clicks' 2 hours (3 hours while both inputs keep pace)"
-ENDLESS = "of 'impressions' for ever to join it: the join condition does not bound the time of 'impressions'"
+ENDLESS = "of 'impressions' indefinitely to join it: the join condition does not bound the time of 'impressions'"
 PYTHON = "(F.col('c_ad') == F.col('i_ad')) & (F.col('c_time') >= F.col('i_time'))"
 CONDITIONS = {
     "between": ("F.expr(WITHIN)", BOOK, None),
@@ -144,7 +144,7 @@ def test_rows_are_kept_as_long_as_told_and_no_longer(tmp_path: Path, spark: Spar
 def test_an_outer_side_without_a_watermark_is_told_never_to_give_its_null_rows(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    """Spark starts this join, keeps the impressions for ever, and gives no NULL row."""
+    """Spark starts this join, keeps the impressions indefinitely, and gives no NULL row."""
     body = "plain_impressions.join(clicks, F.expr(WITHIN), 'left').selectExpr(*SHOWN)"
     made = scene(
         tmp_path,

@@ -23,11 +23,11 @@ UNBOUNDED = {
     "no time range": (BOTH, "impressions.join(clicks, F.expr('i_ad = c_ad')"),
 }
 REASONS = {
-    "no watermark": "of 'plain_impressions' and of 'plain_clicks' for ever to join it: 'plain_impressions' "
+    "no watermark": "of 'plain_impressions' and of 'plain_clicks' indefinitely to join it: 'plain_impressions' "
     "and 'plain_clicks' have no watermark",
-    "one watermark": "of 'impressions' and of 'plain_clicks' for ever to join it: 'plain_clicks' has no watermark",
-    "no time range": "of 'impressions' and of 'clicks' for ever to join it: the join condition does not bound the time "
-    "of 'impressions' and of 'clicks' in a way that Spark can read",
+    "one watermark": "of 'impressions' and of 'plain_clicks' indefinitely to join it: 'plain_clicks' has no watermark",
+    "no time range": "of 'impressions' and of 'clicks' indefinitely to join it: the join condition does not bound the "
+    "time of 'impressions' and of 'clicks' in a way that Spark can read",
 }
 
 
@@ -203,7 +203,7 @@ def test_joins_are_cascaded_in_append_mode(
         purchases=[[("a", "11:50")], [("b", "12:30"), ("z", "+10:00")]],
     )
     outer, inner = made.findings("HR275")
-    assert "cannot be told, because an operator before the join holds rows back" in outer.what
+    assert "cannot be determined, because an operator before the join holds rows back" in outer.what
     assert "of 'impressions' 4 hours and of 'clicks' 2 hours" in inner.what
     made.run()
     assert made.rows() == sorted(answer, key=lambda row: [str(each or "") for each in row])

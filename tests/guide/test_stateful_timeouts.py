@@ -127,7 +127,7 @@ def test_while_the_query_was_down_everybodys_time_has_run_out(tmp_path: Path, sp
 
 @pytest.mark.capability("STATEFUL-03")
 def test_a_run_that_is_to_end_is_refused_a_timeout_by_the_clock(tmp_path: Path, spark: SparkSession) -> None:
-    """Spark would make batches without data for ever, each to look for timeouts."""
+    """Spark would make batches without data indefinitely, each to look for timeouts."""
     text = STATUSES.format(timeout="state.setTimeoutDuration(1)", trigger="hr.every('1 second')", **BY_CLOCK)
     root = write_project(tmp_path / "p", text, batches=[at("12:00", "ann")])
     assert [finding for finding in check(load(root), spark=spark).findings if finding.severity == "error"] == []

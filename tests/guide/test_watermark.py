@@ -171,7 +171,7 @@ CONDITIONS = {
     ),
     "a window of another": (ON_TIME, WINDOW.format(column="seen"), "update", "HR272", "warning", "time 'seen'", 3),
     "after the aggregation": (BARE, LATER, "update", "HR273", "warning", "on 'time' after its aggregation", 3),
-    "no watermark at all": (BARE, 'words.groupBy("word").count()', "update", "HR240", "note", "for ever", 3),
+    "no watermark at all": (BARE, 'words.groupBy("word").count()', "update", "HR240", "note", "indefinitely", 3),
 }
 
 

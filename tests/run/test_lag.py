@@ -1,4 +1,4 @@
-"""What waits in a query's sources is told from the checkpoint, without Spark."""
+"""What waits in a query's sources is reported from the checkpoint, without Spark."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ MORE = [{"name": "pear", "amount": 40}]
 
 
 def ran(root: Path, spark: SparkSession, queries: list[str] | None = None) -> list[Finding]:
-    """Run to the end; what was told."""
+    """Run to the end; what was reported."""
     told = Told()
     result = run(load(root), queries, spark=spark, reporter=told)
     return [*told.all(Finding), *[end.finding for end in result.outcomes if end.finding is not None]]

@@ -97,7 +97,7 @@ class Scene:
 
 
 def until(what: str, condition: Callable[[], bool]) -> None:
-    """Wait for a condition, but not for ever."""
+    """Wait for a condition, but not indefinitely."""
     deadline = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < deadline, f"no {what}"
@@ -197,7 +197,7 @@ def test_while_a_table_is_not_to_be_had_the_last_version_counts_and_status_says_
         )
         assert (fault.where.file or "").endswith("pipeline.py")
         scene.wait_for_two_refreshes()
-        assert len(scene.findings("HR561")) == 1, "the same fault is told once"
+        assert len(scene.findings("HR561")) == 1, "the same fault is reported once"
         land(root, 1, sale(2))
         scene.wait_for_batch(1)
         (seen,) = status(load(root))

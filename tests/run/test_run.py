@@ -1,4 +1,4 @@
-"""A project runs as a stream, query by query, and each one's end is told."""
+"""A project runs as a stream, query by query, and each one's end is reported."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_no_java_at_all_is_said_in_one_sentence(tmp_path: Path) -> None:
         pytest.param('java version "21" 2023-09-19', 0, "", id="a first release"),
         pytest.param('openjdk version "11.0.25"', 2, "is Java 11", id="too old"),
         pytest.param('java version "1.8.0_392"', 2, "is Java 8", id="much too old"),
-        pytest.param(None, 2, "cannot be told", id="a stub that only fails"),
+        pytest.param(None, 2, "cannot be determined", id="a stub that only fails"),
     ],
 )
 def test_the_preflight_of_make_says_the_same_before_anything_is_installed(

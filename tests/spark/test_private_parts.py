@@ -1,4 +1,4 @@
-"""Canaries: each private part of Spark that Headrace uses is where it was; one that was moved is told by name."""
+"""Canaries: each private part of Spark that Headrace uses is where it was; one that was moved is reported by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a difference may prove nothing is told, where no other run over the same batches can settle it."""
+"""Why a difference may prove nothing is reported, where no other run over the same batches can settle it."""
 
 from __future__ import annotations
 

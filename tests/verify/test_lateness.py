@@ -180,7 +180,7 @@ def test_what_cannot_be_told_is_a_finding_with_a_way_out(spark: SparkSession, tm
         found = late(project, query, spark=spark)
         assert [finding.code for finding in found.findings][:1] == [code]
         assert (found.count, found.exit_code) == (0, 1)
-        assert found.sentence.startswith("it cannot be told which rows came late: ")
+        assert found.sentence.startswith("it cannot be determined which rows came late: ")
 
     late_project.run(root, "updated", spark)
     (root / "landing" / "000.json").unlink()

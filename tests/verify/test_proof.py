@@ -1,4 +1,4 @@
-"""The verdict on a sink: right, wrong in each way, or not to be told."""
+"""The verdict on a sink: right, wrong in each way, or not to be determined."""
 
 from __future__ import annotations
 

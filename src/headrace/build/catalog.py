@@ -1,7 +1,7 @@
 """Tables of Spark's catalog between the queries of a project: one writes what another reads as a stream.
 
 A catalog in memory forgets its tables with the session, and before the first run there are none. The rows lie in the
-table's directory all the same, and what the columns are is told by the query that writes them.
+table's directory all the same, and what the columns are is reported by the query that writes them.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def _user_line(fault: BaseException, transform: Transform, root: Path) -> Where:
     return transform.where if found is None else _place(transform, found)
 
 
-def _place(transform: Transform, found: tuple[str, int]) -> Where:
+def _place(transform: Transform, found: tuple[str, int | None]) -> Where:
     """A file and a line, with the file as it is named where the transformation was declared."""
     file, line = found
     if transform.where.file and Path(file).name == Path(transform.where.file).name:

@@ -98,7 +98,7 @@ def _uncleaned(query: Query, aggregation: Aggregation) -> Iterator[Finding]:
     elif aggregation.by:
         yield Finding(
             code="HR240",
-            what=f"query '{query.name}' keeps the state of its aggregation by {', '.join(aggregation.by)} for ever",
+            what=f"query '{query.name}' keeps the state of its aggregation by {', '.join(aggregation.by)} indefinitely",
             fix="give the source a watermark and use its column, or a window of it, in the operation",
             where=query.where,
             severity="note",

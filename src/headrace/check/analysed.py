@@ -70,7 +70,7 @@ def _policy(frame: DataFrame) -> str:
 
 
 def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:
-    """Spark keeps one place in its checkpoint for each name; where rows are set aside, each use needs its own count."""
+    """Spark keeps one place in its checkpoint for each name; where rows are quarantined, each needs its own count."""
     for name in sorted({name for name in facts.sources if facts.sources.count(name) > 1}):
         yield Finding(
             code="HR219",
@@ -88,7 +88,7 @@ def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
         by = f" by {', '.join(operator.by)}" if operator.by else ""
         yield Finding(
             code="HR240",
-            what=f"query '{query.name}' keeps the state of its {operator.kind}{by} for ever",
+            what=f"query '{query.name}' keeps the state of its {operator.kind}{by} indefinitely",
             fix="give the source a watermark and use its column, or a window of it, in the operation",
             where=query.where,
         )

@@ -36,7 +36,7 @@ class Guarantee:
         start = {"exactly once": "exactly once", "at least once": "at least once", "none": "no guarantee"}[self.level]
         if self.weakest is not None:
             return f"{start}: {self.weakest.part} {self.weakest.reason}"
-        return start if self.proven else f"{start}, as far as can be told before Spark has accepted the plan"
+        return start if self.proven else f"{start}, as far as can be determined before Spark has accepted the plan"
 
     def as_dict(self) -> dict[str, Any]:
         """The guarantee as plain data, for `--json`."""

@@ -29,7 +29,7 @@ def joins(query: Query, found: Sequence[StreamJoin], *, policy: str = "min") -> 
 
 
 def kept_ms(side: JoinSide, other: JoinSide) -> int | None:
-    """For how long a row of `side` is needed, in event time of the other input; None: for ever."""
+    """For how long a row of `side` is needed, in event time of the other input; None: indefinitely."""
     delay = other.delay if other.delay is not None else side.delay
     if side.behind is None or delay is None:
         return None
@@ -57,7 +57,7 @@ def _unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:
     if kept:
         yield Finding(
             code="HR240",
-            what=f"query '{query.name}' keeps every row of {_all(kept, ' and of ')} for ever to join it: {reason}",
+            what=f"query '{query.name}' keeps every row of {_all(kept, ' and of ')} indefinitely to join it: {reason}",
             fix=fix,
             where=query.where,
         )
@@ -69,7 +69,7 @@ def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
             yield _note(
                 query,
                 f"lets go of the rows that it joins of {_name(join.left)} and {_name(join.right)} by the watermark; "
-                "how long that takes cannot be told, because an operator before the join holds rows back",
+                "how long that takes cannot be determined, because an operator before the join holds rows back",
                 "nothing is to be done",
             )
         return
@@ -101,7 +101,7 @@ def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Find
             yield Finding(
                 code="HR276",
                 what=f"query '{query.name}' never gives the rows of {_name(side)} that have no match, because it keeps "
-                "them for ever",
+                "them indefinitely",
                 fix=_BOUND,
                 where=query.where,
                 severity="warning",

@@ -223,7 +223,7 @@ def _connectors(project: Project) -> Iterator[Finding]:
                 fix=f"use {' or '.join(sorted(modes))}, or another sink",
                 where=query.where,
             )
-        judged = query.mode if query.mode in modes else min(modes)  # the mode's fault is told once, above
+        judged = query.mode if query.mode in modes else min(modes)  # the mode's fault is reported once, above
         for problem in query.sink.problems(judged):
             yield _told(project, problem, f"the sink of query '{name}'", query.where)
 
@@ -263,7 +263,7 @@ def _watermarks(project: Project) -> Iterator[Finding]:
 
 
 def _type_of(column: str, schema: str) -> str | None:
-    """The type of a top-level column of a schema, in Spark's words; None where it cannot be told."""
+    """The type of a top-level column of a schema, in Spark's words; None where it cannot be determined."""
     try:
         types = {field["name"].lower(): field["type"] for field in ddl.columns(schema)}
     except ddl.SchemaError:

@@ -34,7 +34,7 @@ _REFUSALS: dict[Operation, tuple[str, str, str]] = {
     ),
     "deduplication by all columns": (
         "HR278",
-        "calls distinct on a stream, which would keep every row for ever",
+        "calls distinct on a stream, which would keep every row indefinitely",
         "use dropDuplicates by the columns that identify a row, the watermark's column among them",
     ),
     "join of streams": (

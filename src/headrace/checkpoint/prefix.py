@@ -121,7 +121,8 @@ def _keys(checkpoint: Checkpoint, entries: dict[int, OffsetEntry], names: Sequen
             Finding(
                 code="HR512",
                 where=Where(file=str(checkpoint.root)),
-                what=f"the checkpoint numbers its {len(known)} sources, so it cannot be told which is '{strangers[0]}'",
+                what=f"the checkpoint numbers its {len(known)} sources, so it cannot be "
+                f"determined which is '{strangers[0]}'",
                 fix="reset the query, with named sources",
             )
         )

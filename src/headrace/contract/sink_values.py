@@ -54,7 +54,7 @@ class SinkContext:
     fingerprint: of the query as it runs now, kept in the ledger.
     on_boundary: called at each boundary of a batch; the crash tests stop or kill there.
     on_error: called with an error of the sink's own before it is raised out of a batch; Spark passes on only its text.
-    on_warning: called with what a user should know though the batch continues: an attempt that failed, rows set aside.
+    on_warning: called with what a user should know though the batch continues: a failed attempt, quarantined rows.
     on_computed: called each time that a batch's rows were computed, with whether to the end: Spark's own count of the
         rows read adds up over all of them. A sink that computes each batch once need not call it.
     empty_batches: batches of the checkpoint that no sink is ever given: they hold no rows, only state in other

@@ -77,7 +77,7 @@ class Source(Connector):
         return None
 
     def lag(self, prefix: SourcePrefix) -> Lag | None:
-        """What lies after `prefix`, without a JVM; None where it cannot be told cheaply."""
+        """What lies after `prefix`, without a JVM; None where it cannot be determined cheaply."""
         return None
 
     def left_out(self, prefix: SourcePrefix) -> OptionError | None:
@@ -100,7 +100,7 @@ class Source(Connector):
 
     @property
     def quarantines(self) -> bool:
-        """Whether rows that do not fit are set aside with these options; by default, whether `rejected_rows` is there.
+        """Whether rows that do not fit are quarantined with these options; by default, if `rejected_rows` is there.
 
         Such a source counts them in each batch's progress, under the observed metric that `bad_rows_metric` names.
         """
@@ -117,5 +117,5 @@ class Source(Connector):
         raise SourceError(Finding(code="HR433", what=what, fix="read from a source that keeps its rows, such as files"))
 
     def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
-        """The rows of `prefix` that were set aside: (file STRING, record STRING, batch LONG); None: none ever are."""
+        """The rows of `prefix` that were quarantined: (file STRING, record STRING, batch LONG); None: none ever are."""
         return None

@@ -128,7 +128,7 @@ class _Parts:
     waiting: list[tuple[yaml_form.Select, yaml_form.WrittenQuery | None]] = field(default_factory=list)
 
     def claim(self, name: str, where: Where) -> bool:
-        """Whether `name` is still free; if not, both places are told."""
+        """Whether `name` is still free; if not, both places are reported."""
         if name not in self.places:
             self.places[name] = where
             return True

@@ -55,7 +55,7 @@ class QueryLayout:
 
     @property
     def quarantine(self) -> Path:
-        """Rows that were set aside, one file for each source and batch."""
+        """Rows that were quarantined, one file for each source and batch."""
         return self.home / "quarantine"
 
 

@@ -53,13 +53,13 @@ def _falling_behind(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
 
 
 def _piling_up(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
-    """With a rate limit on its source a query that falls behind shows it in the backlog alone."""
+    """With a rate limit on its source a query that falls behind shows it in the lag alone."""
     waiting = [record.backlog for record in busy if record.backlog is not None]
     if len(waiting) == ENOUGH and all(a.count < b.count for a, b in pairwise(waiting)):
         yield Finding(
             code="HR683",
             where=Where(file=f"query '{query}'"),
-            what=f"its backlog grew with each of the last {ENOUGH} batches, "
+            what=f"its lag grew with each of the last {ENOUGH} batches, "
             f"from {waiting[0].count:,} to {waiting[-1].count:,} {waiting[-1].unit}",
             fix="raise the source's rate limit or give the query more cores; the slowest part of a batch is "
             + _slowest(busy),

@@ -26,7 +26,7 @@ LOOK_SECONDS, LOOKS = 1.0, 4
 
 
 class Account:
-    """Keeps account of the queries of one run; a failure of it is told once and ends no stream."""
+    """Keeps account of the queries of one run; a failure of it is reported once and ends no stream."""
 
     def __init__(self, project: Project, spark: SparkSession, notes: Notes, reporter: Reporter) -> None:
         self.project = project
@@ -49,7 +49,7 @@ class Account:
         watched.batches += 1
         watched.rows += record.rows
         watched.last_batch = record.batch
-        record = replace(record, query=watched.query.name, backlog=watched.known_backlog(self.project))
+        record = replace(record, query=watched.query.name, backlog=watched.known_lag(self.project))
         if watched.history_run is not None:
             self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
         self.reporter.progressed(record)
@@ -97,7 +97,7 @@ class Account:
             self.notes.guarded(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
 
     def tell_news(self, watched: Watched) -> None:
-        """Tell what the sink had to say: an attempt that failed, rows set aside."""
+        """Tell what the sink had to say: an attempt that failed, rows quarantined."""
         while not watched.running.news.empty():
             self.notes.tell(watched.running.news.get())
 

@@ -87,7 +87,7 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     try:
         partitions = Repartitions(layout.repartitions).partitions(checkpoint)
     except CheckpointError as fault:
-        # What is wrong inside the checkpoint is told below, with all else.
+        # What is wrong inside the checkpoint is reported below, with all else.
         yield from (finding for finding in fault.findings if finding.code == "HR556")
     found = list(checkpoint.problems(partitions=partitions))
     beside = gap = None

@@ -39,7 +39,7 @@ class Notes:
         self._reporter.note(self._project.redacted_finding(finding))
 
     def guarded(self, query: Query, work: Callable[[], object]) -> None:
-        """Do what accompanies the stream of `query`; its failure is told, and the stream continues."""
+        """Do what accompanies the stream of `query`; its failure is reported, and the stream continues."""
         try:
             work()
         except HeadraceError as fault:

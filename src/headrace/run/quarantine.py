@@ -1,4 +1,4 @@
-"""Rows that a source set aside, written below the storage, one file for each source and batch."""
+"""Rows that a source quarantined, written below the storage, one file for each source and batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Quarantine:
-    """The rows of one query's sources that were set aside. Written again, a batch's file holds the same rows."""
+    """The rows of one query's sources that were quarantined. Written again, a batch's file holds the same rows."""
 
     layout: QueryLayout
     sources: tuple[Source, ...]

@@ -20,7 +20,7 @@ from headrace.run.running import Running
 from headrace.run.source_health import SourceHealth
 from headrace.spark.graceful_stop import Halt
 
-BACKLOG_SECONDS = 1.0
+LAG_SECONDS = 1.0
 HEALTH_BATCHES = 20
 
 
@@ -45,8 +45,8 @@ class Watched:
     last_wanted: int | None = None
     asked: bool = False
     terminated: bool = False
-    backlog: Lag | None = None
-    backlog_at: float = field(default=0.0)
+    lag: Lag | None = None
+    lag_at: float = field(default=0.0)
     event_at: float = field(default_factory=time.monotonic)
     looked_at: float = 0.0
     finishing: bool = False
@@ -63,14 +63,14 @@ class Watched:
     def ends(self) -> bool:
         return self.trigger.ends
 
-    def known_backlog(self, project: Project) -> Lag | None:
+    def known_lag(self, project: Project) -> Lag | None:
         """What the query's sources still hold, looked at no more than once a second."""
         now = time.monotonic()
-        if self.archive is None or (self.backlog_at and now - self.backlog_at < BACKLOG_SECONDS):
-            return self.backlog
-        self.backlog_at = now
-        self.backlog = lag(project, self.query, self.running.layout)
-        return self.backlog
+        if self.archive is None or (self.lag_at and now - self.lag_at < LAG_SECONDS):
+            return self.lag
+        self.lag_at = now
+        self.lag = lag(project, self.query, self.running.layout)
+        return self.lag
 
     def new_ills(self, record: BatchRecord) -> Iterator[Finding]:
         """What ails a query that is to run on, when it begins to."""

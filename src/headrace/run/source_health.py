@@ -58,7 +58,7 @@ class SourceHealth:
             yield from self.last()
 
     def last(self) -> Iterator[Finding]:
-        """What the sources will never give, unless just that was told before."""
+        """What the sources will never give, unless just that was reported before."""
         begun = time.monotonic()
         found = tuple(self.left_out())
         ended = time.monotonic()

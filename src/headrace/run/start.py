@@ -64,7 +64,7 @@ def _launched(request: Request) -> Running:
     while True:
         lost = _lost_batch(request)
         if lost in told:
-            # Made again, the batch left no state behind: what is wrong is told by the look at the checkpoint.
+            # Made again, the batch left no state behind: what is wrong is reported by the look at the checkpoint.
             lost, gave_up = None, True
         try:
             running = launch(request if lost is None else _alone(request))

@@ -52,8 +52,8 @@ def last_committed(checkpoint: Path) -> int | None:
 def _running_batch(watched: Watched) -> int:
     """The batch that runs, or comes next.
 
-    Spark tells of a batch some time after its commit, when the next one may be running already. What was told last does
-    not say which one that is: a late word of the batch before would be taken for its end, and it would be broken off.
+    Spark reports a batch some time after its commit, when the next one may be running already. The last report does not
+    say which one that is: a late report of the batch before would be taken for its end, and it would be broken off.
     """
     known = (last_committed(watched.running.sink_run.checkpoint), watched.last_batch)
     return max((each for each in known if each is not None), default=-1) + 1

@@ -14,7 +14,7 @@ _VALUE = re.compile(
 
 
 def find(file: str, message: str) -> str | None:
-    """`line 2: {"id": 2, "n` of `file`, by Spark's whole message; None where it cannot be told."""
+    """`line 2: {"id": 2, "n` of `file`, by Spark's whole message; None where it cannot be determined."""
     try:
         if os.path.getsize(file) > MOST_BYTES:
             return None

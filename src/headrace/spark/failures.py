@@ -58,7 +58,7 @@ KNOWN = (
         r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` "
         r"(?:file:/*(?=/))?(?P<place>\S*/(?P=column)=[^/\s]*)/\S+ `(?P<value>[^`]*)`",
         "the directory {place} does not fit the schema: '{value}' in column '{column}' is no {type}",
-        "set on_bad_row to quarantine and start again: the rows of its planned files are set aside; then copy "
+        "set on_bad_row to quarantine and start again: the rows of its planned files are quarantined; then copy "
         "the files into a directory with a right value, from which they are read as new ones",
     ),
     Known(
@@ -67,7 +67,7 @@ KNOWN = (
         "a value of {place} would be changed: {value} in column '{column}' has doubled quotes, and Spark takes a "
         "backslash before a quote in their place",
         "add options: {escape: '\"'}, which reads csv by RFC 4180, or {escape: '\\'}, which leaves the quotes in the "
-        "value; or set inexact to round, as well; or set on_bad_row to quarantine, and such rows are set aside",
+        "value; or set inexact to round, as well; or set on_bad_row to quarantine, and such rows are quarantined",
     ),
     Known(
         "HR361",
@@ -75,21 +75,21 @@ KNOWN = (
         "a number of {place} in column '{column}' ({value}) would be Infinity: it is too large for the type, or "
         "written so",
         "declare a DECIMAL or STRING that holds it; if Infinity is meant, add options: {positiveInf: Infinity} for csv "
-        "or {allowNonNumericNumbers: true} for json; or set on_bad_row to quarantine, and such rows are set aside",
+        "or {allowNonNumericNumbers: true} for json; or set on_bad_row to quarantine, and such rows are quarantined",
     ),
     Known(
         "HR302",
         r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
         "a row of {place} does not fit the schema: '{value}' in column '{column}' is no {type}",
         "fix the file and start again: the batch is read again from its beginning; or set on_bad_row to quarantine, "
-        "and such rows are set aside",
+        "and such rows are quarantined",
     ),
     Known(
         "HR361",
         r"HEADRACE_INEXACT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
         "a value of {place} would be changed: '{value}' in column '{column}' is not exactly a {type}",
         "declare a type that holds it, or STRING; or set inexact to round, and what does not fit is cut or rounded; "
-        "or set on_bad_row to quarantine, and such rows are set aside",
+        "or set on_bad_row to quarantine, and such rows are quarantined",
     ),
     Known(
         "HR325",
@@ -128,7 +128,7 @@ KNOWN = (
         r"Malformed (?:records|CSV record)",
         "a row does not fit the schema{at}{record}",
         "fix the file (or complete it, if it was half written) and start again: the batch is read again from its "
-        "beginning; or set on_bad_row to quarantine, and such rows are set aside",
+        "beginning; or set on_bad_row to quarantine, and such rows are quarantined",
         conditions=(
             "MALFORMED_RECORD_IN_PARSING",
             "MALFORMED_CSV_RECORD",

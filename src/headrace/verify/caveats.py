@@ -35,7 +35,7 @@ def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Operat
         if operator.kind == "Join" or any(each in operator.kind for each in ARBITRARY_STATE):
             yield Finding(
                 code="HR706",
-                what=f"what {_words(operator.kind)} drops, or has not given out yet, cannot be told from outside",
+                what=f"what {_words(operator.kind)} drops, or has not given out yet, cannot be determined from outside",
                 fix="compare the differing rows below by hand",
                 where=query.where,
             )
@@ -62,7 +62,7 @@ def untraceable(query: Query, node: str) -> Finding:
     """Rows pass through something that cannot tell which batch they came in."""
     return Finding(
         code="HR718",
-        what=f"rows of query '{query.name}' pass through {node}, behind which it cannot be told which came late",
+        what=f"rows of query '{query.name}' pass through {node}, behind which it cannot be determined which came late",
         fix="use column expressions there, or judge the differing rows by hand",
         where=query.where,
     )

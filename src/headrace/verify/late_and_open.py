@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Rewritten:
-    """A plan, the rows that its operators drop, and why some of these rows cannot be told."""
+    """A plan, the rows that its operators drop, and why some of these rows cannot be determined."""
 
     plan: Any
     late: tuple[LateInput, ...] = ()

@@ -50,7 +50,7 @@ class Lateness:
     batch: the last committed batch; since: the first one that was looked at. batches: the counts, of each operator and
     batch that dropped any. rows: the first rows, oldest batch first. replayed: the last batch whose late rows were
     brought back into the result. replay: what this very call brought back. exported: the files that hold the late rows,
-    in the form in which their sources gave them. findings: what cannot be told.
+    in the form in which their sources gave them. findings: what cannot be determined.
     """
 
     query: str
@@ -70,14 +70,14 @@ class Lateness:
 
     @property
     def exit_code(self) -> int:
-        """0 when the rows could be told, 1 otherwise."""
+        """0 when the rows could be determined, 1 otherwise."""
         return 1 if any(finding.severity == "error" for finding in self.findings) else 0
 
     @property
     def sentence(self) -> str:
         """The count in one line."""
         if self.exit_code:
-            return f"it cannot be told which rows came late: {self.findings[0].what}"
+            return f"it cannot be determined which rows came late: {self.findings[0].what}"
         since = f" since batch {self.since}" if self.since else ""
         dropped = f"{counted(self.count, 'row')} dropped as late{since}, up to batch {self.batch}"
         if self.replayed is None:

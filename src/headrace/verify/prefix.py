@@ -74,7 +74,7 @@ class Prefix:
 
 
 def since_batch(prefix: Prefix, batch: int) -> Prefix:
-    """What the batches from `batch` on read; enough for what is told row by row."""
+    """What the batches from `batch` on read; enough for what is reported row by row."""
     sources = {
         name: replace(source, batches=tuple(each for each in source.batches if each.batch >= batch))
         for name, source in prefix.sources.items()

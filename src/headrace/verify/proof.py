@@ -36,8 +36,8 @@ def verify(project: Project, query: str, *, spark: SparkSession | None = None) -
     """Compare what the sink of `query` holds with the batch answer over the prefix that it has committed.
 
     Nothing is written, and the session stays as it was. The query may be running meanwhile. What keeps the verdict
-    open, such as a missing file or a damaged checkpoint, is told by the verdict's findings. Raises ProjectError when
-    no query has that name and PlatformError when no session can be started.
+    open, such as a missing file or a damaged checkpoint, is reported by the verdict's findings. Raises ProjectError
+    when no query has that name and PlatformError when no session can be started.
     """
     return next(verify_each(project, [query], spark=spark))
 

@@ -1,4 +1,4 @@
-"""Late rows brought back into the result of a query whose groups are closed for ever once a row of them came late.
+"""Late rows brought back into the result of a query whose groups are closed for good once a row of them came late.
 
 A row is late for a group of event times when the watermark has passed the group's end. Watermarks never go back, so
 every later row of that group is late too, and Spark has let its state go: the query writes no row of it any more. That
@@ -90,7 +90,7 @@ def _reasons(query: Query, asked: Answer, key: tuple[str, ...]) -> Iterator[str]
         yield "it has more than one operator with state, and the groups of the next one may still be open"
     (operator, *_) = asked.operators
     if operator.kind != "Aggregate":
-        yield f"{operator.kind} is no aggregation, so there is no group that the watermark has closed for ever"
+        yield f"{operator.kind} is no aggregation, so there is no group that the watermark has closed for good"
     if operator.session:
         yield "a late row can make one session of two, and the sink holds both"
     if asked.late and not set(asked.by_time) & set(key):

@@ -73,7 +73,7 @@ class Verdict:
     """Whether a sink holds the batch answer over the committed prefix.
 
     equal: it does. open: it does, apart from groups that the watermark has not closed. late: it does, once the rows
-    that Spark dropped as late are left out. mismatch: it does not. undecided: `findings` say why it cannot be told.
+    that Spark dropped as late are left out. mismatch: it does not. undecided: `findings` say why.
     rows_expected counts the batch answer without late rows and open groups; rows_open the groups still open; rows_late
     the rows dropped at the operator, so that a row of two sliding windows counts once for each window it missed;
     rows_replayed those of them that `headrace late --replay` brought back, which are not among the late ones any more;

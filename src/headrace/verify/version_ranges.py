@@ -127,11 +127,11 @@ def _unknown(query: Query, last: int) -> Finding:
 
 
 def above_state(query: Query) -> Finding:
-    """A refreshed table is joined with results that change, of which only the last version can be told."""
+    """A refreshed table is joined with results that change, of which only the last version can be determined."""
     return Finding(
         code="HR566",
         what=f"query '{query.name}' joins a refreshed table behind an operator with state: which version a row of the "
-        "result has seen cannot be told from outside",
+        "result has seen cannot be determined from outside",
         fix="join the table before rows are grouped, or look at the differing rows below",
         where=query.where,
     )

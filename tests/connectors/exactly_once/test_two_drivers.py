@@ -1,4 +1,4 @@
-"""Two drivers, two copies of a storage directory, two projects: no row is lost or doubled, and it is told why not."""
+"""Two drivers, two copies of a storage directory, two projects: no row is lost or doubled; the reason is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key=value directories that change: what does not fit is told with a code, and no file is left out in silence."""
+"""Key=value directories that change: what does not fit is reported with a code, and no file is left out in silence."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ NESTED = ("list", "part", "map")
 
 
 def read(spark: SparkSession, home: Path, format_: Any, schema: str) -> tuple[dict[int, Any], list[str]]:
-    """The values by id that a stream took and `read` gives again, and the records that were set aside."""
+    """The values by id that a stream took and `read` gives again, and the records that were quarantined."""
     source = Files(path=str(home / "input"), format=format_, schema=schema, on_bad_row="quarantine")
     frame = source.stream(spark, NAME)
     streamed = drain(frame, home / "checkpoint")[0][0]

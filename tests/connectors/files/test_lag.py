@@ -1,4 +1,4 @@
-"""What a directory holds that no batch has taken is told without a JVM: what waits, and what is left out for ever."""
+"""What a directory holds that no batch has taken is reported without a JVM: what waits, and what is left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOW = 1_700_000_000
 DAY = 86_400
 
 CASES: dict[str, tuple[dict[str, Any], Sequence[tuple[str, int]], Sequence[tuple[str, int]], int, list[str]]] = {
-    # The options, the files that were read and those that were not with their ages in days; what waits, what is told.
+    # The options, the files that were read and those that were not with their ages in days; what waits and is reported.
     "any age": ({}, [("a", -10)], [("b", 8), ("c", 9000)], 2, []),
     "a limit": ({"max_file_age": "7d"}, [("a", 0)], [("b", 6), ("c", 8)], 1, ["c' are more than max_file_age (7d)"]),
     "one ahead": ({"max_file_age": "7d"}, [("a", -9000)], [("b", 0)], 0, ["b' are more", "ahead of the clock"]),

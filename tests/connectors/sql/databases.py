@@ -79,7 +79,7 @@ class Database:
             return list(map(tuple, cursor.fetchall())) if cursor.description else []
 
     def batches(self) -> list[tuple[int, int, int]]:
-        """The ledger: batch, rows, rows set aside."""
+        """The ledger: batch, rows, rows quarantined."""
         return self.query("SELECT batch, row_count, quarantined FROM _headrace_ledger ORDER BY batch")  # type: ignore[return-value]
 
     def left_over(self) -> list[str]:

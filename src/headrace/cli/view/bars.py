@@ -30,7 +30,7 @@ WIDE = 110
 
 
 class Bars:
-    """One bar for each query; it moves on its own where the backlog of the sources cannot be told."""
+    """One bar for each query; it moves on its own where the lag of the sources cannot be determined."""
 
     def __init__(
         self,

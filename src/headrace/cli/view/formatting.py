@@ -59,14 +59,14 @@ def instant(value: datetime | None) -> str:
     return NOTHING if value is None else f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
-def left(backlog: Lag | None) -> str:
+def left(lag: Lag | None) -> str:
     """`3 files`, `12 files (1.5 MB)`, `0 files, 2 left out`."""
-    if backlog is None:
+    if lag is None:
         return NOTHING
-    unit = backlog.unit.removesuffix("s") if backlog.count == 1 else backlog.unit
-    size = f" ({size_of(backlog.bytes)})" if backlog.bytes else ""
-    never = f", {backlog.left_out:,} left out" if backlog.left_out else ""
-    return f"{backlog.count:,} {unit}{size}{never}"
+    unit = lag.unit.removesuffix("s") if lag.count == 1 else lag.unit
+    size = f" ({size_of(lag.bytes)})" if lag.bytes else ""
+    never = f", {lag.left_out:,} left out" if lag.left_out else ""
+    return f"{lag.count:,} {unit}{size}{never}"
 
 
 def state_rows(known: BatchRecord | QueryStatus | None) -> str:
@@ -106,5 +106,5 @@ def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) 
         held = record.state_rows
         parts.append(f"state {UNKNOWN} rows" if held is None else f"state {counted(held, 'row')}")
     if record.backlog is not None:
-        parts.append(f"backlog {left(record.backlog)}")
+        parts.append(f"lag {left(record.backlog)}")
     return f"{record.query} {which}: {', '.join(parts)}"

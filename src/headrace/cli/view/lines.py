@@ -28,7 +28,7 @@ SECONDS_INSIDE = 10.0
 
 
 class Lines:
-    """What is held back within the second is told with the next line or at the query's end, with its rows."""
+    """What is held back within the second is reported with the next line or at the query's end, with its rows."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -138,7 +138,7 @@ def panel(tally: Tally) -> Panel:
         ("batch time", took(last.duration_ms if last else None)),
         ("watermark", instant(last.watermark if last else None)),
         ("state rows", state_rows(last)),
-        ("backlog", left(last.backlog if last else None)),
+        ("lag", left(last.backlog if last else None)),
     ]
     for at in range(0, len(figures), 2):
         pairs = figures[at : at + 2]

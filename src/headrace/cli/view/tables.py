@@ -57,7 +57,7 @@ class Row:
 
 def live_table(rows: Iterable[Row]) -> Fitting:
     """Every query of a run with its last batch."""
-    table = Fitting("query", "state", "batch", "rows in", "rows/s", "duration", "watermark", "state rows", "backlog")
+    table = Fitting("query", "state", "batch", "rows in", "rows/s", "duration", "watermark", "state rows", "lag")
     for row in rows:
         last = row.last
         table.add(
@@ -79,7 +79,7 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
     """Every query of a project as the history knows it; one that never ran says so."""
     figures = (
         *("batch", "rows in", "rows/s", "duration", "verdict", "trigger", "sink", "seen", "restarts", "watermark"),
-        *("state rows", "cache hits", "backlog"),
+        *("state rows", "cache hits", "lag"),
     )
     table = Fitting("query", "state", *figures)
     known = {status.query: status for status in statuses}

@@ -31,7 +31,7 @@ def figures(verdict: Verdict) -> str:
         "late": verdict.rows_late,
     }
     if verdict.rows_set_aside:
-        counts["set aside"] = verdict.rows_set_aside
+        counts["quarantined"] = verdict.rows_set_aside
     counted = ", ".join(f"{number(count)} {name}" for name, count in counts.items())
     return f"{counted}; {took(verdict.seconds * 1000)}, {number(verdict.rate)} rows/s"
 

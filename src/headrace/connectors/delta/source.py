@@ -89,7 +89,7 @@ class Delta(DeltaOptions, Source):
         return delta_prefix.frame(table.now(), files, batch_column)
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
-        """Files of a local table; what cannot be told without a JVM, Delta itself tells by ending the query."""
+        """Files of a local table; what cannot be determined without a JVM, Delta itself tells by ending the query."""
         place = self._place
         begin = self.starting_version if isinstance(self.starting_version, int) else None
         whole = self.starting_version is None and self.starting_timestamp is None

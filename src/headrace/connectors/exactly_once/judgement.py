@@ -33,7 +33,7 @@ class CheckpointView:
     """What a checkpoint says of its batches.
 
     id: None before the first start. planned, committed: the newest ones. digests: of the batches that Spark still
-    keeps, as far as they can be told. empty: batches that no sink is ever given.
+    keeps, as far as they can be determined. empty: batches that no sink is ever given.
     """
 
     id: str | None = None
@@ -142,7 +142,7 @@ def view(checkpoint: Checkpoint, *, empty: frozenset[int] = frozenset(), roots: 
         try:
             found = planned_batch(checkpoint, batch)
         except CheckpointError:
-            # An older batch is not made again; what is lost of it is told by the look at the whole checkpoint.
+            # An older batch is not made again; what is lost of it is reported by the look at the whole checkpoint.
             if batch == max(offsets):
                 raise
             continue

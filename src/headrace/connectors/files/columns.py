@@ -43,7 +43,7 @@ class FileColumns:
         return self.jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
 
     def of(self, file: str, format_: str, declared: StructType, conf: Any, sql_conf: Any) -> StructType | OptionError:
-        """The columns of a file, or why they cannot be told."""
+        """The columns of a file, or why they cannot be determined."""
         from py4j.protocol import Py4JJavaError
 
         path = self._path(file)

@@ -84,7 +84,7 @@ def problem(source: FilesOptions, found: Look) -> OptionError | None:
     reasons, fixes = [], []
     if found.aged:
         newest = datetime.fromtimestamp(found.newest_ms / 1000, tz=timezone.utc)
-        # No date that every batch would change: what was told once is not told again.
+        # No date that every batch would change: what was reported once is not reported again.
         ahead = f", which is ahead of the clock: {newest:%Y-%m-%d %H:%M:%S} UTC"
         reasons.append(
             f"{_files(found.aged)} are more than max_file_age ({source.max_file_age}) older than the newest file that "

@@ -55,7 +55,7 @@ class Files(FilesOptions, Source):
     max_file_age: a file that is older than the newest one that was read by more than this is never read. Without it
         every file is, whatever its date, and the driver remembers each of them, in about 300 bytes.
     on_bad_row: `fail` stops the query at the first csv or json row that breaks the schema in a column that the query
-        reads; `quarantine` sets aside every row that breaks the schema in any column.
+        reads; `quarantine` takes out every row that breaks the schema in any column.
     inexact: a csv or json value that its type does not hold exactly (1.239 for a DECIMAL(10,2), nanoseconds for a
         TIMESTAMP, a time for a DATE, 1e999 for a DOUBLE, a text with doubled quotes in csv) makes a `bad-row`; `round`
         takes what Spark's reader makes of it.
@@ -109,7 +109,7 @@ class Files(FilesOptions, Source):
         return frame.select(*[value.alias(name) for name, value in self._values(frame, schema).items()])
 
     def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
-        """The rows that were set aside, each with its file and batch."""
+        """The rows that were quarantined, each with its file and batch."""
         from pyspark.sql import functions as F
 
         if self.on_bad_row != "quarantine":

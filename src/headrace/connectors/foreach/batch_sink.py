@@ -94,7 +94,7 @@ class _Caller:
             raise
         except (Exception, SystemExit) as fault:
             if is_from_spark(fault):
-                raise  # What Spark says is read where the query's end is told.
+                raise  # What Spark says is read where the query's end is reported.
             said = first_line(fault)
             finding = Finding(
                 code="HR417",

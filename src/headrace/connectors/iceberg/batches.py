@@ -167,7 +167,7 @@ class IcebergStore(Store[Written]):
             fix = "let compaction and other writers leave pauses, or write to a table of its own; then start again"
             return SinkError(Finding(code="HR453", what=what, fix=fix))
         if is_from_spark(fault) or type(fault).__module__.startswith("headrace."):
-            return fault  # What Spark says is read where the query's end is told.
+            return fault  # What Spark says is read where the query's end is reported.
         return self.place.explained(fault)
 
     @property

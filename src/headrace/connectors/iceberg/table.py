@@ -41,7 +41,7 @@ def _lacking(said: str) -> OptionError:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRef:
-    """Where a table is, and how its faults are told: the kind of error, and the codes of two of them.
+    """Where a table is, and how its faults are reported: the kind of error, and the codes of two of them.
 
     catalog: a name of pyiceberg's own configuration, or the catalog's properties; `name` among them is its name.
     """

@@ -9,7 +9,7 @@ FAILURES = (
         code="HR335",
         pattern=r"HEADRACE_UNDECODABLE (?P<place>[^\s\"'.]\S*/\d+/\d+)",
         what="the value of the message {place} (topic/partition/offset) does not decode",
-        fix="set on_bad_row to quarantine, and such messages are set aside; or correct the schema and start again",
+        fix="set on_bad_row to quarantine, and such messages are quarantined; or correct the schema and start again",
     ),
     Failure(
         code="HR336",

@@ -93,7 +93,7 @@ class Kafka(KafkaOptions, Source):
         return self._decoded(frame, spark, kafka_values.unique_metric(), batch_column)
 
     def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
-        """The messages that were set aside; `file` is topic/partition/offset, `record` the value as text."""
+        """The messages that were quarantined; `file` is topic/partition/offset, `record` the value as text."""
         if self.on_bad_row != "quarantine":
             return None
         frame = self._messages(spark, prefix, "batch")

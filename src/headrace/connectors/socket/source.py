@@ -86,7 +86,7 @@ class Socket(Source):
         """Refuse a start where nobody listens, without taking a connection: a server may serve one only.
 
         Where an address of this machine can be bound, nobody listens on it. Of other machines only the name is looked
-        up; that they do not answer is told when the query fails.
+        up; that they do not answer is reported when the query fails.
         """
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)

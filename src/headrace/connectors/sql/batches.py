@@ -133,7 +133,7 @@ class SqlStore(Store[Content]):
             run(connection, statement)
 
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
-        """Write the rows; returns how many came in, and how many were set aside."""
+        """Write the rows; returns how many came in, and how many were quarantined."""
         target = self._target()
         quarantine = Quarantine(connection, self.dialect, self.context, self.table.name)
         if self.context.mode == "complete":
@@ -179,7 +179,7 @@ class SqlStore(Store[Content]):
             columns = ", ".join(self.table.key) or "..."
             fix = (
                 f"filter such rows out, or give them a value: coalesce({columns}, ...); "
-                "or set on_bad_row to quarantine, and they are set aside"
+                "or set on_bad_row to quarantine, and they are quarantined"
             )
             if "share the key" in str(fault):
                 fix = "make the key the columns that the query groups by"
@@ -202,7 +202,7 @@ class SqlStore(Store[Content]):
             Finding(
                 code="HR412",
                 what=f"{bad} rows of batch {batch} of query '{self.context.query}' do not fit table '{self.name}' and "
-                f"were set aside in table '{Quarantine.TABLE}'",
+                f"were quarantined in table '{Quarantine.TABLE}'",
                 fix="look at their reasons there, and fix the query or the table",
             )
         )

@@ -153,7 +153,7 @@ def planned(dialect: Dialect, name: str, context: SinkContext, first: int) -> di
 
 
 def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:
-    """The table and its last batch, read in one transaction, with the rows that were set aside."""
+    """The table and its last batch, read in one transaction, with the rows that were quarantined."""
     from pyspark.sql.types import StructType
 
     try:

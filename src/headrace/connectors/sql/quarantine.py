@@ -20,7 +20,7 @@ _MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
 
 @dataclass(frozen=True)
 class Quarantine:
-    """The rows set aside of one generation of a query; the caller holds the transaction."""
+    """The rows quarantined of one generation of a query; the caller holds the transaction."""
 
     TABLE: ClassVar[str] = QUARANTINE
     FORM: ClassVar[OwnTable] = QUARANTINE_FORM
@@ -56,7 +56,7 @@ class Quarantine:
         return sum(part.rows for part in parts)
 
     def rows(self) -> Iterator[str]:
-        """The values of each row that was set aside for this table, as JSON."""
+        """The values of each row that was quarantined for this table, as JSON."""
         statement = f"SELECT row_values FROM {self.TABLE} WHERE {_MINE} ORDER BY batch"
         found: Iterator[tuple[Any, ...]] = rows_of(self.connection, self._own(statement), self._mine)
         return (str(row[0]) for row in found)

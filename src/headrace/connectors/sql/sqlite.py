@@ -42,7 +42,7 @@ BUSY_SECONDS = 10.0
 # How long the log grows before its pages are brought into the file, 64 MB. With SQLite's own 4 MB that is after each
 # batch, so that every page is written, and waited for, twice: 45 ms a batch in place of 12, where 20 MB change.
 LOG_PAGES = 16_000
-# SQLite attaches ten files to a connection; one is left for rows set aside by each task.
+# SQLite attaches ten files to a connection; one is left for rows quarantined by each task.
 MOST_ATTACHED = 5
 
 _DECLARED = {"boolean": "BOOLEAN", "integer": "INTEGER", "float": "REAL", "double": "REAL", "binary": "BLOB"}
@@ -137,7 +137,7 @@ class SqliteDialect:
 
     def connect(self) -> Connection:
         with suppress(OSError):
-            # What cannot be made is told when the file cannot be opened.
+            # What cannot be made is reported when the file cannot be opened.
             Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
         connection = self._open(self.path)
         # Readers continue while a batch is written, and a committed batch outlives a power cut.

@@ -23,7 +23,7 @@ _ROWS, _PART, _BAD, _BAD_PART, _ROW, _FAULT = "rows", "part", "bad", "bad part",
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """A batch's rows: those that came to the driver, the staging tables of the others, and the rows set aside."""
+    """A batch's rows: those that came to the driver, the staging tables of the others, and the rows quarantined."""
 
     table: pa.Table
     parts: tuple[StagedTable, ...] = ()
@@ -68,13 +68,13 @@ class Report(NamedTuple):
 
     @classmethod
     def of_bad(cls, bad: Sequence[BadRow]) -> Report:
-        """Few rows to be set aside."""
+        """Few rows to be quarantined."""
         body = "\n".join(json.dumps([each.reason, each.values], default=bytes.hex) for each in bad)
         return cls(_BAD, rows=len(bad), body=body.encode())
 
     @classmethod
     def of_bad_part(cls, name: str, rows: int) -> Report:
-        """Many rows to be set aside, in a staging table."""
+        """Many rows to be quarantined, in a staging table."""
         return cls(_BAD_PART, name, rows)
 
     @classmethod

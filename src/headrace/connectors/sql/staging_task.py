@@ -28,8 +28,8 @@ class StageTask:
     """What a task needs to know to write its rows; it travels to the executors.
 
     clustered: rows of one key must come to one task, to be seen to share it. quarantines: rows that the table does
-    not take are set aside; else the first one ends the batch. driver_rows: up to so many rows a partition come through
-    the driver.
+    not take are quarantined; else the first one ends the batch. driver_rows: up to so many rows a partition come
+    through the driver.
     """
 
     dialect: Dialect
@@ -167,14 +167,14 @@ class _Writing:
 
 
 def bad_columns() -> tuple[ResultColumn, ...]:
-    """The columns of a staging table of rows set aside."""
+    """The columns of a staging table of rows quarantined."""
     from pyspark.sql.types import StringType
 
     return tuple(ResultColumn(name, "text", StringType()) for name in BAD_COLUMNS)
 
 
 def row_text(row: BadRow) -> str:
-    """The values of a row that was set aside, as JSON; binary ones as hexadecimal digits."""
+    """The values of a row that was quarantined, as JSON; binary ones as hexadecimal digits."""
     return json.dumps(dict(row.values), default=bytes.hex, ensure_ascii=False)
 
 
