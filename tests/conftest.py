@@ -116,8 +116,9 @@ class Sessions:
             self.connectors = names
             for name in JVM_NAMES:
                 setattr(self.current._jvm, name, getattr(self.current._jvm, name))
-            manager = self.current._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
-            self.scratch = [self.home, *(Path(each.getPath()) for each in manager.localDirs())]
+            local = self.current.sparkContext.getConf().get("spark.local.dir") or ""
+            self.scratch = [self.home, *(found for each in local.split(",") for found in Path(each).glob("blockmgr-*"))]
+            assert len(self.scratch) > 1, "Spark has no directory of its own"
         return self.current
 
     def is_sound(self) -> bool:

@@ -591,15 +591,17 @@ def conditions_have_known_names(scene: Scene) -> None:
     from pyspark.errors import AnalysisException
     from pyspark.errors.error_classes import ERROR_CLASSES_MAP
 
-    from headrace.spark.conditions import CONDITIONS
+    from headrace.spark.conditions import CONDITIONS, FORMER
     from headrace.spark.failures import KNOWN
     from headrace.spark.messages import REFUSALS, condition_of
 
     reader = scene.jvm.org.apache.spark.SparkThrowableHelper.errorReader()
     named = {name for each in (*KNOWN, *REFUSALS) for name in each.conditions if "DELTA" not in name}
     named |= set(CONDITIONS)
-    unknown = {name for name in named if name not in ERROR_CLASSES_MAP and not reader.isValidErrorClass(name)}
-    assert unknown == set()
+    former = {new: old for old, new in FORMER.items()}
+    names = {name: {name, former.get(name, name)} for name in named}
+    known = {*ERROR_CLASSES_MAP, *filter(reader.isValidErrorClass, set().union(*names.values()))}
+    assert [name for name, either in names.items() if known.isdisjoint(either)] == []
     with pytest.raises(AnalysisException) as caught:
         scene.batch.select("nothing").collect()
     assert str(condition_of(caught.value)).startswith("UNRESOLVED_COLUMN")

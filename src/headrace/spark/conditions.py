@@ -48,9 +48,14 @@ def plain(value: str) -> str:
     return value if "`" not in value else re.sub(r"`((?:[^`]|``)*)`", r"\1", value)
 
 
+# What Spark 4.2 calls a condition that has another name from Spark 4.3 on.
+FORMER = {"_LEGACY_ERROR_TEMP_1228": "DECIMAL_SCALE_EXCEEDS_PRECISION"}
+
+
 def condition(name: str | None) -> Condition | None:
     """What is said of a condition, or of the condition that it is a part of."""
-    return CONDITIONS.get(name or "") or CONDITIONS.get((name or "").partition(".")[0])
+    known = FORMER.get(name or "", name or "")
+    return CONDITIONS.get(known) or CONDITIONS.get(known.partition(".")[0])
 
 
 _TIME = "write a number and a unit, as '30 seconds', '10 minutes' or '1 hour'"
@@ -277,7 +282,7 @@ CONDITIONS: Mapping[str, Condition] = {
         what="a number or type has {precision} digits, and a DECIMAL has at most {maxPrecision}",
         fix="declare at most DECIMAL({maxPrecision}, ...), or keep the value as STRING",
     ),
-    "_LEGACY_ERROR_TEMP_1228": Condition(
+    "DECIMAL_SCALE_EXCEEDS_PRECISION": Condition(
         code="HR218", fix="give all digits first and those behind the point second: DECIMAL(12, 2)"
     ),
     "_LEGACY_ERROR_TEMP_1323": Condition(
