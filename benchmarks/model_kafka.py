@@ -89,9 +89,9 @@ def median_latency(
         )
         try:
             found = _latencies(broker, source, sink, process, rate=rate, seconds=seconds)
-        except RuntimeError as fault:
+        except RuntimeError as error:
             log.seek(0)
-            raise RuntimeError(f"{fault}:\n{log.read()[-4000:]}") from fault
+            raise RuntimeError(f"{error}:\n{log.read()[-4000:]}") from error
         finally:
             process.terminate()
             process.wait(PATIENCE_SECONDS)

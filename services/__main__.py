@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             try:
                 start(server)
-            except (ServerFault, OSError) as fault:
-                print(f"{name}: {fault}", file=sys.stderr)
+            except (ServerFault, OSError) as error:
+                print(f"{name}: {error}", file=sys.stderr)
                 return 1
             print(f"export HEADRACE_{name.upper()}_URL='{server.url()}'")
     if options.do == "stop":

@@ -45,11 +45,11 @@ def install() -> list[str]:
             continue
         try:
             install_jars(connector, directory())
-        except PlatformError as fault:
+        except PlatformError as error:
             try:
                 folder = directory() / name
                 fetch(STAND_INS[name], folder, transitive=False, sums=process.jar_sums())
                 (folder / CONTENT).write_text("\n".join(connector.coordinates) + "\n")
             except (FetchError, KeyError, OSError):
-                faults.append(fault.findings[0].what)
+                faults.append(error.findings[0].what)
     return faults

@@ -43,8 +43,8 @@ class KafkaServer(Server):
         try:
             fetch(COORDINATES, jars(), for_spark=False, sums=process.jar_sums())
             (jars() / "whole").touch()
-        except (FetchError, OSError) as fault:
-            raise process.ServerFault(f"{MISSING} ({fault})") from fault
+        except (FetchError, OSError) as error:
+            raise process.ServerFault(f"{MISSING} ({error})") from error
 
     def url(self) -> str:
         """What clients call `bootstrap.servers`."""

@@ -174,7 +174,7 @@ def spark(sessions: Sessions, request: pytest.FixtureRequest) -> SparkSession:
     if request.node.get_closest_marker("services"):
         try:
             return sessions.with_connectors(CONNECTORS)
-        except PlatformError as fault:
+        except PlatformError as error:
             if request.node.get_closest_marker("connectors") or os.environ.get("CI") == "true":
-                unavailable(str(fault.findings[0]))
+                unavailable(str(error.findings[0]))
     return sessions.with_connectors(())

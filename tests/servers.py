@@ -135,8 +135,8 @@ class Servers:
         try:
             server.install()
             server.start()
-        except ServerFault as fault:
-            failed.append(fault)
+        except ServerFault as error:
+            failed.append(error)
             server.remove()
             raise
         return server

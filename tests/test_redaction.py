@@ -97,9 +97,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def raising(fault: Exception) -> Any:
+def raising(error: Exception) -> Any:
     def raises(*_: Any, **__: Any) -> NoReturn:
-        raise fault
+        raise error
 
     return raises
 
@@ -120,8 +120,8 @@ def test_no_command_shows_or_keeps_a_secret(
     as_json: bool,
 ) -> None:
     (project / ".headrace").mkdir()
-    fault = SinkError(Finding(code="HR405", what=LEAK, fix=LEAK)) if foreseen else RuntimeError(LEAK)
-    monkeypatch.setattr(headrace.api, COMMANDS[command], raising(fault))
+    error = SinkError(Finding(code="HR405", what=LEAK, fix=LEAK)) if foreseen else RuntimeError(LEAK)
+    monkeypatch.setattr(headrace.api, COMMANDS[command], raising(error))
     arguments = [command, *(["q"] if command == "late" else []), *(["--json"] if as_json else [])]
     assert main(arguments) in (1, 2)
     shown = capsys.readouterr()

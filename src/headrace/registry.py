@@ -39,14 +39,14 @@ def connector(kind: ConnectorKind, name: str) -> type[Any]:
     entry = _entries(kind)[name]
     try:
         loaded: Any = entry.load()
-    except ImportError as fault:
+    except ImportError as error:
         raise PlatformError(
             Finding(
                 code="HR011",
-                what=f"the {kind} '{name}' cannot be imported: {fault}",
+                what=f"the {kind} '{name}' cannot be imported: {error}",
                 fix=f"install what it needs: pip install '{_package(entry)}'",
             )
-        ) from fault
+        ) from error
     base = Source if kind == "source" else Sink
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         what = f"the {kind} '{name}', which is '{entry.value}', does not extend headrace.contract.{base.__name__}"
@@ -121,8 +121,8 @@ def build(
         return None, [Finding(code="HR110", what=f"there is no {kind} '{name}'", fix=near, where=where)]
     try:
         cls = connector(kind, name)
-    except PlatformError as fault:
-        return None, [replace(finding, where=where) for finding in fault.findings]
+    except PlatformError as error:
+        return None, [replace(finding, where=where) for finding in error.findings]
     names = option_names(kind, name)
     places = lines or {}
     findings = [
@@ -156,16 +156,16 @@ def _validated(cls: Any, options: Mapping[str, Any]) -> tuple[Any | None, list[t
     for name, value in options.items():
         try:
             values[name] = _converted(cls, name, value)
-        except ValueError as fault:
+        except ValueError as error:
             what, fix = taken_by(option_type(cls, name), value)
             fix = _EXAMPLES.get(name, fix)
-            faults.append((name, "HR113", f"option '{name}' takes {what}{fault}", fix))
+            faults.append((name, "HR113", f"option '{name}' takes {what}{error}", fix))
     if faults:
         return None, faults
     try:
         return cls(**values), []
-    except ValueError as fault:
-        return None, [("", "HR113", str(fault), "correct the options that are named")]
+    except ValueError as error:
+        return None, [("", "HR113", str(error), "correct the options that are named")]
 
 
 def required(cls: Any) -> list[str]:

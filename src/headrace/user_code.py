@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import PurePath
 
 
-def innermost(fault: BaseException, is_own: Callable[[str], bool]) -> tuple[str, int | None] | None:
+def innermost(error: BaseException, is_own: Callable[[str], bool]) -> tuple[str, int | None] | None:
     """The file and line of the innermost call in a file that `is_own`; None if the trace has no such file."""
-    for frame in reversed(traceback.extract_tb(fault.__traceback__)):
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if is_own(frame.filename):
             return frame.filename, frame.lineno
     return None

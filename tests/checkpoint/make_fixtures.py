@@ -213,9 +213,9 @@ def drop(folder: Path, number: int, rows: list[tuple[int, str]]) -> None:
 
 def wait_for(query: StreamingQuery, *, batch: int) -> None:
     for _ in range(600):
-        fault = query.exception()
-        if fault is not None:
-            raise fault
+        error = query.exception()
+        if error is not None:
+            raise error
         last = query.lastProgress
         if last is not None and last.batchId >= batch:
             return

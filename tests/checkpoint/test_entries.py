@@ -44,8 +44,8 @@ def outcome(
 ) -> OffsetEntry | CommitEntry | Finding:
     try:
         return parse(3, text, FILE)
-    except CheckpointError as fault:
-        return fault.findings[0]
+    except CheckpointError as error:
+        return error.findings[0]
 
 
 @given(entries, st.data())

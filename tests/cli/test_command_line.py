@@ -100,10 +100,10 @@ def test_a_directory_without_a_project_is_a_finding(
     assert " HR1" in capsys.readouterr().err
 
 
-def raises(fault: BaseException) -> click.Command:
+def raises(error: BaseException) -> click.Command:
     @click.command("explode")
     def explode() -> None:
-        raise fault
+        raise error
 
     return explode
 
@@ -119,15 +119,15 @@ def raises(fault: BaseException) -> click.Command:
     ids=["a foreseen error", "Ctrl-C", "an aborted question", "an unforeseen error"],
 )
 def test_every_end_has_its_code_and_none_a_stack_trace(
-    fault: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from headrace.cli.entry import headrace
 
-    monkeypatch.setitem(headrace.commands, "explode", raises(fault))
+    monkeypatch.setitem(headrace.commands, "explode", raises(error))
     assert main(["explode"]) == code
     told = capsys.readouterr()
     assert "Traceback" not in told.err + told.out
-    if isinstance(fault, ProjectError):
+    if isinstance(error, ProjectError):
         assert told.err == "headrace HR100: [red]wrong[/red]\n"
 
 

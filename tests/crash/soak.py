@@ -225,9 +225,9 @@ class Soak:
         """The batches in the ledger, which must be 0, 1, 2, ..."""
         try:
             found = self.database.query(f"SELECT batch FROM _headrace_ledger WHERE query = '{query}' ORDER BY batch")
-        except Exception as fault:
+        except Exception as error:
             if any(
-                sign in str(fault) for sign in ("no such table", "does not exist", "doesn't exist", "unable to open")
+                sign in str(error) for sign in ("no such table", "does not exist", "doesn't exist", "unable to open")
             ):
                 return []
             raise

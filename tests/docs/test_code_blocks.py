@@ -97,7 +97,7 @@ def require_known(words: list[str]) -> None:
         pytest.param("cd x && make dmo", AssertionError, id="a target of make"),
     ],
 )
-def test_a_misspelt_command_would_be_found(command: str, fault: type[Exception]) -> None:
+def test_a_misspelt_command_would_be_found(command: str, error: type[Exception]) -> None:
     *_, words = simple_commands(command)
-    with pytest.raises(fault):
+    with pytest.raises(error):
         require_known(words)

@@ -285,8 +285,8 @@ def results(text: str) -> list[Any]:
     for value in (0, 1, 5):
         try:
             found.append(function(value))
-        except ValueError as fault:
-            found.append(type(fault))
+        except ValueError as error:
+            found.append(type(error))
     return found
 
 

@@ -63,7 +63,7 @@ def ledger(database: Path) -> list[int]:
         return []
     try:
         return [batch for (batch,) in rows(database, "SELECT batch FROM _headrace_ledger ORDER BY batch")]
-    except sqlite3.OperationalError as fault:
-        if "no such table" in str(fault):
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
             return []
         raise

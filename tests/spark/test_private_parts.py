@@ -626,13 +626,13 @@ def test_a_private_part_is_where_it_was(
         scenes[session] = Scene(spark, tmp_path_factory.mktemp("canary"))
     try:
         CANARIES[part](scenes[session])
-    except Exception as fault:
-        where = fault.__traceback__
+    except Exception as error:
+        where = error.__traceback__
         while (
             where is not None and where.tb_next is not None and "test_private" not in where.tb_frame.f_code.co_filename
         ):
             where = where.tb_next
-        said = str(fault).strip().splitlines() or [type(fault).__name__]
+        said = str(error).strip().splitlines() or [type(error).__name__]
         pytest.fail(f"{part}.py: Spark {spark.version} has moved what it uses: {said[0][:300]}", pytrace=False)
 
 

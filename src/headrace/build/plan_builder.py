@@ -73,23 +73,23 @@ class _Builder:
     def source(self, source: Source) -> DataFrame:
         try:
             frame = self.read(source)
-        except HeadraceError as fault:
+        except HeadraceError as error:
             # A connector does not know where it was declared.
-            found = [replace(each, where=source.where) if each.where == NOWHERE else each for each in fault.findings]
-            raise type(fault)(found) from fault
-        except Exception as fault:
+            found = [replace(each, where=source.where) if each.where == NOWHERE else each for each in error.findings]
+            raise type(error)(found) from error
+        except Exception as error:
             subject = f"source '{source.name}'"
-            finding = finding_of(fault, where=source.where, subject=subject)
+            finding = finding_of(error, where=source.where, subject=subject)
             if finding.code == UNNAMED.code:
                 # What Spark finds in the directory may be what a batch would have ended with.
-                known = known_failure(str(fault), subject=subject, where=source.where, connectors=(source.connector,))
+                known = known_failure(str(error), subject=subject, where=source.where, connectors=(source.connector,))
                 finding = known or finding
-            raise CheckFailed(finding) from fault
+            raise CheckFailed(finding) from error
         if source.watermark is not None:
             try:
                 frame = frame.withWatermark(source.watermark.column, source.watermark.delay.spark_interval)
-            except Exception as fault:
-                raise CheckFailed(finding_of(fault, where=source.where, subject=f"source '{source.name}'")) from fault
+            except Exception as error:
+                raise CheckFailed(finding_of(error, where=source.where, subject=f"source '{source.name}'")) from error
         return frame
 
     def apply(self, transform: Transform, name: str) -> DataFrame:
@@ -100,10 +100,10 @@ class _Builder:
             return self.function(transform, inputs)
         except HeadraceError:
             raise
-        except Exception as fault:
-            where = _user_line(fault, transform, self.project.root)
+        except Exception as error:
+            where = _user_line(error, transform, self.project.root)
             sql = transform.sql if isinstance(transform, SqlTransform) else None
-            raise CheckFailed(finding_of(fault, where=where, subject=_subject(transform, name), sql=sql)) from fault
+            raise CheckFailed(finding_of(error, where=where, subject=_subject(transform, name), sql=sql)) from error
 
     def sql(self, transform: SqlTransform, inputs: dict[str, DataFrame]) -> DataFrame:
         with _NAMES:
@@ -148,12 +148,12 @@ def _subject(transform: Transform, name: str) -> str:
     return f"the SQL of '{name}'" if name != "result" else "the SQL"
 
 
-def _user_line(fault: BaseException, transform: Transform, root: Path) -> Where:
+def _user_line(error: BaseException, transform: Transform, root: Path) -> Where:
     """The innermost line of the user's own files in the fault's trace, or where the transformation was declared."""
     if isinstance(transform, SqlTransform):
         return transform.where
     own = {transform.function.__code__.co_filename} if hasattr(transform.function, "__code__") else set[str]()
-    found = innermost(fault, lambda file: file in own or (file.startswith(str(root)) and not is_installed(file)))
+    found = innermost(error, lambda file: file in own or (file.startswith(str(root)) and not is_installed(file)))
     return transform.where if found is None else _place(transform, found)
 
 

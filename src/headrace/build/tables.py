@@ -88,11 +88,11 @@ class Tables:
         for name in self.declared:
             try:
                 versions[name] = self.compute(name, {**last, **versions})
-            except CheckFailed as fault:
+            except CheckFailed as error:
                 if name not in last or self.gone({name: last[name]}):
                     raise
                 versions[name] = last[name]
-                notes.append(fault.findings[0].weighed("warning"))
+                notes.append(error.findings[0].weighed("warning"))
         return versions, tuple(notes)
 
     def compute(self, name: str, versions: Mapping[str, int], *, same_schema: bool = False) -> int:
@@ -115,8 +115,8 @@ class Tables:
                 return versions[name]
             (making / _FACTS).write_text(json.dumps(asdict(fresh)), encoding="utf-8")
             publish(making, self._home / name / str(number))
-        except Exception as fault:
-            raise CheckFailed(self._failed(table, fault, versions)) from fault
+        except Exception as error:
+            raise CheckFailed(self._failed(table, error, versions)) from error
         finally:
             shutil.rmtree(making, ignore_errors=True)
         return number
@@ -197,14 +197,14 @@ class Tables:
             at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         )
 
-    def _failed(self, table: Table, fault: Exception, versions: Mapping[str, int]) -> Finding:
-        if isinstance(fault, HeadraceError):
-            found = fault.findings[0]
+    def _failed(self, table: Table, error: Exception, versions: Mapping[str, int]) -> Finding:
+        if isinstance(error, HeadraceError):
+            found = error.findings[0]
             if found.code == "HR562":
                 return found
             said, where = found.what, found.where
         else:
-            said, where = python_error(str(fault)) or sentence_of(fault), table.transform.where
+            said, where = python_error(str(error)) or sentence_of(error), table.transform.where
         return Finding(
             code="HR561",
             what=f"table '{table.name}' of query '{self._query.name}' could not be computed: {said}"

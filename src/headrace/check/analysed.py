@@ -60,9 +60,9 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
 
 def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
     """What UnsupportedOperationChecker says of the plan in the query's output mode."""
-    fault = refusal(frame, query.mode, continuous=isinstance(query.trigger, Continuous))
-    if fault is not None:
-        yield finding_of(fault, where=query.where, subject=f"query '{query.name}'")
+    error = refusal(frame, query.mode, continuous=isinstance(query.trigger, Continuous))
+    if error is not None:
+        yield finding_of(error, where=query.where, subject=f"query '{query.name}'")
 
 
 def _policy(frame: DataFrame) -> str:

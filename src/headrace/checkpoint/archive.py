@@ -53,15 +53,15 @@ class Archive:
             if self._next is None:
                 return self._compare(checkpoint)
             return self._follow(checkpoint, self._next)
-        except OSError as fault:
+        except OSError as error:
             raise CheckpointError(
                 Finding(
                     code="HR521",
                     where=Where(file=str(self.path)),
-                    what=f"the archive of batches cannot be written: {fault.strerror or fault}",
+                    what=f"the archive of batches cannot be written: {error.strerror or error}",
                     fix="free space in the storage directory, or give the right to write there",
                 )
-            ) from fault
+            ) from error
 
     def entries(self) -> dict[int, OffsetEntry]:
         """The offsets of every archived batch, in order."""
@@ -71,10 +71,10 @@ class Archive:
         """Every archived batch, in order; empty when there is no archive yet."""
         try:
             lines = json_lines.read(self.path)
-        except json_lines.DamagedLine as fault:
-            raise self._damaged(fault.number, fault) from fault
-        except OSError as fault:
-            raise self._damaged(0, fault) from fault
+        except json_lines.DamagedLine as error:
+            raise self._damaged(error.number, error) from error
+        except OSError as error:
+            raise self._damaged(0, error) from error
         known: dict[int, ArchivedBatch] = {}
         conf: Mapping[str, str] = {}
         for number, line in enumerate(lines, start=1):
@@ -85,8 +85,8 @@ class Archive:
                     archived = _archived(line, conf)
                     conf = archived.entry.conf
                     known[archived.entry.batch] = archived
-            except (KeyError, TypeError, AttributeError) as fault:
-                raise self._damaged(number, fault) from fault
+            except (KeyError, TypeError, AttributeError) as error:
+                raise self._damaged(number, error) from error
         return dict(sorted(known.items()))
 
     def _compare(self, checkpoint: Checkpoint) -> int:
@@ -148,12 +148,12 @@ class Archive:
         if sync:
             self._unsynced = 0
 
-    def _damaged(self, line: int, fault: Exception) -> CheckpointError:
+    def _damaged(self, line: int, error: Exception) -> CheckpointError:
         return CheckpointError(
             Finding(
                 code="HR523",
                 where=Where(file=str(self.path), line=line or None),
-                what=f"the archive of batches cannot be read: {fault}",
+                what=f"the archive of batches cannot be read: {error}",
                 fix="restore it from a backup; or move it away: the query runs on and archives what Spark still keeps, "
                 "and what it read before can no longer be verified",
             )

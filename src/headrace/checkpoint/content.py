@@ -65,8 +65,8 @@ def _zip_fault(file: Path) -> str | None:
             facts = json.loads(archive.read("metadata").split(b"\n", 1)[1])
             parts = [(file.parent / "SSTs" / str(part["dfsSstFileName"]), part) for part in facts.get("sstFiles", ())]
             parts += [(file.parent / "logs" / str(part["dfsLogFileName"]), part) for part in facts.get("logFiles", ())]
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as fault:
-        return f"it cannot be unpacked: {fault}"
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
+        return f"it cannot be unpacked: {error}"
     except (ValueError, KeyError, IndexError, TypeError):
         return "it does not say which files it is made of"
     return next(_part_faults(parts), None)

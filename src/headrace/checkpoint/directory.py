@@ -35,8 +35,8 @@ class Checkpoint:
             return None
         try:
             return str(json.loads(text)["id"])
-        except (ValueError, KeyError, TypeError) as fault:
-            raise broken(file, "it does not hold the query's id") from fault
+        except (ValueError, KeyError, TypeError) as error:
+            raise broken(file, "it does not hold the query's id") from error
 
     @property
     def last_batch(self) -> int | None:
@@ -147,7 +147,7 @@ def _unfolded(files: dict[int, Path]) -> dict[int, tuple[str, ...]] | None:
 def _batch_of(file: Path, line: str, otherwise: int) -> int:
     try:
         value = json.loads(line)
-    except ValueError as fault:
-        raise broken(file, f"a line is no JSON: {line[:40]!r}") from fault
+    except ValueError as error:
+        raise broken(file, f"a line is no JSON: {line[:40]!r}") from error
     batch = value.get("batchId", otherwise) if isinstance(value, dict) else otherwise
     return batch if isinstance(batch, int) else otherwise

@@ -110,8 +110,8 @@ def _json_object(file: Path, line: str) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(line)
-    except ValueError as fault:
-        raise broken(file, f"its second line is no JSON: {fault}") from fault
+    except ValueError as error:
+        raise broken(file, f"its second line is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise broken(file, "its second line is no JSON object")
     return value
@@ -129,5 +129,5 @@ def _complete(file: Path, offset: str) -> None:
     if offset[0] in '{["':
         try:
             json.loads(offset)
-        except ValueError as fault:
-            raise broken(file, f"an offset is cut off: {offset[-40:]!r}") from fault
+        except ValueError as error:
+            raise broken(file, f"an offset is cut off: {offset[-40:]!r}") from error

@@ -79,8 +79,8 @@ class PlannedBatch:
                 for name, log in facts["logs"].items()
             }
             return cls(batch=facts["batch"], offsets=facts["offsets"], logs=logs)
-        except (zlib.error, KeyError, TypeError, AttributeError) as fault:
-            raise ValueError(f"this is no planned batch: {fault}") from fault
+        except (zlib.error, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this is no planned batch: {error}") from error
 
 
 def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
@@ -139,8 +139,8 @@ def _require_files(entries: Mapping[int, LogEntry], folder: Path) -> None:
             try:
                 facts = json.loads(line)
                 str(facts["path"]), int(facts["timestamp"])
-            except (ValueError, KeyError, TypeError) as fault:
-                raise broken(folder / str(number), f"a line names no file: {line[:40]!r}") from fault
+            except (ValueError, KeyError, TypeError) as error:
+                raise broken(folder / str(number), f"a line names no file: {line[:40]!r}") from error
 
 
 def log_offset(offset: str | None) -> int | None:

@@ -24,8 +24,8 @@ def inspect(root: Path, *, partitions: int | None = None) -> Iterator[Finding]:
             return
         offsets, commits = numbered(root / "offsets"), numbered(root / "commits")
         numbered(root)
-    except (CheckpointError, OSError) as fault:
-        yield from _found(fault, root)
+    except (CheckpointError, OSError) as error:
+        yield from _found(error, root)
         return
     yield from _identity(root, started=bool(offsets))
     yield from _unreadable(offsets, OffsetEntry.parse)
@@ -36,18 +36,18 @@ def inspect(root: Path, *, partitions: int | None = None) -> Iterator[Finding]:
     following = max(max(offsets, default=0), -1 if done is None else done + 1)
     try:
         yield from state_problems(root, following, done, partitions)
-    except (CheckpointError, OSError) as fault:
-        yield from _found(fault, root / "state")
+    except (CheckpointError, OSError) as error:
+        yield from _found(error, root / "state")
 
 
-def _found(fault: CheckpointError | OSError, where: Path) -> tuple[Finding, ...]:
-    if isinstance(fault, CheckpointError):
-        return fault.findings
+def _found(error: CheckpointError | OSError, where: Path) -> tuple[Finding, ...]:
+    if isinstance(error, CheckpointError):
+        return error.findings
     return (
         Finding(
             code="HR501",
             where=Where(file=str(where)),
-            what=f"the directory cannot be read: {fault.strerror}",
+            what=f"the directory cannot be read: {error.strerror}",
             fix="give the user that runs the query the right to read and write the storage directory",
         ),
     )
@@ -78,10 +78,10 @@ def _unreadable(files: dict[int, Path], parse: Callable[[int, str, Path], Any]) 
             parse(batch, text, file)
             if (wrong := fault_of(file)) is not None:
                 raise broken(file, wrong)
-        except CheckpointError as fault:
-            yield from fault.findings
-        except OSError as fault:
-            yield from _found(fault, file)
+        except CheckpointError as error:
+            yield from error.findings
+        except OSError as error:
+            yield from _found(error, file)
 
 
 def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Iterator[Finding]:
@@ -149,15 +149,15 @@ def _log_ends(offsets: dict[int, Path]) -> dict[str, int]:
 def _source_logs(folder: Path, ends: dict[str, int]) -> Iterator[Finding]:
     try:
         logs = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
-    except OSError as fault:
-        yield from _found(fault, folder)
+    except OSError as error:
+        yield from _found(error, folder)
         return
     for name in sorted(logs | {name for name, end in ends.items() if end >= 0}):
         log = folder / name
         try:
             files = numbered(log)
-        except CheckpointError as fault:
-            yield from fault.findings
+        except CheckpointError as error:
+            yield from error.findings
             continue
         compacted = max((number for number, file in files.items() if file.name.endswith(COMPACT)), default=0)
         needed = {number: file for number, file in files.items() if number >= compacted}
@@ -188,5 +188,5 @@ def _file_entries(_: int, text: str, file: Path) -> None:
         try:
             if line and "path" not in json.loads(line):
                 raise broken(file, f"a line names no file: {line[:40]!r}")
-        except (ValueError, TypeError) as fault:
-            raise broken(file, f"a line is no JSON: {line[:40]!r}") from fault
+        except (ValueError, TypeError) as error:
+            raise broken(file, f"a line is no JSON: {line[:40]!r}") from error

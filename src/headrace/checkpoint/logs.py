@@ -21,15 +21,15 @@ def numbered(folder: Path) -> dict[int, Path]:
             names = [entry.name for entry in listing]
     except (FileNotFoundError, NotADirectoryError):
         return found
-    except OSError as fault:
+    except OSError as error:
         raise CheckpointError(
             Finding(
                 code="HR501",
                 where=Where(file=str(folder)),
-                what=f"the directory cannot be read: {fault.strerror}",
+                what=f"the directory cannot be read: {error.strerror}",
                 fix="give the user that runs the query the right to read and write the storage directory",
             )
-        ) from fault
+        ) from error
     for name in sorted(names):
         number = name.removesuffix(COMPACT)
         if number.isascii() and number.isdigit():
@@ -43,8 +43,8 @@ def text_of(file: Path) -> str | None:
         return file.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, UnicodeDecodeError) as fault:
-        raise broken(file, f"it cannot be read: {fault}") from fault
+    except (OSError, UnicodeDecodeError) as error:
+        raise broken(file, f"it cannot be read: {error}") from error
 
 
 def body(file: Path, text: str, *, versions: tuple[int, ...]) -> tuple[int, list[str]]:

@@ -93,8 +93,8 @@ def _logs(log: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
             continue
         try:
             lines = [json.loads(line) for line in body(file, text, versions=(_VERSION,))[1] if line]
-        except ValueError as fault:
-            raise broken(file, "a line is no JSON") from fault
+        except ValueError as error:
+            raise broken(file, "a line is no JSON") from error
         yield file, [line for line in lines if isinstance(line, dict)]
 
 

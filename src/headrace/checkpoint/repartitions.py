@@ -39,14 +39,14 @@ class Repartitions:
         """Every change that was entered, oldest first."""
         try:
             lines = json_lines.read(self.path, skip="none")
-        except json_lines.DamagedLine as fault:
-            raise self._damaged(fault.number, fault) from fault
-        except OSError as fault:
-            raise self._damaged(None, fault) from fault
+        except json_lines.DamagedLine as error:
+            raise self._damaged(error.number, error) from error
+        except OSError as error:
+            raise self._damaged(None, error) from error
         try:
             return tuple(Change(**line) for line in lines)
-        except TypeError as fault:
-            raise self._damaged(None, fault) from fault
+        except TypeError as error:
+            raise self._damaged(None, error) from error
 
     def done(self, checkpoint: Checkpoint) -> tuple[Change, ...]:
         """The changes whose batches are committed."""
@@ -81,12 +81,12 @@ class Repartitions:
         with writing_to(self.path.parent):
             durable.replace_file(self.path, json_lines.text_of(asdict(change) for change in changes))
 
-    def _damaged(self, line: int | None, fault: Exception) -> CheckpointError:
+    def _damaged(self, line: int | None, error: Exception) -> CheckpointError:
         return CheckpointError(
             Finding(
                 code="HR556",
                 where=Where(file=str(self.path), line=line),
-                what=f"the record of changed state partitions cannot be read: {fault}",
+                what=f"the record of changed state partitions cannot be read: {error}",
                 fix="restore it from a backup, or reset the query",
             )
         )

@@ -71,8 +71,8 @@ def _compacted(file: Path, number: int) -> tuple[str, ...]:
     for line in _lines_from_the_end(file):
         try:
             batch = json.loads(line)["batchId"]
-        except (ValueError, KeyError, TypeError) as fault:
-            raise broken(file, f"a line is no JSON: {line[:40]!r}") from fault
+        except (ValueError, KeyError, TypeError) as error:
+            raise broken(file, f"a line is no JSON: {line[:40]!r}") from error
         if batch == number:
             found.append(line)
         elif batch < number:
@@ -98,5 +98,5 @@ def _lines_from_the_end(file: Path) -> Iterator[str]:
                 rest, end = first, start
             if rest:
                 yield rest.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise broken(file, f"it cannot be read: {fault}") from fault
+    except (OSError, UnicodeDecodeError) as error:
+        raise broken(file, f"it cannot be read: {error}") from error

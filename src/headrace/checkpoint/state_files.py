@@ -74,8 +74,8 @@ def state_problems(root: Path, version: int, committed: int | None, partitions: 
     for folder in folders:
         try:
             operator = state_operator(folder)
-        except CheckpointError as fault:
-            yield from fault.findings
+        except CheckpointError as error:
+            yield from error.findings
             continue
         if operator is None:
             yield _metadata_missing(folder)
@@ -122,8 +122,8 @@ def _fault(files: list[Path]) -> str | None:
     """What is wrong with a file; of several attempts at one version Spark's commit names the good one."""
     try:
         faults = [state_fault_of(file) for file in files]
-    except OSError as fault:
-        return f"it cannot be read: {fault.strerror}"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
     return None if None in faults else faults[0]
 
 

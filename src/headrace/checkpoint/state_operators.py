@@ -40,5 +40,5 @@ def state_operator(folder: Path) -> StateOperator | None:
             partitions=max(int(store["numPartitions"]) for store in stores),
             stores=tuple(str(store.get("storeName", DEFAULT_STORE)) for store in stores),
         )
-    except (ValueError, KeyError, TypeError, IndexError) as fault:
-        raise broken(file, "it does not describe a state operator") from fault
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise broken(file, "it does not describe a state operator") from error

@@ -17,26 +17,26 @@ from headrace.redaction import redacted
 PACKAGES = ("headrace", "pyspark", "pyarrow", "pandas", "click", "rich")
 
 
-def unforeseen(fault: BaseException, arguments: Sequence[str], *, near: Path) -> Finding:
+def unforeseen(error: BaseException, arguments: Sequence[str], *, near: Path) -> Finding:
     """Write the crash log below `near`, or in the temporary directory, and say where it is."""
-    text = redacted("\n".join(_lines(fault, arguments)))
+    text = redacted("\n".join(_lines(error, arguments)))
     name = f"headrace-crash-{datetime.now(timezone.utc):%Y%m%dT%H%M%S%fZ}.log"
     path = _written(near, name, text)
     kept = f"the crash log is '{path}'" if path else "no crash log could be written"
     return Finding(
         code="HR999",
-        what=f"an error that Headrace did not foresee, {type(fault).__name__}; {kept}",
+        what=f"an error that Headrace did not foresee, {type(error).__name__}; {kept}",
         fix="report it to Headrace's maintainers with that file, which holds no data and no settings; then try again",
     )
 
 
-def _lines(fault: BaseException, arguments: Sequence[str]) -> list[str]:
+def _lines(error: BaseException, arguments: Sequence[str]) -> list[str]:
     return [
         f"command: headrace {' '.join(arguments)}",
         f"python: {sys.version.split()[0]} on {platform.platform()}",
         *(f"{package}: {_version(package)}" for package in PACKAGES),
         "",
-        "".join(traceback.format_exception(type(fault), fault, fault.__traceback__)),
+        "".join(traceback.format_exception(type(error), error, error.__traceback__)),
     ]
 
 

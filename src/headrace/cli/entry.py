@@ -99,11 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str], *, as_json: bool) -> int:
     try:
         code: Any = headrace.main(given, prog_name="headrace", standalone_mode=False)
-    except HeadraceError as fault:
-        say_error(fault.findings, exit_code=fault.exit_code, as_json=as_json)
-        return fault.exit_code
-    except click.UsageError as fault:
-        say_error([_misused(fault, given)], exit_code=2, as_json=as_json)
+    except HeadraceError as error:
+        say_error(error.findings, exit_code=error.exit_code, as_json=as_json)
+        return error.exit_code
+    except click.UsageError as error:
+        say_error([_misused(error, given)], exit_code=2, as_json=as_json)
         return 2
     except (KeyboardInterrupt, click.Abort):
         return 130
@@ -111,40 +111,40 @@ def _run(given: list[str], *, as_json: bool) -> int:
         # Whoever read our output has seen enough, as `head` does; Python must not complain once more at its exit.
         sys.stdout = open("/dev/null", "w")  # noqa: SIM115
         return 0
-    except Exception as fault:
+    except Exception as error:
         from headrace.cli.crash import unforeseen
 
-        say_error([unforeseen(fault, given, near=Path.cwd())], exit_code=2, as_json=as_json)
+        say_error([unforeseen(error, given, near=Path.cwd())], exit_code=2, as_json=as_json)
         return 2
     return code if isinstance(code, int) else 0
 
 
-def _misused(fault: click.UsageError, given: Sequence[str]) -> Finding:
-    command = fault.ctx.command_path if fault.ctx else "headrace"
+def _misused(error: click.UsageError, given: Sequence[str]) -> Finding:
+    command = error.ctx.command_path if error.ctx else "headrace"
     if command == "headrace" and given and given[0] in headrace.commands:
         command = f"headrace {given[0]}"
-    here = fault.ctx.command if fault.ctx else headrace
-    wrong = re.match(r"No such command '(.+)'", fault.format_message())
+    here = error.ctx.command if error.ctx else headrace
+    wrong = re.match(r"No such command '(.+)'", error.format_message())
     if wrong and isinstance(here, click.Group):
         what = f"{command} has no command '{wrong[1]}'"
         return Finding(code="HR090", what=what, fix=nearest(wrong[1], shown(here)))
-    if isinstance(fault, click.NoSuchOption) and here is headrace:
-        owners = [each.name for each in COMMANDS if any(fault.option_name in option.opts for option in each.params)]
+    if isinstance(error, click.NoSuchOption) and here is headrace:
+        owners = [each.name for each in COMMANDS if any(error.option_name in option.opts for option in each.params)]
         if owners:
             meant = next((word for word in given if word in owners), owners[0])
-            what = f"the option '{fault.option_name}' stands before the command"
-            return Finding(code="HR090", what=what, fix=f"put it behind: headrace {meant} {fault.option_name} ...")
-    if isinstance(fault, click.BadParameter) and fault.param is not None and _NUMBERS.get(fault.param.type.name):
-        takes = _NUMBERS[fault.param.type.name]
-        least = getattr(fault.param.type, "min", None)
+            what = f"the option '{error.option_name}' stands before the command"
+            return Finding(code="HR090", what=what, fix=f"put it behind: headrace {meant} {error.option_name} ...")
+    if isinstance(error, click.BadParameter) and error.param is not None and _NUMBERS.get(error.param.type.name):
+        takes = _NUMBERS[error.param.type.name]
+        least = getattr(error.param.type, "min", None)
         takes += f" from {least}" if least is not None else ""
-        name = fault.param.opts[-1] if isinstance(fault.param, click.Option) else str(fault.param.human_readable_name)
-        value = re.search(r"'([^']*)' is not|(-?[\d.]+) is not", fault.message)
+        name = error.param.opts[-1] if isinstance(error.param, click.Option) else str(error.param.human_readable_name)
+        value = re.search(r"'([^']*)' is not|(-?[\d.]+) is not", error.message)
         what = f"{name} takes {takes}" + (f", and is '{value[1] or value[2]}'" if value else "")
         return Finding(code="HR090", what=what, fix=f"write one; see: {command} --help")
-    if isinstance(fault, click.NoSuchOption):
-        what, near = f"there is no option '{fault.option_name}'", nearest(fault.option_name, fault.possibilities or ())
+    if isinstance(error, click.NoSuchOption):
+        what, near = f"there is no option '{error.option_name}'", nearest(error.option_name, error.possibilities or ())
     else:
-        what, near = fault.format_message().rstrip("."), ""
+        what, near = error.format_message().rstrip("."), ""
     fix = f"{near} See: {command} --help" if "?" in near else f"see: {command} --help"
     return Finding(code="HR090", what=what[:1].lower() + what[1:], fix=fix)

@@ -57,8 +57,8 @@ def _trigger(*, once: bool, available_now: bool, interval: str | None) -> Trigge
     if interval is not None:
         try:
             return parse_trigger(interval)
-        except ValueError as fault:
-            raise _wrong(str(fault), 'write for example: --trigger "5 seconds"') from fault
+        except ValueError as error:
+            raise _wrong(str(error), 'write for example: --trigger "5 seconds"') from error
     return Once() if once else AvailableNow() if available_now else None
 
 

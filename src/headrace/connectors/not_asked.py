@@ -10,9 +10,9 @@ from headrace.errors import Finding, HeadraceError
 _UNREACHED = ("HR331", "HR405", "HR414", "HR451")
 
 
-def findings_of(fault: HeadraceError) -> Iterator[Finding]:
-    """The findings of `fault`; that a system could not be asked is a warning."""
-    for finding in fault.findings:
+def findings_of(error: HeadraceError) -> Iterator[Finding]:
+    """The findings of `error`; that a system could not be asked is a warning."""
+    for finding in error.findings:
         yield not_asked(finding.what, finding.fix) if finding.code in _UNREACHED else finding
 
 

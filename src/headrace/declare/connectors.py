@@ -104,6 +104,6 @@ def _watermark(given: Any, where: Where) -> Watermark | None:
     column, delay = given
     try:
         return Watermark(column=column, delay=Duration.parse(delay))
-    except ValueError as fault:
-        report(Finding(code="HR118", what=f"the watermark's delay: {fault}", fix=fix, where=where))
+    except ValueError as error:
+        report(Finding(code="HR118", what=f"the watermark's delay: {error}", fix=fix, where=where))
         return None

@@ -151,8 +151,8 @@ def _refresh(given: Any, whose: str, where: Where) -> Duration | None:
     if isinstance(given, str):
         try:
             return Duration.parse(given)
-        except ValueError as fault:
-            what = str(fault)
+        except ValueError as error:
+            what = str(error)
     report(Finding(code="HR118", what=f"{whose}: {what}", fix="write refresh=every('10 minutes')", where=where))
     return None
 
@@ -166,8 +166,8 @@ def _trigger(given: Any, whose: str, where: Where) -> Trigger:
     if isinstance(given, str):
         try:
             return parse_trigger(given)
-        except ValueError as fault:
-            what = str(fault)
+        except ValueError as error:
+            what = str(error)
     fix = "write every('5 seconds'), continuous('1 second'), real_time('5 minutes'), available_now or once"
     report(Finding(code="HR119", what=f"{whose}: {what}", fix=fix, where=where))
     return Default()

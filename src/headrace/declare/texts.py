@@ -23,12 +23,12 @@ def read_text(path: Path) -> str:
         if status.st_size > MOST_BYTES:
             raise NoText(f"it has {status.st_size:,} bytes, and {MOST_BYTES:,} are the most")
         text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as fault:
-        raise NoText("it is not UTF-8 text") from fault
-    except ValueError as fault:  # a path with a null character
-        raise NoText("its name is no name of a file") from fault
-    except OSError as fault:
-        raise NoText(fault.strerror or "it cannot be opened") from fault
+    except UnicodeDecodeError as error:
+        raise NoText("it is not UTF-8 text") from error
+    except ValueError as error:  # a path with a null character
+        raise NoText("its name is no name of a file") from error
+    except OSError as error:
+        raise NoText(error.strerror or "it cannot be opened") from error
     if "\0" in text:
         raise NoText("it is not text: it holds null characters")
     return text.replace("\r\n", "\n").replace("\r", "\n")

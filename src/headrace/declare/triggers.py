@@ -42,8 +42,8 @@ def _timed(word: str, interval: str) -> Trigger:
     where = place.of_frame(sys._getframe(2))
     try:
         return TIMED[word](Duration.parse(interval))
-    except (ValueError, AttributeError) as fault:
-        what = str(fault) if isinstance(fault, ValueError) else "the interval of a trigger is not a text"
+    except (ValueError, AttributeError) as error:
+        what = str(error) if isinstance(error, ValueError) else "the interval of a trigger is not a text"
         report(Finding(code="HR118", what=what, fix=f"write {word}('5 seconds')", where=where))
         return Default()
 

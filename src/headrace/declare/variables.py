@@ -46,15 +46,15 @@ class Variables:
         file = root / ".env"
         try:
             values, passed_over = read_dotenv(read_text(file)) if os.path.lexists(file) else ({}, ())
-        except NoText as fault:
+        except NoText as error:
             raise ProjectError(
                 Finding(
                     code="HR124",
-                    what=f"the project's file of variables cannot be read: {fault}",
+                    what=f"the project's file of variables cannot be read: {error}",
                     fix="make it a readable UTF-8 text file of lines KEY=VALUE, or remove it",
                     where=Where(file=shown(file)),
                 )
-            ) from fault
+            ) from error
         return cls(
             environ=os.environ if environ is None else environ,
             dotenv=values,
@@ -119,11 +119,11 @@ class Variables:
             value = read_text(self.root / Path(text).expanduser()).strip()
             if not value:
                 raise NoText("it is empty")
-        except (NoText, RuntimeError) as fault:
+        except (NoText, RuntimeError) as error:
             findings.append(
                 Finding(
                     code="HR106",
-                    what=f"the secret file '{text}' cannot be read: {fault}",
+                    what=f"the secret file '{text}' cannot be read: {error}",
                     fix="write the secret into that file, or correct its path",
                     where=where,
                 )

@@ -113,14 +113,14 @@ def _prepare(directory: Path, audience: Audience, pace: Pace | None) -> Pace:
 def _kept_pace(settings: Path) -> Pace:
     try:
         return Pace(**json.loads(settings.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as fault:
+    except (ValueError, TypeError) as error:
         raise HeadraceError(
             Finding(
                 code="HR094",
-                what=f"the settings of the demo in '{settings}' cannot be read: {fault}",
+                what=f"the settings of the demo in '{settings}' cannot be read: {error}",
                 fix="give the demo another directory, or correct the file",
             )
-        ) from fault
+        ) from error
 
 
 class _Show:

@@ -46,14 +46,14 @@ def write_project(directory: Path, *, form: Form = "python", event_files: int = 
             write_file(directory / LANDING, number, seed=SEED)
             written.append(LANDING / f"events-{number:06d}.json")
         (directory / LANDING).mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
+    except OSError as error:
         raise HeadraceError(
             Finding(
                 code="HR093",
-                what=f"the project cannot be written to '{directory}': {fault.strerror}",
+                what=f"the project cannot be written to '{directory}': {error.strerror}",
                 fix="name a directory that you may write to and that has room",
             )
-        ) from fault
+        ) from error
     return written
 
 

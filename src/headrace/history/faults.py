@@ -19,30 +19,30 @@ def faults(path: Path) -> Iterator[None]:
         yield
     except (HeadraceError, sqlite3.ProgrammingError):
         raise
-    except sqlite3.OperationalError as fault:
+    except sqlite3.OperationalError as error:
         finding = Finding(
             code="HR533",
             where=where,
-            what=f"the history cannot be reached or written: {fault}",
+            what=f"the history cannot be reached or written: {error}",
             fix="free space in the storage directory, give the right to write there, or end what locks the file",
         )
-        raise PlatformError(finding) from fault
-    except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as fault:
+        raise PlatformError(finding) from error
+    except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
         finding = Finding(
             code="HR531",
             where=where,
-            what=f"the history is damaged: {fault}",
+            what=f"the history is damaged: {error}",
             fix="move the file and those with -wal and -shm beside it away; the next run begins a new one",
         )
-        raise CheckpointError(finding) from fault
-    except OSError as fault:
+        raise CheckpointError(finding) from error
+    except OSError as error:
         finding = Finding(
             code="HR533",
             where=where,
-            what=f"the history cannot be reached or written: {fault.strerror or fault}",
+            what=f"the history cannot be reached or written: {error.strerror or error}",
             fix="give the user that runs the query the right to write the storage directory",
         )
-        raise PlatformError(finding) from fault
+        raise PlatformError(finding) from error
 
 
 def nothing_yet(path: Path) -> CheckpointError:

@@ -46,13 +46,13 @@ def read(text: str, file: str) -> tuple[Entry, list[Finding]]:
             where = Where(file=file, line=deep + 1)
             return empty, [Finding(code="HR101", what=what, fix="close the brackets or outdent the lines", where=where)]
         node = yaml.compose(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as fault:
-        mark = fault.problem_mark or fault.context_mark
-        what = f"this is no YAML: {fault.problem or fault.context}"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = f"this is no YAML: {error.problem or error.context}"
         where = Where(file=file, line=mark.line + 1 if mark else None)
         return empty, [Finding(code="HR101", what=what, fix=_fix(what, text, where), where=where)]
-    except yaml.YAMLError as fault:
-        what = f"this is no YAML: {str(fault).splitlines()[0]}"
+    except yaml.YAMLError as error:
+        what = f"this is no YAML: {str(error).splitlines()[0]}"
         return empty, [Finding(code="HR101", what=what, fix="save the file as UTF-8 text", where=empty.where)]
     if node is None:
         return empty, []

@@ -39,10 +39,10 @@ def run(root: Path, files: Sequence[Path]) -> tuple[list[tuple[str, Any]], list[
         for file in files:
             try:
                 runner.module(file)
-            except HeadraceError as fault:
-                findings.extend(fault.findings)
-            except (Exception, SystemExit) as fault:
-                findings.append(_finding(fault, file, root))
+            except HeadraceError as error:
+                findings.extend(error.findings)
+            except (Exception, SystemExit) as error:
+                findings.append(_finding(error, file, root))
     _of_root[root] = tuple(runner.modules.values()) + _below(root, before)
     return list(_declared(runner.modules.values())), findings
 
@@ -130,36 +130,36 @@ def _declared(modules: Any) -> Iterator[tuple[str, Any]]:
                 yield thing.name or variable, thing
 
 
-def _finding(fault: BaseException, file: Path, root: Path) -> Finding:
+def _finding(error: BaseException, file: Path, root: Path) -> Finding:
     """One sentence about an exception of a user's file, at the innermost line that is the user's."""
     where = Where(file=shown(file), line=1)
-    if isinstance(fault, SyntaxError) and fault.filename:
-        where = Where(file=shown(fault.filename), line=fault.lineno)
-    elif found := innermost(fault, lambda file: Path(file).is_relative_to(root) and not is_installed(file)):
+    if isinstance(error, SyntaxError) and error.filename:
+        where = Where(file=shown(error.filename), line=error.lineno)
+    elif found := innermost(error, lambda file: Path(file).is_relative_to(root) and not is_installed(file)):
         where = Where(file=shown(found[0]), line=found[1])
-    said = str(fault.msg if isinstance(fault, SyntaxError) else fault).strip().split("\n")[0]
-    what = f"{type(fault).__name__}: {said}" if said else type(fault).__name__
-    if isinstance(fault, SchemaError):
-        what = fault.what
-    elif type(fault).__module__.startswith("pyspark."):
+    said = str(error.msg if isinstance(error, SyntaxError) else error).strip().split("\n")[0]
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if isinstance(error, SchemaError):
+        what = error.what
+    elif type(error).__module__.startswith("pyspark."):
         what = re.sub(r"^\w+: \[[A-Z_.]+\] ", "PySpark says: ", what)
-    fix = _fix(fault)
+    fix = _fix(error)
     return Finding(code="HR114", what=f"{file.name} cannot be loaded: {what}", fix=fix, where=where)
 
 
-def _fix(fault: BaseException) -> str:
+def _fix(error: BaseException) -> str:
     """What to do about an exception of a user's file, as far as its kind tells."""
-    text = str(fault)
-    if isinstance(fault, SchemaError):
-        return fault.fix
-    if isinstance(fault, ModuleNotFoundError) and fault.name:
-        return f"install the package that provides '{fault.name}', or put {fault.name}.py beside headrace.yml"
-    if "SESSION" in text or (isinstance(fault, AttributeError) and text.startswith("'NoneType' object")):
+    text = str(error)
+    if isinstance(error, SchemaError):
+        return error.fix
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"install the package that provides '{error.name}', or put {error.name}.py beside headrace.yml"
+    if "SESSION" in text or (isinstance(error, AttributeError) and text.startswith("'NoneType' object")):
         return (
             "no session is there while the project is loaded; read data in a function that asks for it by its "
             "parameter: @hr.table def rows(spark): return spark.read..."
         )
-    if isinstance(fault, KeyError) and re.fullmatch(r"'[A-Z][A-Z0-9_]*'", text):
+    if isinstance(error, KeyError) and re.fullmatch(r"'[A-Z][A-Z0-9_]*'", text):
         name = text.strip("'")
         return f"export {name}=..., or write os.environ.get({text}); options of sources and sinks take ${{{name}}}"
     unknown = re.search(r"(query|view|table)\(\) got an unexpected keyword argument '(\w+)'", text)
@@ -167,12 +167,12 @@ def _fix(fault: BaseException) -> str:
         options = {"query": ("sink", "mode", "trigger", "name"), "view": ("name",), "table": ("name", "refresh")}
         return f"the options of @hr.{unknown[1]} are {', '.join(options[unknown[1]])}"
     known: list[str] = []
-    if isinstance(fault, AttributeError) and isinstance(fault.obj, ModuleType):
-        known = list(getattr(fault.obj, "__all__", ())) or [name for name in dir(fault.obj) if not name.startswith("_")]
-    elif isinstance(fault, NameError) and fault.__traceback__ is not None:
-        last = list(traceback.walk_tb(fault.__traceback__))[-1][0]
+    if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
+        known = list(getattr(error.obj, "__all__", ())) or [name for name in dir(error.obj) if not name.startswith("_")]
+    elif isinstance(error, NameError) and error.__traceback__ is not None:
+        last = list(traceback.walk_tb(error.__traceback__))[-1][0]
         known = [*last.f_locals, *last.f_globals]
-    near = nearest(str(getattr(fault, "name", "")), known) if known else ""
+    near = nearest(str(getattr(error, "name", "")), known) if known else ""
     if near.startswith("did you mean"):
         return near
     return "the file is run when the project is loaded; correct this line"

@@ -92,8 +92,8 @@ def _top(place: places.KeyPath, reading: Reading) -> tuple[dict[str, Entry], Whe
     where = Where(file=file, line=1)
     try:
         text = read_text(place.document)
-    except NoText as fault:
-        reading.fault("HR101", f"the file cannot be read: {fault}", "make it a readable UTF-8 text file", where)
+    except NoText as error:
+        reading.fault("HR101", f"the file cannot be read: {error}", "make it a readable UTF-8 text file", where)
         return {}, where
     tree, faults = document.read(text, file)
     reading.findings.extend(faults)

@@ -203,8 +203,8 @@ def _watermark(whose: str, entry: Entry, reading: Reading) -> Watermark | None:
         return None
     try:
         return Watermark(column=column, delay=Duration.parse(delay))
-    except ValueError as fault:
-        reading.fault("HR118", f"the watermark of {whose}: {fault}", "write for example 2 hours", keys["delay"].where)
+    except ValueError as error:
+        reading.fault("HR118", f"the watermark of {whose}: {error}", "write for example 2 hours", keys["delay"].where)
         return None
 
 
@@ -234,11 +234,11 @@ def _select(kind: str, name: str, entry: Entry, reading: Reading, root: Path, ke
         return None
     try:
         text = read_text(root / path)
-    except NoText as fault:
+    except NoText as error:
         fix = "write the SELECT under select:" if " " in path else f"paths are relative to {shown(root)}"
         if (root / path).is_file():
             fix = "make it a readable UTF-8 text file"
-        reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {fault}", fix, found["sql"].where)
+        reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {error}", fix, found["sql"].where)
         return None
     return Select(
         kind=kind,
@@ -260,8 +260,8 @@ def _refresh(whose: str, entry: Entry, reading: Reading) -> Duration | None:
         return None
     try:
         return Duration.parse(text)
-    except ValueError as fault:
-        reading.fault("HR118", f"{whose}, refresh: {fault}", "write for example refresh: 10 minutes", found.where)
+    except ValueError as error:
+        reading.fault("HR118", f"{whose}, refresh: {error}", "write for example refresh: 10 minutes", found.where)
         return None
 
 
@@ -325,6 +325,6 @@ def _trigger(whose: str, entry: Entry | None, reading: Reading) -> Trigger:
         return Default()
     try:
         return parse_trigger(word + text)
-    except ValueError as fault:
-        reading.fault("HR119", f"{whose}, trigger: {fault}", fix, entry.where)
+    except ValueError as error:
+        reading.fault("HR119", f"{whose}, trigger: {error}", fix, entry.where)
         return Default()

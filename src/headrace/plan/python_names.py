@@ -156,8 +156,8 @@ def module_named(name: str, owned: Callable[[ModuleType], bool]) -> Any:
         if not owned(importlib.util.module_from_spec(spec)):
             return Named(name)
         return importlib.import_module(name)
-    except Exception as fault:  # A module of the project runs when it is imported, and may do anything.
-        return Unknown(f"the module {name} cannot be imported: {type(fault).__name__}")
+    except Exception as error:  # A module of the project runs when it is imported, and may do anything.
+        return Unknown(f"the module {name} cannot be imported: {type(error).__name__}")
 
 
 def _attribute(thing: Any, name: str) -> Any:

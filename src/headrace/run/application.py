@@ -61,16 +61,16 @@ def known_application(project: Project) -> Application | None:
         return Application(id=str(facts["id"]), project=str(facts["project"]), roots=tuple(facts["roots"]))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError) as fault:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise PlatformError(
             Finding(
                 code="HR458",
                 where=Where(file=str(file)),
-                what=f"the file with the application's id cannot be read: {fault}",
+                what=f"the file with the application's id cannot be read: {error}",
                 fix="restore it from a backup, or write the id again: the column application of the sink's table "
                 "_headrace_tables holds it",
             )
-        ) from fault
+        ) from error
 
 
 def known_facts(project: Project) -> dict[str, Any]:

@@ -86,16 +86,16 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
     try:
         partitions = Repartitions(layout.repartitions).partitions(checkpoint)
-    except CheckpointError as fault:
+    except CheckpointError as error:
         # What is wrong inside the checkpoint is reported below, with all else.
-        yield from (finding for finding in fault.findings if finding.code == "HR556")
+        yield from (finding for finding in error.findings if finding.code == "HR556")
     found = list(checkpoint.problems(partitions=partitions))
     beside = gap = None
     try:
         forms(layout.manifest)
         beside = written_async(layout.manifest, query.sink)
-    except CheckpointError as fault:
-        yield from fault.findings
+    except CheckpointError as error:
+        yield from error.findings
     try:
         if not any(finding.code == "HR501" for finding in found):
             gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=beside)
@@ -113,5 +113,5 @@ def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:
     """A start continues without its archive; only what was read before can then no longer be verified."""
     try:
         Archive(layout.archive).entries()
-    except CheckpointError as fault:
-        yield from (finding.weighed("warning") for finding in fault.findings)
+    except CheckpointError as error:
+        yield from (finding.weighed("warning") for finding in error.findings)

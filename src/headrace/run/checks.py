@@ -89,13 +89,13 @@ def _analysed(
             findings = list(analysed(query, frame, plan, calls_distinct=project.calls(query, "distinct")))
             if not _refused(iter(findings)):
                 findings += _of_sink(project, query, frame, connect)
-    except HeadraceError as fault:
-        yield from fault.findings
+    except HeadraceError as error:
+        yield from error.findings
         return
-    except Exception as fault:
+    except Exception as error:
         # What Spark says of one query must not hide what is to be said of the others.
         yield finding_of_message(
-            str(fault),
+            str(error),
             subject=f"query '{query.name}'",
             where=query.where,
             connectors=project.connectors_of(query),

@@ -96,8 +96,8 @@ def _rows_of(
                 found[row[0]][source.name] = row[1]
     except (SourceError, CheckpointError):
         return {}
-    except Exception as fault:
-        if not is_from_spark(fault):
+    except Exception as error:
+        if not is_from_spark(error):
             raise
         return {}
     return dict(found)

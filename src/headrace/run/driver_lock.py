@@ -72,10 +72,10 @@ def take(project: Project, query: Query) -> DriverLock | None:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as fault:
+        except BlockingIOError as error:
             finding = _running(query, descriptor)
             os.close(descriptor)
-            raise CheckFailed(finding) from fault
+            raise CheckFailed(finding) from error
         except OSError:
             os.close(descriptor)
             return None
@@ -98,8 +98,8 @@ def _taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
     for query in queries:
         try:
             lock = take(project, query)
-        except CheckFailed as fault:
-            yield from fault.findings
+        except CheckFailed as error:
+            yield from error.findings
         except PlatformError:
             continue
         else:

@@ -20,14 +20,14 @@ def secured(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
     def sync(batch: int) -> None:
         try:
             durability.sync(batch)
-        except OSError as fault:
+        except OSError as error:
             raise PlatformError(
                 Finding(
                     code="HR421",
                     what=f"the checkpoint's files of batch {batch} cannot be brought to the disk: "
-                    f"{fault.strerror or fault}",
+                    f"{error.strerror or error}",
                     fix=f"look at the disk of '{checkpoint}'; then start again: the batch is made again",
                 )
-            ) from fault
+            ) from error
 
     return sync

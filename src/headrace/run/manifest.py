@@ -48,15 +48,15 @@ def forms(path: Path) -> list[QueryRevision]:
     """
     try:
         return list(_parsed(json_lines.read(path, skip="any")))
-    except (OSError, json_lines.DamagedLine) as fault:
+    except (OSError, json_lines.DamagedLine) as error:
         raise CheckpointError(
             Finding(
                 code="HR515",
                 where=Where(file=str(path)),
-                what=f"the record of what the query was cannot be read: {fault}",
+                what=f"the record of what the query was cannot be read: {error}",
                 fix="restore it from a backup; or move it away, if the query is what it was: a new one is begun",
             )
-        ) from fault
+        ) from error
 
 
 def written_async(path: Path, sink: Sink) -> bool | None:

@@ -14,13 +14,13 @@ def named(whose: str, where: Where) -> Iterator[None]:
     """Say of the faults raised inside that they are `whose`, unless they name a query themselves, and `where`."""
     try:
         yield
-    except HeadraceError as fault:
-        fault.findings = tuple(
+    except HeadraceError as error:
+        error.findings = tuple(
             replace(
                 each,
                 what=each.what if "query '" in each.what else f"{whose}: {each.what}",
                 where=where if each.where == NOWHERE else each.where,
             )
-            for each in fault.findings
+            for each in error.findings
         )
         raise

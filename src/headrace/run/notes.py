@@ -20,8 +20,8 @@ class Notes:
         self._history: History | None = None
         try:
             self._history = History.open(history_file(project.storage))
-        except HeadraceError as fault:
-            self._warn(fault)
+        except HeadraceError as error:
+            self._warn(error)
 
     def record(self, write: Callable[[History], int | None]) -> int | None:
         """Write to the history; when that fails the streams continue without it, after one warning."""
@@ -29,9 +29,9 @@ class Notes:
             return None
         try:
             return write(self._history)
-        except HeadraceError as fault:
+        except HeadraceError as error:
             self._history = None
-            self._warn(fault)
+            self._warn(error)
             return None
 
     def tell(self, finding: Finding) -> None:
@@ -42,14 +42,14 @@ class Notes:
         """Do what accompanies the stream of `query`; its failure is reported, and the stream continues."""
         try:
             work()
-        except HeadraceError as fault:
-            self._warn(fault)
-        except OSError as fault:
+        except HeadraceError as error:
+            self._warn(error)
+        except OSError as error:
             self.tell(
                 Finding(
                     code="HR544",
-                    what=f"query '{query.name}': {fault.filename or 'the storage'} cannot be written: "
-                    f"{fault.strerror or fault}",
+                    what=f"query '{query.name}': {error.filename or 'the storage'} cannot be written: "
+                    f"{error.strerror or error}",
                     fix="make room or give the right to write; what is missing is written with the next batch",
                     where=query.where,
                 )
@@ -60,6 +60,6 @@ class Notes:
         if self._history is not None:
             self._history.close()
 
-    def _warn(self, fault: HeadraceError) -> None:
-        for finding in fault.findings:
+    def _warn(self, error: HeadraceError) -> None:
+        for finding in error.findings:
             self.tell(finding.weighed("warning"))

@@ -86,7 +86,7 @@ class Refresher:
             for name in work.names:
                 try:
                     work.versions[name] = self._tables.compute(name, work.versions, same_schema=True)
-                except CheckFailed as fault:
-                    work.faults[name] = fault.findings[0].weighed("warning")
+                except CheckFailed as error:
+                    work.faults[name] = error.findings[0].weighed("warning")
         finally:
             work.done = True

@@ -114,16 +114,16 @@ def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change
     try:
         with applied(spark, project.target.state_store):
             repartition_state(spark, checkpoint.root, change.after)
-    except Exception as fault:
+    except Exception as error:
         raise CheckpointError(
             Finding(
                 code="HR555",
                 what=f"Spark could not bring the state of query '{query.name}' into {change.after} partitions: "
-                + sentence_of(fault),
+                + sentence_of(error),
                 fix="correct the cause and give the command again: it ends what was begun",
                 where=query.where,
             )
-        ) from fault
+        ) from error
     finally:
         if own:
             spark.stop()

@@ -67,10 +67,10 @@ def _kept(file: Path) -> Mapping[str, Any] | None:
         found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as fault:
-        what = f"'{file}', which tells where the batches were written, cannot be read: {fault}"
+    except (OSError, ValueError) as error:
+        what = f"'{file}', which tells where the batches were written, cannot be read: {error}"
         fix = "restore it; or remove it, if the sink is what it was: a new one is made"
-        raise CheckpointError(Finding(code="HR468", what=what, fix=fix)) from fault
+        raise CheckpointError(Finding(code="HR468", what=what, fix=fix)) from error
     if isinstance(found, dict) and {"kind", "name", "systems", "shown"} <= found.keys():
         return found
     return None

@@ -65,8 +65,8 @@ class Starts:
         def run() -> None:
             try:
                 future.set_result(target())
-            except BaseException as fault:
-                future.set_exception(fault)
+            except BaseException as error:
+                future.set_exception(error)
 
         # No thread that the process waits for at its end: it may hang in a client that waits for a lock.
         threading.Thread(target=run, name="headrace-start", daemon=True).start()
@@ -109,10 +109,10 @@ def bring_up(
             tell=tell,
             attempt=attempt,
         )
-    except HeadraceError as fault:
-        return fault.findings, False
-    except Exception as fault:
-        said = str(fault) or type(fault).__name__
+    except HeadraceError as error:
+        return error.findings, False
+    except Exception as error:
+        said = str(error) or type(error).__name__
         subject, connectors = f"query '{query.name}'", project.connectors_of(query)
         finding = finding_of_message(
             said, subject=subject, where=query.where, connectors=connectors, installed=known_failures

@@ -107,9 +107,9 @@ class Supervision:
     def _start(self, query: Query, trigger: Trigger) -> None:
         try:
             lock = driver_lock.take(self.project, query)
-        except HeadraceError as fault:
+        except HeadraceError as error:
             # No run of this query began, and the history continues to tell of the one that there is.
-            self._finish(query, None, Outcome(query=query.name, state="failed", finding=fault.findings[0]))
+            self._finish(query, None, Outcome(query=query.name, state="failed", finding=error.findings[0]))
             return
         attempt = Attempt()
         layout = QueryLayout(self.project.storage, query.name, latest_generation(self.project.storage, query.name))

@@ -25,9 +25,9 @@ INSTEAD = {
 ANY = "return the DataFrame: inside a query nothing may be counted, shown or collected"
 
 
-def called(fault: BaseException) -> str | None:
-    """The method of Spark that the user's code called when `fault` was raised, if it is one of INSTEAD."""
-    for frame in traceback.extract_tb(fault.__traceback__):
+def called(error: BaseException) -> str | None:
+    """The method of Spark that the user's code called when `error` was raised, if it is one of INSTEAD."""
+    for frame in traceback.extract_tb(error.__traceback__):
         if "pyspark" in PurePath(frame.filename).parts:
             return frame.name if frame.name in INSTEAD else None
     return None

@@ -91,8 +91,8 @@ def make(java: Java) -> Path | None:
                 _discard_unusable()
                 _train(java, jars, archive)
             return archive
-    except (_NoArchiveError, OSError) as fault:
-        why = fault if isinstance(fault, _NoArchiveError) else f"{fault.filename or cache()}: {fault.strerror or fault}"
+    except (_NoArchiveError, OSError) as error:
+        why = error if isinstance(error, _NoArchiveError) else f"{error.filename or cache()}: {error.strerror or error}"
         note = Finding(
             code="HR003",
             what=f"no CDS archive was made, so Spark starts a few seconds later: {why}",
@@ -217,9 +217,9 @@ def _train(java: Java, jars: Path, archive: Path) -> None:
         replace_file(archive.with_suffix(".json"), json.dumps(note, indent=1) + "\n")
         publish(written, archive)
         failed.unlink(missing_ok=True)
-    except subprocess.TimeoutExpired as fault:
+    except subprocess.TimeoutExpired as error:
         failed.touch()
-        raise _NoArchiveError(f"the training run took more than {_MOST_SECONDS} seconds") from fault
+        raise _NoArchiveError(f"the training run took more than {_MOST_SECONDS} seconds") from error
     except _NoArchiveError:
         failed.touch()
         raise
@@ -259,8 +259,8 @@ def main() -> Literal[0]:
     """Make the archive once; an installation must not fail for want of it."""
     try:
         make(require_java())
-    except PlatformError as fault:
-        print(fault, file=sys.stderr)
+    except PlatformError as error:
+        print(error, file=sys.stderr)
     return 0
 
 

@@ -33,8 +33,8 @@ def train(archive: Path) -> None:
         # A lesson that this version of Spark does not know costs the next start a little, not the archive.
         try:
             lesson(spark, home)
-        except Exception as fault:
-            print(f"{lesson.__name__}: {str(fault).splitlines()[0]}", file=sys.stderr)
+        except Exception as error:
+            print(f"{lesson.__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
     gateway: Any = SparkContext._gateway
     jvm = gateway.proc
     spark.stop()
@@ -188,8 +188,8 @@ def _refusals(spark: SparkSession, home: Path) -> None:
     bad = _source(spark, home, "json", "bad").orderBy("n")
     try:
         bad.writeStream.option("checkpointLocation", str(home / "bad")).foreachBatch(_to_arrow).start()
-    except Exception as fault:
-        str(fault)
+    except Exception as error:
+        str(error)
 
 
 if __name__ == "__main__":

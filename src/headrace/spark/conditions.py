@@ -26,12 +26,12 @@ class Condition:
     what: str = ""
     more: Mapping[str, object] = field(default_factory=dict)
 
-    def told(self, parameters: Mapping[str, str], fault: BaseException) -> tuple[str, str]:
+    def told(self, parameters: Mapping[str, str], error: BaseException) -> tuple[str, str]:
         """The sentence, empty for Spark's own, and the fix."""
         values = _Known({name: plain(value) for name, value in parameters.items()})
         for name, make in self.more.items():
             assert callable(make), name
-            values[name] = make(values, fault)
+            values[name] = make(values, error)
         return self.what.format_map(values), self.fix.format_map(values).replace("?; ", "? Else ")
 
 
@@ -135,7 +135,7 @@ CONDITIONS: Mapping[str, Condition] = {
         code="HR214",
         what="a DataFrame has no column and no method '{attr_name}'",
         fix="{near}",
-        more={"near": lambda values, fault: attribute(values.get("attr_name", ""), fault)},
+        more={"near": lambda values, error: attribute(values.get("attr_name", ""), error)},
     ),
     "CANNOT_RESOLVE_STAR_EXPAND": Condition(
         code="HR214",

@@ -115,8 +115,8 @@ def problems(text: str) -> Iterator[OptionError]:
     """What is wrong with a connector's option `schema`."""
     try:
         columns(text)
-    except SchemaError as fault:
-        yield OptionError(code="HR123", what=f"its schema cannot be read: {fault.what}", fix=fault.fix)
+    except SchemaError as error:
+        yield OptionError(code="HR123", what=f"its schema cannot be read: {error.what}", fix=error.fix)
 
 
 def data_type(text: str) -> Any:

@@ -217,15 +217,15 @@ def failure_of(
 ) -> Finding | None:
     """The finding of an ended query, None when it ended well.
 
-    A fault that the sink reported itself is taken as it is; else Spark's message is read.
+    An error that the sink reported itself is taken as it is; else Spark's message is read.
     """
-    fault = handle.exception()
-    if fault is None:
+    error = handle.exception()
+    if error is None:
         return None
     if faults:
         told = faults[-1].findings[0]
         return told if told.where.file else replace(told, where=where)
-    return finding_of_message(str(fault), subject=subject, where=where, connectors=connectors, installed=installed)
+    return finding_of_message(str(error), subject=subject, where=where, connectors=connectors, installed=installed)
 
 
 def known_failure(text: str, *, subject: str, where: Where, connectors: Sequence[Connector] = ()) -> Finding | None:

@@ -53,8 +53,8 @@ def for_each_batch(writer: DataStreamWriter, take: Callable[[DataFrame, int], No
     def called(frame: DataFrame, batch: int) -> None:
         try:
             take(frame, batch)
-        except Exception as fault:
-            why = _interruption(fault)
+        except Exception as error:
+            why = _interruption(error)
             if why is None:
                 raise
             raise BrokenOff(why) from None
@@ -67,11 +67,11 @@ def compute_all(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _interruption(fault: Exception) -> str | None:
-    """What interrupted the call that ended with `fault`, in the words that Spark looks for; None: nothing."""
-    if not is_from_spark(fault):
+def _interruption(error: Exception) -> str | None:
+    """What interrupted the call that ended with `error`, in the words that Spark looks for; None: nothing."""
+    if not is_from_spark(error):
         return None
-    said = str(fault)
+    said = str(error)
     if _CANCELLED.search(said):
         return "java.lang.InterruptedException"
     found = _INTERRUPTED.search(said)

@@ -110,23 +110,23 @@ def install(connector: Jars, directory: Path) -> list[Path]:
             old.unlink()
         jars = fetch(connector.coordinates, folder)
         replace_file(folder / CONTENT, "\n".join(connector.coordinates) + "\n")
-    except ChecksumError as fault:
+    except ChecksumError as error:
         raise PlatformError(
             Finding(
                 code="HR483",
-                what=f"the connector '{connector.name}' was not taken: {fault}",
+                what=f"the connector '{connector.name}' was not taken: {error}",
                 fix="find out what the repository gives, or what stands in between; no jar of it was kept",
             )
-        ) from fault
-    except (FetchError, OSError) as fault:
+        ) from error
+    except (FetchError, OSError) as error:
         raise PlatformError(
             Finding(
                 code="HR012",
                 what=f"Spark's connector '{connector.name}' ({', '.join(connector.coordinates)}) is not here "
-                f"and could not be fetched: {fault}",
-                fix=_fix(fault, directory),
+                f"and could not be fetched: {error}",
+                fix=_fix(error, directory),
             )
-        ) from fault
+        ) from error
     if unknown := sorted(jar.name for jar in jars if jar.name not in known_sums()):
         print(_unchecked(connector.name, unknown), file=sys.stderr)
     return jars
@@ -140,12 +140,12 @@ def _unchecked(name: str, jars: Sequence[str]) -> Finding:
     )
 
 
-def _fix(fault: FetchError | OSError, directory: Path) -> str:
-    if isinstance(fault, FetchError) and fault.missing:
-        near = nearest_version(fault.missing[0])
+def _fix(error: FetchError | OSError, directory: Path) -> str:
+    if isinstance(error, FetchError) and error.missing:
+        near = nearest_version(error.missing[0])
         other = f", or install what it has the jars for: pip install 'pyspark=={near}'" if near else ""
         return f"let Maven use a repository that has it (mirrors in ~/.m2/settings.xml){other}"
-    if isinstance(fault, OSError):
+    if isinstance(error, OSError):
         return f"give the user that runs Headrace the right to write into {directory}, or name another place"
     if directory == cache():
         return f"on a machine with a network: headrace jars fetch DIR; then set {DIRECTORIES_VARIABLE}=DIR"

@@ -36,16 +36,16 @@ def require_master(master: str) -> None:
         try:
             socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()
             return
-        except (OSError, OverflowError, UnicodeError) as fault:
-            reasons.append(f"{host}:{port}: {getattr(fault, 'strerror', None) or str(fault) or 'no answer'}")
+        except (OSError, OverflowError, UnicodeError) as error:
+            reasons.append(f"{host}:{port}: {getattr(error, 'strerror', None) or str(error) or 'no answer'}")
     if hosts:
         what = f"the master {master} does not answer ({'; '.join(reasons)})"
         raise PlatformError(Finding(code="HR126", what=what, fix="start the cluster, or correct the target's master"))
 
 
-def not_started(fault: Exception, master: str) -> PlatformError:
+def not_started(error: Exception, master: str) -> PlatformError:
     """Why no session could be made, from an exception of PySpark's or of the JVM's."""
-    text = str(fault)
+    text = str(error)
     found = re.findall(r"(?:\w+\.)+(\w*(?:Exception|Error)): ?(.+)", text)
     named = f"{found[-1][1]} ({found[-1][0]})" if found else tidy(text)
     if "JAVA_GATEWAY_EXITED" in text or "Java gateway process exited" in text:
@@ -55,5 +55,5 @@ def not_started(fault: Exception, master: str) -> PlatformError:
         f"correct the `spark` settings of the target, or its master ({MASTER_FIX})",
     )
     return PlatformError(
-        Finding(code="HR127", what=f"Spark cannot be started on {master}: {named or type(fault).__name__}", fix=fix)
+        Finding(code="HR127", what=f"Spark cannot be started on {master}: {named or type(error).__name__}", fix=fix)
     )

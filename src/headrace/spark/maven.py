@@ -123,8 +123,8 @@ def _by_ivy(coordinates: Sequence[str], directory: Path) -> None:
 def _finish(command: Sequence[str]) -> None:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as fault:
-        raise FetchError(f"'{command[0]}' did not come to its end: {fault}") from fault
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise FetchError(f"'{command[0]}' did not come to its end: {error}") from error
     if done.returncode:
         output = done.stdout + done.stderr
         raise FetchError(reason_of(output) or f"'{command[0]}' ended with {done.returncode}", missing_in(output))

@@ -177,36 +177,36 @@ _PARSER = ("PARSE_SYNTAX_ERROR", "PARSE_EMPTY_STATEMENT")
 
 
 def finding_of(
-    fault: BaseException, *, where: Where = NOWHERE, subject: str = "the query", sql: str | None = None
+    error: BaseException, *, where: Where = NOWHERE, subject: str = "the query", sql: str | None = None
 ) -> Finding:
     """The finding of an exception that user code or Spark raised while a query was built or checked.
 
     sql: the statement that begins at the line of `where`, in which Spark then names the place.
     """
-    if isinstance(fault, HeadraceError):
-        return fault.findings[0]
-    if isinstance(fault, ModuleNotFoundError) and (fault.name or "").partition(".")[0] == "google":
+    if isinstance(error, HeadraceError):
+        return error.findings[0]
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "google":
         return Finding(
             code="HR287",
             what=f"{subject} uses transformWithState, which needs the package protobuf, and that is not installed",
             fix="pip install 'headrace[state]'",
             where=where,
         )
-    name, sentence = condition_of(fault), sentence_of(fault)
-    if name is None and not is_from_spark(fault):
+    name, sentence = condition_of(error), sentence_of(error)
+    if name is None and not is_from_spark(error):
         return Finding(
             code="HR210",
-            what=f"{subject} failed with {type(fault).__name__}: {sentence}",
-            fix=of_python(fault) or "correct the function at that line",
+            what=f"{subject} failed with {type(error).__name__}: {sentence}",
+            fix=of_python(error) or "correct the function at that line",
             where=where,
         )
     if sql is not None and where.line is not None:
-        where = replace(where, line=where.line + line_of(fault, sql))
+        where = replace(where, line=where.line + line_of(error, sql))
     if name in _PARSER:
-        stopped = syntax.stop(str(fault))
+        stopped = syntax.stop(str(error))
         return Finding(code="HR216", what=f"{subject}: {sentence}", fix=syntax.fix_at(stopped), where=where)
     if known := condition(name):
-        told, fix = known.told(parameters_of(fault), fault)
+        told, fix = known.told(parameters_of(error), error)
         return Finding(code=known.code, what=f"{subject}: {told or sentence}", fix=fix, where=where)
     if called_with := re.search(r"Method (\w+)\(\[.*\]\) does not exist", sentence):
         what = f"{subject} gives the function {called_with[1]} arguments of other types than it takes"
@@ -214,17 +214,17 @@ def finding_of(
         return Finding(code="HR460", what=what, fix=fix, where=where)
     text = f"{name or ''} {sentence}"
     refusal = next((each for each in REFUSALS if each.fits(name, text)), UNNAMED)
-    if refusal.code == "HR213" and (method := called(fault)):
+    if refusal.code == "HR213" and (method := called(error)):
         what = f"{subject} calls {method} on a stream, which has no end"
         return Finding(code=refusal.code, what=what, fix=INSTEAD[method], where=where)
     return Finding(code=refusal.code, what=f"{subject}: {sentence}", fix=refusal.fix, where=where)
 
 
-def line_of(fault: BaseException, sql: str) -> int:
+def line_of(error: BaseException, sql: str) -> int:
     """The line of `sql`, from 0, at which Spark found a fault; the first if it names none."""
-    if stopped := syntax.stop(str(fault)):
+    if stopped := syntax.stop(str(error)):
         return stopped.line
-    get = getattr(fault, "getQueryContext", None)
+    get = getattr(error, "getQueryContext", None)
     try:
         contexts = get() if get is not None else []
         starts = [each.startIndex() for each in contexts if "SQL" in str(each.contextType())]
@@ -234,35 +234,35 @@ def line_of(fault: BaseException, sql: str) -> int:
     return sql.count("\n", 0, starts[0]) if starts and 0 <= starts[0] < len(sql) else 0
 
 
-def parameters_of(fault: BaseException) -> dict[str, str]:
+def parameters_of(error: BaseException) -> dict[str, str]:
     """The parameters of Spark's error condition."""
-    get = getattr(fault, "getMessageParameters", None)
+    get = getattr(error, "getMessageParameters", None)
     try:
         return {str(key): str(value) for key, value in dict(get() or {}).items()} if get is not None else {}
     except Exception:
         return {}
 
 
-def condition_of(fault: BaseException) -> str | None:
+def condition_of(error: BaseException) -> str | None:
     """Spark's error class, as `UNRESOLVED_COLUMN.WITH_SUGGESTION`, or None for other exceptions."""
-    get = getattr(fault, "getCondition", None) or getattr(fault, "getErrorClass", None)
+    get = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
     try:
         return str(get()) if get is not None and get() else None
     except Exception:
         return None
 
 
-def sentence_of(fault: BaseException) -> str:
+def sentence_of(error: BaseException) -> str:
     """The first sentence of an exception, without plan, stack trace or error-class bracket."""
-    return tidy(str(fault)) or type(fault).__name__
+    return tidy(str(error)) or type(error).__name__
 
 
-def first_sentence(fault: BaseException) -> str:
+def first_sentence(error: BaseException) -> str:
     """The first line of what Spark or a library in its JVM says, without error class and SQLSTATE."""
-    cause: Any = getattr(fault, "java_exception", None)
-    said = str(fault) if cause is None else str(cause.getMessage() or cause.toString())
+    cause: Any = getattr(error, "java_exception", None)
+    said = str(error) if cause is None else str(cause.getMessage() or cause.toString())
     line = re.sub(r"^([\w.$]+(Exception|Error): )?\[[A-Z0-9_.]+\]\s*", "", first_line(said))
-    return re.sub(r"\s*SQLSTATE.*$", "", line).strip() or type(fault).__name__
+    return re.sub(r"\s*SQLSTATE.*$", "", line).strip() or type(error).__name__
 
 
 def first_line(said: object) -> str:
@@ -294,6 +294,6 @@ def tidy(text: str) -> str:
     return sentence if len(sentence) <= 400 else sentence[:397] + "..."
 
 
-def is_from_spark(fault: BaseException) -> bool:
-    """Whether PySpark or the JVM behind it raised `fault`."""
-    return type(fault).__module__.split(".")[0] in {"pyspark", "py4j"}
+def is_from_spark(error: BaseException) -> bool:
+    """Whether PySpark or the JVM behind it raised `error`."""
+    return type(error).__module__.split(".")[0] in {"pyspark", "py4j"}

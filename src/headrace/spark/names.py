@@ -133,11 +133,11 @@ def join_type(name: str, supported: str) -> str:
     return nearest(name, [each for each in known if each and "_" not in each])
 
 
-def attribute(name: str, fault: BaseException) -> str:
-    """Which column or method of the DataFrame was meant, that `fault` was raised for."""
+def attribute(name: str, error: BaseException) -> str:
+    """Which column or method of the DataFrame was meant, that `error` was raised for."""
     if name in _OF_PYTHON:
         return _OF_PYTHON[name]
-    trace, frame = fault.__traceback__, None
+    trace, frame = error.__traceback__, None
     while trace is not None:
         found = trace.tb_frame.f_locals.get("self")
         frame = found if hasattr(type(found), "withColumn") else frame
@@ -151,22 +151,22 @@ def attribute(name: str, fault: BaseException) -> str:
 _PLAIN_FUNCTIONS = ("max", "min", "sum", "abs", "round", "len", "int", "float", "str", "any", "all", "pow", "hash")
 
 
-def of_python(fault: BaseException) -> str:
+def of_python(error: BaseException) -> str:
     """What to write where Python itself refused the user's line, '' where nothing more is known."""
-    said, line = str(fault), _line(fault)
-    if isinstance(fault, NameError) and fault.name:
-        scope = _scope(fault)
-        near = nearest(fault.name, scope)
-        return near if near.startswith("did you mean") else f"define or import {fault.name} in this file"
-    if isinstance(fault, AttributeError) and fault.name and inspect.ismodule(fault.obj):
-        near = nearest(fault.name, (each for each in dir(fault.obj) if not each.startswith("_")))
-        return near if near.startswith("did you mean") else f"take a function that {fault.obj.__name__} has"
-    if isinstance(fault, AttributeError) and isinstance(fault.obj, str) and fault.name == "_jdf":
+    said, line = str(error), _line(error)
+    if isinstance(error, NameError) and error.name:
+        scope = _scope(error)
+        near = nearest(error.name, scope)
+        return near if near.startswith("did you mean") else f"define or import {error.name} in this file"
+    if isinstance(error, AttributeError) and error.name and inspect.ismodule(error.obj):
+        near = nearest(error.name, (each for each in dir(error.obj) if not each.startswith("_")))
+        return near if near.startswith("did you mean") else f"take a function that {error.obj.__name__} has"
+    if isinstance(error, AttributeError) and isinstance(error.obj, str) and error.name == "_jdf":
         return "give the DataFrame itself, not its name: declare the input as a parameter of the function"
     if "'Column' object is not callable" in said:
         return "leave the brackets behind the column out; a function of Spark is F.name(column)"
     used = next((each for each in _PLAIN_FUNCTIONS if re.search(rf"(?<![\w.]){each}\(", line)), "")
-    if isinstance(fault, (TypeError, AssertionError)) and used:
+    if isinstance(error, (TypeError, AssertionError)) and used:
         instead = {
             "len": "F.length or F.size",
             "int": "cast('int')",
@@ -174,24 +174,24 @@ def of_python(fault: BaseException) -> str:
             "str": "cast('string')",
         }
         return f"Python's own {used} knows no columns: use {instead.get(used, f'F.{used}')}"
-    if isinstance(fault, AssertionError) and "should be Column" in said:
+    if isinstance(error, AssertionError) and "should be Column" in said:
         return "give columns, as F.count('*').alias('n'), not texts"
-    if isinstance(fault, TypeError) and "missing" in said and "argument" in said:
+    if isinstance(error, TypeError) and "missing" in said and "argument" in said:
         return "give the argument that the sentence names"
     return ""
 
 
-def _scope(fault: BaseException) -> list[str]:
+def _scope(error: BaseException) -> list[str]:
     """The names that the line of the fault could have used."""
-    trace = fault.__traceback__
+    trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return [] if trace is None else [*trace.tb_frame.f_locals, *trace.tb_frame.f_globals]
 
 
-def _line(fault: BaseException) -> str:
+def _line(error: BaseException) -> str:
     """The innermost line of the trace that is not of an installed package."""
     lines = [
-        each.line or "" for each in traceback.extract_tb(fault.__traceback__) if "site-packages" not in each.filename
+        each.line or "" for each in traceback.extract_tb(error.__traceback__) if "site-packages" not in each.filename
     ]
     return lines[-1] if lines else ""

@@ -19,6 +19,6 @@ def refusal(frame: DataFrame, mode: str, *, continuous: bool = False) -> Excepti
     check = checker.checkForContinuous if continuous else checker.checkForStreaming
     try:
         check(analysed_plan(frame), output_mode)
-    except Exception as fault:
-        return fault
+    except Exception as error:
+        return error
     return None

@@ -109,5 +109,5 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
             return builder.getOrCreate()
         except HeadraceError:
             raise
-        except Exception as fault:
-            raise not_started(fault, master) from fault
+        except Exception as error:
+            raise not_started(error, master) from error

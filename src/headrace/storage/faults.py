@@ -14,11 +14,11 @@ def writing_to(folder: Path, *, called: str = "storage directory") -> Iterator[N
     """Let an OSError of the block be the one finding of a directory that cannot be written."""
     try:
         yield
-    except OSError as fault:
+    except OSError as error:
         raise PlatformError(
             Finding(
                 code="HR540",
-                what=f"the {called} {folder} cannot be written: {fault.strerror or fault}",
+                what=f"the {called} {folder} cannot be written: {error.strerror or error}",
                 fix="give the user that runs Headrace the right to write there, or name another `storage`",
             )
-        ) from fault
+        ) from error

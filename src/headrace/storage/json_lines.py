@@ -62,11 +62,11 @@ def read(path: Path, *, skip: Literal["none", "last", "any"] = "last") -> list[A
     for number, line in enumerate(lines, start=1):
         try:
             found.append(json.loads(line.decode()))
-        except ValueError as fault:
+        except ValueError as error:
             # What is written is ASCII, so that no crash leaves half a character.
             passed_over = skip == "any" or (skip == "last" and number == len(lines))
-            if not (passed_over and isinstance(fault, json.JSONDecodeError)):
-                raise DamagedLine(number, fault) from fault
+            if not (passed_over and isinstance(error, json.JSONDecodeError)):
+                raise DamagedLine(number, error) from error
     return found
 
 

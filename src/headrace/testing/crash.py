@@ -159,9 +159,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 layout = QueryLayout(project.storage, name, latest_generation(project.storage, name))
                 kill.watch(layout.checkpoint)
         result = run(project, options.query, reached=kill.reached if kill is not None else None)
-    except HeadraceError as fault:
-        print(fault, file=sys.stderr)
-        return fault.exit_code
+    except HeadraceError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     for outcome in result.outcomes:
         print(outcome.query, outcome.state, outcome.batches, outcome.rows, outcome.finding or "", flush=True)
     return result.exit_code

@@ -112,5 +112,5 @@ def _replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int 
     )
     try:
         return query.sink.last_correction(run), ()
-    except HeadraceError as fault:
-        return None, tuple(finding.weighed("warning") for finding in fault.findings)
+    except HeadraceError as error:
+        return None, tuple(finding.weighed("warning") for finding in error.findings)

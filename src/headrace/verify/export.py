@@ -38,8 +38,8 @@ def directory(project: Project, query: Query, to: str | os.PathLike[str]) -> Pat
             )
     try:
         found.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise _unwritable(found, fault) from fault
+    except OSError as error:
+        raise _unwritable(found, error) from error
     return found
 
 
@@ -65,8 +65,8 @@ def written(late: Iterable[LateInput], home: Path, query: str, generation: int) 
                 with replacing(file) as out:
                     out.writelines(f"{row[3]}\n" for row in lines)
             yield file
-    except OSError as fault:
-        raise _unwritable(home, fault) from fault
+    except OSError as error:
+        raise _unwritable(home, error) from error
 
 
 def _places(connector: object) -> Iterator[Path]:
@@ -80,6 +80,6 @@ def _places(connector: object) -> Iterator[Path]:
             yield Path(*parts[:plain]).resolve()
 
 
-def _unwritable(home: Path, fault: OSError) -> PlatformError:
-    what = f"late rows cannot be written to '{home}': {fault.strerror or fault}"
+def _unwritable(home: Path, error: OSError) -> PlatformError:
+    what = f"late rows cannot be written to '{home}': {error.strerror or error}"
     return PlatformError(Finding(code="HR694", what=what, fix="name a directory that can be written"))

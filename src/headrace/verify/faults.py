@@ -23,25 +23,25 @@ def blamed_on_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterat
         yield
     except HeadraceError:
         raise
-    except Exception as fault:
-        cause: Exception | None = fault
+    except Exception as error:
+        cause: Exception | None = error
         if snapshot is not None:
             cause = _reading(snapshot)
         if cause is None:
             raise
-        raise SinkError(_unreadable(query, cause)) from fault
+        raise SinkError(_unreadable(query, cause)) from error
 
 
-def findings_of(query: Query, fault: Exception) -> tuple[Finding, ...]:
-    """Why the verdict on `query` stays open after `fault`."""
-    if isinstance(fault, HeadraceError):
-        return fault.findings
-    text = str(fault)
-    kind = "" if is_from_spark(fault) else f"{type(fault).__name__}: "
+def findings_of(query: Query, error: Exception) -> tuple[Finding, ...]:
+    """Why the verdict on `query` stays open after `error`."""
+    if isinstance(error, HeadraceError):
+        return error.findings
+    text = str(error)
+    kind = "" if is_from_spark(error) else f"{type(error).__name__}: "
     return (
         Finding(
             code="HR713",
-            what=f"the batch query of '{query.name}' failed: {python_error(text) or kind + sentence_of(fault)}",
+            what=f"the batch query of '{query.name}' failed: {python_error(text) or kind + sentence_of(error)}",
             fix="correct what the message names; the result itself was not changed",
             where=query.where,
         ),
@@ -55,15 +55,15 @@ def _reading(snapshot: Snapshot) -> Exception | None:
             continue
         try:
             compute_all(frame)
-        except Exception as fault:
-            return fault
+        except Exception as error:
+            return error
     return None
 
 
-def _unreadable(query: Query, fault: Exception) -> Finding:
+def _unreadable(query: Query, error: Exception) -> Finding:
     return Finding(
         code="HR714",
-        what=f"the sink of query '{query.name}' cannot be read: {sentence_of(fault)}",
+        what=f"the sink of query '{query.name}' cannot be read: {sentence_of(error)}",
         fix="restore what is damaged there, or reset the query",
         where=query.where,
     )

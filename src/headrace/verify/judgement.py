@@ -133,8 +133,8 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
                     if not compare(rows, other, key).equal:
                         reason = doubts.order_of_rows(query, "runs with the rows of a batch in another order differ")
                         return replace(verdict, state="undecided", findings=(reason,))
-    except CheckFailed as fault:
-        return replace(undecided, findings=(*findings, *fault.findings))
+    except CheckFailed as error:
+        return replace(undecided, findings=(*findings, *error.findings))
     return replace(verdict, state="mismatch", findings=(_wrong(query, verdict),))
 
 

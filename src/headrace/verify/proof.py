@@ -73,8 +73,8 @@ def _prospects(project: Project, query: Query) -> tuple[int | None, tuple[Findin
         # Before the snapshot: the sink is never behind what was committed earlier.
         committed = committed_batch(layout)
         return committed, (*unreadable, *blockers(project, query, layout))
-    except HeadraceError as fault:
-        return None, (*unreadable, *fault.findings)
+    except HeadraceError as error:
+        return None, (*unreadable, *error.findings)
 
 
 def _left_out(project: Project, query: Query) -> tuple[Finding, ...]:
@@ -90,8 +90,8 @@ def _guarded(project: Project, query: Query, committed: int | None, spark: Spark
     try:
         with registered_tables(project, query, spark):
             return _proved(project, query, layout_of(project, query), committed, spark)
-    except Exception as fault:
-        findings = faults.findings_of(query, fault)
+    except Exception as error:
+        findings = faults.findings_of(query, error)
         return Verdict(query=query.name, batch=committed, state="undecided", findings=findings)
 
 
@@ -177,8 +177,8 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
     prefix = prefix_of(project, query, layout, through)
     try:
         over = stretches(project, query, layout, through, spark)
-    except CheckFailed as fault:
-        return Verdict(query=query.name, batch=through, state="undecided", findings=fault.findings)
+    except CheckFailed as error:
+        return Verdict(query=query.name, batch=through, state="undecided", findings=error.findings)
     expected = answer(project, query, prefix, spark, over, snapshot.key, replayed=snapshot.replayed)
     differing = schema_differences(expected.frame.schema, snapshot.rows.schema)
     if differing:

@@ -56,8 +56,8 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
     def begin() -> None:
         try:
             found.append(copy.start())
-        except HeadraceError as fault:
-            found.append(fault)
+        except HeadraceError as error:
+            found.append(error)
 
     other = threading.Thread(target=begin)
 
@@ -104,8 +104,8 @@ def together(*calls: Callable[[], object]) -> list[object]:
         barrier.wait()
         try:
             return call()
-        except HeadraceError as fault:
-            return fault
+        except HeadraceError as error:
+            return error
 
     with ThreadPoolExecutor(len(calls)) as pool:
         return list(pool.map(one, calls))

@@ -18,11 +18,11 @@ LONG = "\tat org.apache.spark.Somewhere.deep(Somewhere.scala:1)\n" * 300
 CANCELLED = "Caused by: [SPARK_JOB_CANCELLED] Job 4 cancelled Query q [id = 1, runId = 2] was stopped SQLSTATE: XXKDA\n"
 
 
-def ended(fault: Exception) -> BaseException:
+def ended(error: Exception) -> BaseException:
     def take(frame: Any, batch: int) -> None:
-        raise fault
+        raise error
 
-    with pytest.raises(type(fault) if type(fault).__module__ == "builtins" else Exception) as told:
+    with pytest.raises(type(error) if type(error).__module__ == "builtins" else Exception) as told:
         for_each_batch(WRITER, take)(None, 0)
     return told.value
 
@@ -52,5 +52,5 @@ def test_an_interruption_is_told_shortly_and_with_its_cause(said: str, kept: str
     ],
     ids=["context", "killed", "user"],
 )
-def test_any_other_fault_stays_as_it_is(fault: Exception) -> None:
-    assert ended(fault) is fault
+def test_any_other_fault_stays_as_it_is(error: Exception) -> None:
+    assert ended(error) is error

@@ -77,8 +77,8 @@ def went_well(root: Path, spark: SparkSession, *queries: str, **more: Any) -> No
 def refused(root: Path, spark: SparkSession, query: str) -> Finding:
     try:
         (end,) = run(load(root), [query], spark=spark).outcomes
-    except HeadraceError as fault:
-        (finding,) = fault.findings
+    except HeadraceError as error:
+        (finding,) = error.findings
         return finding
     assert (end.state, end.batches) == ("failed", 0)
     assert end.finding is not None

@@ -69,9 +69,9 @@ POSTGRES_TEXTS = {
 
 @pytest.mark.parametrize(("text", "code", "passes"), POSTGRES_TEXTS.values(), ids=POSTGRES_TEXTS)
 def test_an_error_of_a_postgres_connection_is_known(text: str, code: str, passes: bool) -> None:
-    fault = psycopg.OperationalError(text)
-    found = postgres_faults.explained(fault, "postgresql://me:sesame@db:5433/x")
-    assert (found.code, postgres_faults.is_transient(fault)) == (code, passes)
+    error = psycopg.OperationalError(text)
+    found = postgres_faults.explained(error, "postgresql://me:sesame@db:5433/x")
+    assert (found.code, postgres_faults.is_transient(error)) == (code, passes)
     assert found.what.startswith("PostgreSQL at db:5433 ")
     assert found.fix
 
@@ -99,9 +99,9 @@ MYSQL_ERRORS = {
 
 @pytest.mark.parametrize(("number", "code", "passes"), MYSQL_ERRORS.values(), ids=MYSQL_ERRORS)
 def test_an_error_of_mysql_is_known(number: int, code: str, passes: bool) -> None:
-    fault = pymysql.err.OperationalError(number, "it said sesame/1")
-    found: OptionError = mysql_faults.explained(fault, "mysql://me:sesame%2F1@db/x")
-    assert (found.code, mysql_faults.is_transient(fault)) == (code, passes)
+    error = pymysql.err.OperationalError(number, "it said sesame/1")
+    found: OptionError = mysql_faults.explained(error, "mysql://me:sesame%2F1@db/x")
+    assert (found.code, mysql_faults.is_transient(error)) == (code, passes)
     assert found.what.startswith("MySQL at db:3306 ")
     assert "sesame" not in found.what
 
@@ -111,8 +111,8 @@ def test_a_closed_connection_of_pymysql_passes() -> None:
 
 
 def test_no_password_of_postgres_is_repeated() -> None:
-    fault = psycopg.OperationalError("cannot use sesame/1 or sesame%2F1")
-    found = postgres_faults.explained(fault, "postgresql://me:sesame%2F1@db/x")
+    error = psycopg.OperationalError("cannot use sesame/1 or sesame%2F1")
+    found = postgres_faults.explained(error, "postgresql://me:sesame%2F1@db/x")
     assert "sesame" not in found.what
 
 

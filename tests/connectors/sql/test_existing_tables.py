@@ -410,8 +410,8 @@ def test_an_existing_table_is_taken_as_it_is_or_refused_by_name(
             try:
                 if good.num_rows:
                     dialect.write(connection, target, good)
-            except dialect.duplicates as fault:
-                said.append(type(fault).__name__)
+            except dialect.duplicates as error:
+                said.append(type(error).__name__)
     assert said == list(claim.bad)
     if not claim.bad:
         names = ", ".join(f'"{name}"' for name, _ in claim.columns)

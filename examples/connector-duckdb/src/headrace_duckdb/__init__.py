@@ -25,11 +25,11 @@ def opened(path: str, *, read_only: bool = False) -> Iterator[Any]:
     while connection is None:
         try:
             connection = duckdb.connect(path, read_only=read_only)
-        except duckdb.IOException as fault:
+        except duckdb.IOException as error:
             if time.monotonic() > ends or not os.path.exists(path):
                 fix = "see that it is there, and let other processes close it between their transactions"
                 raise PlatformError(
-                    Finding(code="DUCKDB-1", what=f"{path} cannot be opened: {fault}", fix=fix)
+                    Finding(code="DUCKDB-1", what=f"{path} cannot be opened: {error}", fix=fix)
                 ) from None
             time.sleep(0.1)
     with connection:  # It is closed at the end, and what was not committed is rolled back.

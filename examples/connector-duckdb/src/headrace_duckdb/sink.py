@@ -83,10 +83,10 @@ class DuckDbStore(TextStore[Any, Any]):
             connection.execute(f"DELETE FROM {table} USING batch WHERE {' AND '.join(same)}")
         connection.execute(f"INSERT INTO {table} FROM batch")
 
-    def is_transient(self, fault: Exception) -> bool:
-        return isinstance(fault, duckdb.TransactionException) or super().is_transient(fault)
+    def is_transient(self, error: Exception) -> bool:
+        return isinstance(error, duckdb.TransactionException) or super().is_transient(error)
 
-    def explain(self, fault: Exception, batch: int) -> Exception:
-        what = f"batch {batch} was not written into {self.sink.path}: {fault}"
+    def explain(self, error: Exception, batch: int) -> Exception:
+        what = f"batch {batch} was not written into {self.sink.path}: {error}"
         known = SinkError(Finding(code="DUCKDB-3", what=what, fix="correct the cause, and start again"))
-        return known if isinstance(fault, duckdb.Error) else fault
+        return known if isinstance(error, duckdb.Error) else error

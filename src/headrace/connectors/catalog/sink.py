@@ -99,8 +99,8 @@ class TableSink(Sink):
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
             self._require_partitions(frame, context)
-        except SinkError as fault:
-            yield from fault.findings
+        except SinkError as error:
+            yield from error.findings
             return
         yield from unwritable(frame, self.format, self.partition_by, context)
         yield from file_form.incompatibilities(self.format, frame.schema, self.partition_by, context.query)
@@ -112,8 +112,8 @@ class TableSink(Sink):
             found = self._described(spark)
             if found is not None:
                 self._require_fit(spark, found, frame.schema, context)
-        except SinkError as fault:
-            yield from findings_of(fault)
+        except SinkError as error:
+            yield from findings_of(error)
 
     @property
     def catalog_table(self) -> str:
@@ -161,11 +161,11 @@ class TableSink(Sink):
             raise SinkError(Finding(code="HR419", what=what, fix="give the table another name"))
         try:
             found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
-        except AnalysisException as fault:
+        except AnalysisException as error:
             # Tables of another catalog's own kind, as of Delta Lake, are not described so.
             what = f"'{self.table}' is no table of files in Spark's own catalog"
             fix = "use the sink for its format, or give the table another name"
-            raise SinkError(Finding(code="HR419", what=what, fix=fix)) from fault
+            raise SinkError(Finding(code="HR419", what=what, fix=fix)) from error
         return found
 
     def _require_database(self, spark: SparkSession) -> None:
@@ -231,10 +231,10 @@ class TableSink(Sink):
             with TemporaryDirectory(prefix="headrace-") as empty:
                 spark.sql(f"{table} LOCATION '{_escaped(empty)}'")
                 spark.sql(f"ALTER TABLE {self.table} SET LOCATION '{_escaped(directory)}'")
-        except PySparkException as fault:
-            what = f"no table '{self.table}' can be made for the result of its query: {first_sentence(fault)}"
+        except PySparkException as error:
+            what = f"no table '{self.table}' can be made for the result of its query: {first_sentence(error)}"
             fix = "change the query's last select, or the sink's format"
-            raise SinkError(Finding(code="HR404", what=what, fix=fix)) from fault
+            raise SinkError(Finding(code="HR404", what=what, fix=fix)) from error
 
 
 def _escaped(path: str) -> str:

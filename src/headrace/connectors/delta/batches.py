@@ -95,9 +95,9 @@ class DeltaStore(Store["DataFrame"]):
         try:
             with self.computing(batch):
                 self._write(rows, wanted.number, note)
-        except Exception as fault:
-            if _CONFLICTS in str(fault):
-                raise Conflict(first_sentence(fault)) from fault
+        except Exception as error:
+            if _CONFLICTS in str(error):
+                raise Conflict(first_sentence(error)) from error
             raise
         found = ledger.progress(context, self._known_table.now().txn_ids)
         if newer := self._newer(found):
@@ -107,22 +107,22 @@ class DeltaStore(Store["DataFrame"]):
             self._mark(before, wanted, note)
         self.last = admitted.line
 
-    def release(self, rows: DataFrame | None, fault: Exception | None) -> None:
+    def release(self, rows: DataFrame | None, error: Exception | None) -> None:
         if self._persisted is not None:
             self._persisted.unpersist()
             self._persisted = None
 
-    def explain(self, fault: Exception, batch: int) -> Exception:
-        if isinstance(fault, Conflict):
+    def explain(self, error: Exception, batch: int) -> Exception:
+        if isinstance(error, Conflict):
             fix = "let nobody else change the table while the query runs, then start again: the batch is made again"
-            return SinkError(self._finding("HR441", batch, str(fault), fix))
-        text = str(fault)
-        if not isinstance(fault, HeadraceError) and any(sign in text for sign in _CONSTRAINTS):
+            return SinkError(self._finding("HR441", batch, str(error), fix))
+        text = str(error)
+        if not isinstance(error, HeadraceError) and any(sign in text for sign in _CONSTRAINTS):
             at = max(text.find(sign) for sign in _CONSTRAINTS)
             said = first_sentence(Exception(text[max(at - 1, 0) :].partition("\tat ")[0]))
             fix = "filter such rows out in the query, or change the table; then start again: the batch is made again"
             return SinkError(self._finding("HR440", batch, said, fix))
-        return fault
+        return error
 
     # ------------------------------------------------------------------------------------------------- the table
 

@@ -55,8 +55,8 @@ class DeltaOptions:
         if self.exclude_regex is not None:
             try:
                 re.compile(self.exclude_regex)
-            except re.error as fault:
-                yield _wrong(f"exclude_regex is no pattern: {fault}", "write a regular expression, as part-.*")
+            except re.error as error:
+                yield _wrong(f"exclude_regex is no pattern: {error}", "write a regular expression, as part-.*")
         given = self.starting_timestamp
         if given is not None and re.match(r"\d{4}-\d{1,2}-\d{1,2}", str(given).strip()) is None:
             yield _wrong(

@@ -131,8 +131,8 @@ class DeltaSink(Sink):
                 adds = self.on_schema_change == "add"
                 self._table_schema(frame).additions(table.now(), self._name, context, adds=adds)
                 self._require_ours(table.now(), context)
-        except SinkError as fault:
-            yield from findings_of(fault)
+        except SinkError as error:
+            yield from findings_of(error)
 
     def _table_schema(self, frame: DataFrame) -> TableSchema:
         return TableSchema(schema=frame.schema, key=self.key, partition_by=self.partition_by)

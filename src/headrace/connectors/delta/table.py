@@ -114,8 +114,8 @@ class DeltaTable:
         none = _jvm(self.spark).scala.Option.empty()
         try:
             return State(self, self.log.getSnapshotAt(version, none, none, False))
-        except Exception as fault:
-            raise LogCutError(f"version {version}") from fault
+        except Exception as error:
+            raise LogCutError(f"version {version}") from error
 
     def commits(self, first: int, last: int) -> dict[int, Commit]:
         """The versions from `first` to `last`. Raises LogCutError where one is missing."""
@@ -176,8 +176,8 @@ class DeltaTable:
         operation = getattr(delta, "DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
         try:
             transaction.commit(jvm.PythonUtils.toSeq(actions), operation)
-        except Exception as fault:
-            if "DELTA_CONCURRENT" in str(fault):
+        except Exception as error:
+            if "DELTA_CONCURRENT" in str(error):
                 return False
             raise
         return True
@@ -190,8 +190,8 @@ class DeltaTable:
             return {}
         try:
             lines = self.spark.read.option("wholetext", True).text(paths).select("value", "_metadata.file_name")
-        except AnalysisException as fault:
-            raise LogCutError(f"one of the versions {versions[0]} to {versions[-1]}") from fault
+        except AnalysisException as error:
+            raise LogCutError(f"one of the versions {versions[0]} to {versions[-1]}") from error
         texts = {int(name.partition(".")[0]): text for text, name in lines.collect()}
         return {version: commit(version, text) for version, text in texts.items()}
 
@@ -247,10 +247,10 @@ def _told(name: str, error: type[HeadraceError]) -> Iterator[None]:
         yield
     except HeadraceError:
         raise
-    except Exception as fault:
-        what = f"the log of the Delta table '{name}' cannot be read: {first_sentence(fault)}"
+    except Exception as cause:
+        what = f"the log of the Delta table '{name}' cannot be read: {first_sentence(cause)}"
         fix = "restore the files of its directory _delta_log, or the right to read them, and start again"
-        raise error(Finding(code="HR349", what=what, fix=fix)) from fault
+        raise error(Finding(code="HR349", what=what, fix=fix)) from cause
 
 
 def _jvm(spark: SparkSession) -> Any:

@@ -58,9 +58,9 @@ class TableSchema:
         statement = f"CREATE TABLE {where} ({columns}) USING delta{f' PARTITIONED BY ({parts})' if parts else ''}"
         try:
             spark.sql(statement)
-        except PySparkException as fault:
-            what = f"no table {where} can be made for the result of query '{context.query}': {first_sentence(fault)}"
-            raise SinkError(Finding(code="HR404", what=what, fix="change the query's last select")) from fault
+        except PySparkException as error:
+            what = f"no table {where} can be made for the result of query '{context.query}': {first_sentence(error)}"
+            raise SinkError(Finding(code="HR404", what=what, fix="change the query's last select")) from error
 
     def additions(self, state: State, table: str, context: SinkContext, *, adds: bool) -> list[str]:
         """The columns that must be added, as SQL declares them; raises SinkError with every difference that stays."""

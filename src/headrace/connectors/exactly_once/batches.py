@@ -99,8 +99,8 @@ class Store(ABC, Generic[Rows]):
         written.
         """
 
-    def release(self, rows: Rows | None, fault: Exception | None) -> None:
-        """Give up what `compute` has left: the batch is in (`fault` is None), failed, or is to be computed again."""
+    def release(self, rows: Rows | None, error: Exception | None) -> None:
+        """Give up what `compute` has left: the batch is in (`error` is None), failed, or is to be computed again."""
 
     def disconnect(self) -> None:
         """Leave a connection on which an attempt has failed."""
@@ -109,13 +109,13 @@ class Store(ABC, Generic[Rows]):
         """The seconds before each further attempt."""
         return CONTENDED.pauses()
 
-    def is_transient(self, fault: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         """Whether the batch may be tried again: nothing of it is in, or the ledger will tell that it is."""
-        return isinstance(fault, Conflict | RowsLost) or worker_died(str(fault))
+        return isinstance(error, Conflict | RowsLost) or worker_died(str(error))
 
-    def explain(self, fault: Exception, batch: int) -> Exception:
+    def explain(self, error: Exception, batch: int) -> Exception:
         """A fault of the store's as a SinkError; one of Spark's or of Headrace as it is."""
-        return fault
+        return error
 
     @contextmanager
     def computing(self, batch: int) -> Iterator[None]:
@@ -152,19 +152,19 @@ class BatchWriter(Writer, Generic[Rows]):
         while True:
             try:
                 return self._take(frame, batch, work)
-            except Exception as fault:
+            except Exception as error:
                 if pauses is None:
                     pauses = self.store.pauses()
-                pause = next(pauses, None) if self.store.is_transient(fault) and not work.is_done else None
-                if not work.is_done and (pause is None or work.rows is None or isinstance(fault, RowsLost)):
-                    self.store.release(work.rows, fault)
+                pause = next(pauses, None) if self.store.is_transient(error) and not work.is_done else None
+                if not work.is_done and (pause is None or work.rows is None or isinstance(error, RowsLost)):
+                    self.store.release(work.rows, error)
                     work.rows = None
                 self.store.disconnect()
-                known = self.store.explain(fault, batch)
+                known = self.store.explain(error, batch)
                 if pause is None:
                     if isinstance(known, HeadraceError):
                         self.store.context.on_error(known)
-                    if known is fault:
+                    if known is error:
                         raise
                     raise known from None
                 self._warn_of_retry(known, batch, pause)
@@ -212,8 +212,8 @@ class BatchWriter(Writer, Generic[Rows]):
             raise other_batch(context, self.store.name, batch, self.store.planned(batch))
         return None
 
-    def _warn_of_retry(self, fault: Exception, batch: int, pause: float) -> None:
-        cause = fault.findings[0].what if isinstance(fault, HeadraceError) else "a Python worker of Spark died"
+    def _warn_of_retry(self, error: Exception, batch: int, pause: float) -> None:
+        cause = error.findings[0].what if isinstance(error, HeadraceError) else "a Python worker of Spark died"
         what = f"{cause}; batch {batch} is tried again in {pause:.1f} s"
         fix = "nothing, if the next batches come in"
         self.store.context.on_warning(Finding(code="HR411", what=what, fix=fix))

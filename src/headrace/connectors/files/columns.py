@@ -49,8 +49,8 @@ class FileColumns:
         path = self._path(file)
         try:
             text, convert = (self._orc if format_ == "orc" else self._parquet)(path, conf, sql_conf)
-        except Py4JJavaError as fault:
-            return unreadable(file, format_, _said(fault))
+        except Py4JJavaError as error:
+            return unreadable(file, format_, _said(error))
         if text not in self.known:
             if len(self.known) >= _SCHEMAS_KEPT:
                 self.known.clear()
@@ -60,8 +60,8 @@ class FileColumns:
                 # A column that nobody asks for may be of a type that Spark does not have.
                 try:
                     return convert({name.lower() for name in declared.names})
-                except Py4JJavaError as fault:
-                    what = f"the file {plain(file)} does not fit: Spark cannot take its columns ({_said(fault)})"
+                except Py4JJavaError as error:
+                    what = f"the file {plain(file)} does not fit: Spark cannot take its columns ({_said(error)})"
                     fix = "rewrite the file with other types; then start again"
                     return OptionError(code="HR308", what=what, fix=fix)
         return self.known[text]
@@ -113,8 +113,8 @@ def plain(file: str) -> str:
     return file.removeprefix("file:")
 
 
-def _said(fault: Any) -> str:
-    return first_line(fault.java_exception.getMessage() or fault.java_exception.toString())
+def _said(error: Any) -> str:
+    return first_line(error.java_exception.getMessage() or error.java_exception.toString())
 
 
 def struct(java: Any) -> StructType:

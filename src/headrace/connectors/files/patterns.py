@@ -27,8 +27,8 @@ def _is_pattern(spark: SparkSession, text: str) -> bool:
     try:
         # A text that does not fit is NULL; a pattern that is none is refused. No job runs.
         spark.sql("SELECT try_to_timestamp('x', :pattern)", args={"pattern": text}).collect()
-    except Exception as fault:
-        if str(condition_of(fault)).startswith(_CONDITIONS):
+    except Exception as error:
+        if str(condition_of(error)).startswith(_CONDITIONS):
             return False
         raise
     return True

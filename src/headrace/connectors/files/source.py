@@ -173,10 +173,10 @@ class Files(FilesOptions, Source):
             reader = spark.read.format(self.format).options(**self.options).option("inferSchema", "true")
             try:
                 schema = reader.load(self.path).schema
-            except AnalysisException as fault:
-                what = f"no schema can be inferred from '{self.path}': {fault.getCondition()}"
+            except AnalysisException as error:
+                what = f"no schema can be inferred from '{self.path}': {error.getCondition()}"
                 fix = "put a file there first, or give schema: 'name TYPE, ...'"
-                raise SourceError(Finding(code="HR317", what=what, fix=fix)) from fault
+                raise SourceError(Finding(code="HR317", what=what, fix=fix)) from error
         else:
             return None
         return schema.add(CORRUPT_RECORD, StringType()) if self.on_bad_row == "quarantine" else schema

@@ -89,19 +89,19 @@ class _Caller:
     def _call(self, frame: DataFrame, batch: int, told: dict[str, bool]) -> None:
         try:
             self.sink.function(frame, batch, **told)
-        except HeadraceError as fault:
-            self.context.on_error(fault)
+        except HeadraceError as error:
+            self.context.on_error(error)
             raise
-        except (Exception, SystemExit) as fault:
-            if is_from_spark(fault):
+        except (Exception, SystemExit) as error:
+            if is_from_spark(error):
                 raise  # What Spark says is read where the query's end is reported.
-            said = first_line(fault)
+            said = first_line(error)
             finding = Finding(
                 code="HR417",
                 what=f"query '{self.context.query}': the function {name_of(self.sink.function)} failed at batch "
-                f"{batch} with {type(fault).__name__}{': ' if said else ''}{said}",
+                f"{batch} with {type(error).__name__}{': ' if said else ''}{said}",
                 fix="correct it at that line and start again: the batch, which was not committed, is given to it again",
-                where=_line(fault),
+                where=_line(error),
             )
             self.context.on_error(SinkError(finding))
             raise SinkError(finding) from None
@@ -121,11 +121,11 @@ def _begun(directory: Path) -> int | None:
     return planned if planned is not None and planned > (-1 if committed is None else committed) else None
 
 
-def _line(fault: BaseException) -> Where:
+def _line(error: BaseException) -> Where:
     """The innermost line of the fault's trace that is neither of an installed package nor of Python itself."""
     library = os.path.dirname(os.__file__)
     found = innermost(
-        fault, lambda file: file != __file__ and not is_installed(file) and not file.startswith((library, "<"))
+        error, lambda file: file != __file__ and not is_installed(file) and not file.startswith((library, "<"))
     )
     if found is None:
         return NOWHERE

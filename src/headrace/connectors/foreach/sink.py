@@ -81,13 +81,13 @@ class Foreach(Sink):
         receiver = self._receiver()
         try:
             cloudpickle.dumps(receiver)  # type: ignore[no-untyped-call]
-        except Exception as fault:
+        except Exception as error:
             what = f"{name_of(self.function)}, which query '{context.query}' gives its rows to, "
             what += "cannot be sent to the workers"
             fix = "open files and connections in the method open(partition_id, epoch_id), not before"
             raise SinkError(
-                Finding(code="HR416", what=f"{what}: {first_line(fault) or type(fault).__name__}", fix=fix)
-            ) from fault
+                Finding(code="HR416", what=f"{what}: {first_line(error) or type(error).__name__}", fix=fix)
+            ) from error
         return ForeachWriter(receiver)
 
     def _receiver(self) -> Any:

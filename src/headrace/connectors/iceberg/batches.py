@@ -150,25 +150,25 @@ class IcebergStore(Store[Written]):
                     for file in rows.files:
                         producer.append_data_file(file)
                 self.context.on_boundary("inside-transaction", batch)
-        except CommitFailedException as fault:
-            raise Conflict("another writer was quicker") from fault
+        except CommitFailedException as error:
+            raise Conflict("another writer was quicker") from error
 
-    def release(self, rows: Written | None, fault: Exception | None) -> None:
+    def release(self, rows: Written | None, error: Exception | None) -> None:
         """Delete the files of a batch that is not in; where that is not known, they stay."""
-        if rows is None or not isinstance(fault, HeadraceError | Conflict):
+        if rows is None or not isinstance(error, HeadraceError | Conflict):
             return
         for file in rows.files:
             with suppress(Exception):
                 self._known_table.io.delete(file.file_path)
 
-    def explain(self, fault: Exception, batch: int) -> Exception:
-        if isinstance(fault, Conflict):
+    def explain(self, error: Exception, batch: int) -> Exception:
+        if isinstance(error, Conflict):
             what = f"batch {batch} of query '{self.context.query}' was not written: others commit to {self.place} too"
             fix = "let compaction and other writers leave pauses, or write to a table of its own; then start again"
             return SinkError(Finding(code="HR453", what=what, fix=fix))
-        if is_from_spark(fault) or type(fault).__module__.startswith("headrace."):
-            return fault  # What Spark says is read where the query's end is reported.
-        return self.place.explained(fault)
+        if is_from_spark(error) or type(error).__module__.startswith("headrace."):
+            return error  # What Spark says is read where the query's end is reported.
+        return self.place.explained(error)
 
     @property
     def _known_table(self) -> Table:

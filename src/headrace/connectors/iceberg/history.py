@@ -171,9 +171,9 @@ class History:
     def _whole(self, snapshot: Snapshot) -> list[FileScanTask]:
         try:
             return live_files(self.table, snapshot)
-        except (ValueError, NotImplementedError) as fault:
+        except (ValueError, NotImplementedError) as error:
             # This is how pyiceberg says that it does not know a kind of delete file.
-            what = f"the rows of {self.name} at snapshot {snapshot.snapshot_id} cannot be read: {fault}"
+            what = f"the rows of {self.name} at snapshot {snapshot.snapshot_id} cannot be read: {error}"
             fix = "compact the table, so that its deletes are carried out, or begin with what is appended from now on"
             raise SourceError(Finding(code="HR355", what=what, fix=fix)) from None
 

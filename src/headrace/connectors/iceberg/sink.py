@@ -85,8 +85,8 @@ class IcebergSink(Sink):
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
             self._require_result(frame.schema, context)
-        except SinkError as fault:
-            yield from fault.findings
+        except SinkError as error:
+            yield from error.findings
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
@@ -95,8 +95,8 @@ class IcebergSink(Sink):
                     self._require_fit(table, frame.schema, context)
                     with suppress(CheckpointBehind):
                         self._require_match(table, context)
-        except SinkError as fault:
-            yield from findings_of(fault)
+        except SinkError as error:
+            yield from findings_of(error)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         from pyspark.sql.types import StructType
@@ -210,6 +210,6 @@ class IcebergSink(Sink):
         try:
             with committing(table, entered) as update, update.fast_append():
                 pass
-        except CommitFailedException as fault:
-            raise Conflict("another writer was quicker") from fault
+        except CommitFailedException as error:
+            raise Conflict("another writer was quicker") from error
         return entered.epoch

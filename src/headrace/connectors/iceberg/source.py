@@ -138,6 +138,6 @@ class Iceberg(Source):
     def _schema(self, table: Table) -> StructType:
         try:
             return spark_schema(table)
-        except UnreadableError as fault:
+        except UnreadableError as error:
             fix = "change the column's type, or write what the query needs into another table"
-            raise SourceError(Finding(code="HR355", what=f"{self._place}: {fault}", fix=fix)) from None
+            raise SourceError(Finding(code="HR355", what=f"{self._place}: {error}", fix=fix)) from None

@@ -95,16 +95,16 @@ class TableRef:
             yield
         except HeadraceError:
             raise
-        except Exception as fault:
-            raise self.explained(fault) from None
+        except Exception as error:
+            raise self.explained(error) from None
 
-    def explained(self, fault: Exception) -> HeadraceError:
+    def explained(self, error: Exception) -> HeadraceError:
         """A fault of pyiceberg's as one of ours."""
-        said = self.masked(first_line(fault) or "no reason was given")
-        if isinstance(fault, ImportError) or type(fault).__name__ == "NotInstalledError":
+        said = self.masked(first_line(error) or "no reason was given")
+        if isinstance(error, ImportError) or type(error).__name__ == "NotInstalledError":
             problem = _lacking(said)
             return PlatformError(Finding(code=problem.code, what=problem.what, fix=problem.fix))
-        what = f"{self} cannot be used: {type(fault).__name__}: {said}"
+        what = f"{self} cannot be used: {type(error).__name__}: {said}"
         fix = "start the catalog, or correct its properties; then start again"
         return self.error(Finding(code=self.unreachable, what=what, fix=fix))
 

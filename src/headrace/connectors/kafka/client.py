@@ -94,8 +94,8 @@ class Client:
     def _answer(self, future: Any) -> Any:
         try:
             return future.get()
-        except Exception as fault:
-            reason = _innermost(fault)
+        except Exception as error:
+            reason = _innermost(error)
             raise self.error(
                 Finding(
                     code="HR331",
@@ -120,8 +120,8 @@ def client(
         properties.put(name, str(ANSWER_MS))
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
-    except Exception as fault:
-        reason = _innermost(fault)
+    except Exception as cause:
+        reason = _innermost(cause)
         what = f"no client for the broker at {servers} can be made: {reason}"
         fix = "correct bootstrap_servers and the kafka.* options"
         raise error(Finding(code="HR331", what=what, fix=fix)) from None
@@ -131,11 +131,11 @@ def client(
         admin.close(jvm.java.time.Duration.ofSeconds(0))
 
 
-def _innermost(fault: Exception) -> str:
+def _innermost(error: Exception) -> str:
     """The last cause of a fault of the JVM, in its own words."""
-    cause: Any = getattr(fault, "java_exception", None)
+    cause: Any = getattr(error, "java_exception", None)
     if cause is None:
-        return str(fault)
+        return str(error)
     while cause.getCause() is not None:
         cause = cause.getCause()
     return str(cause.getMessage()).partition("\n")[0]

@@ -188,14 +188,14 @@ def _avro(schema: str) -> Iterator[OptionError]:
         try:
             with open(schema, encoding="utf-8") as file:
                 text = file.read()
-        except (OSError, ValueError) as fault:
-            what = f"the Avro schema '{schema}' cannot be read: {getattr(fault, 'strerror', None) or 'it is not UTF-8'}"
+        except (OSError, ValueError) as error:
+            what = f"the Avro schema '{schema}' cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
             yield OptionError(code="HR333", what=what, fix="give schema the path of an .avsc file, or the JSON itself")
             return
     try:
         json.loads(text)
-    except ValueError as fault:
-        yield OptionError(code="HR333", what=f"the Avro schema is no JSON: {fault}", fix="correct it at that place")
+    except ValueError as error:
+        yield OptionError(code="HR333", what=f"the Avro schema is no JSON: {error}", fix="correct it at that place")
 
 
 def _offsets(source: KafkaOptions) -> Iterator[OptionError]:
@@ -206,9 +206,9 @@ def _offsets(source: KafkaOptions) -> Iterator[OptionError]:
     if source.subscribe_pattern is not None:
         try:
             re.compile(source.subscribe_pattern)
-        except re.error as fault:
+        except re.error as error:
             yield OptionError(
                 code="HR330",
-                what=f"subscribe_pattern is no pattern: {fault}",
+                what=f"subscribe_pattern is no pattern: {error}",
                 fix="write a regular expression, as orders-.*",
             )

@@ -113,8 +113,8 @@ class KafkaSink(Sink):
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
             self._require_topic(frame)
-        except SinkError as fault:
-            yield from findings_of(fault)
+        except SinkError as error:
+            yield from findings_of(error)
 
     def _require_topic(self, frame: DataFrame) -> None:
         with client(frame.sparkSession, self.bootstrap_servers, self.options, SinkError) as broker:

@@ -145,7 +145,7 @@ class Kafka(KafkaOptions, Source):
         try:
             with open(self.schema, encoding="utf-8") as file:
                 return file.read()
-        except OSError as fault:
-            what = f"the Avro schema '{self.schema}' cannot be read: {fault.strerror}"
+        except OSError as error:
+            what = f"the Avro schema '{self.schema}' cannot be read: {error.strerror}"
             fix = "give schema the path of an .avsc file, or the JSON itself"
-            raise SourceError(Finding(code="HR333", what=what, fix=fix)) from fault
+            raise SourceError(Finding(code="HR333", what=what, fix=fix)) from error

@@ -85,10 +85,10 @@ class Python(Source):
             spark.dataSource.register(self.source)
             reader = spark.readStream.name(name).format(self.source.name()).options(**self.options)
             return (reader if self.schema is None else reader.schema(self.schema)).load()
-        except PySparkException as fault:
-            raise self._fault(_said(fault)) from fault
-        except Exception as fault:
-            raise self._fault(f"{type(fault).__name__}: {_said(fault)}") from fault
+        except PySparkException as error:
+            raise self._fault(_said(error)) from error
+        except Exception as error:
+            raise self._fault(f"{type(error).__name__}: {_said(error)}") from error
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """The rows between the offsets of each batch, read by the class's own reader on the workers."""
@@ -161,10 +161,10 @@ def _found(cls: type, method: str) -> Any:
     return next(vars(each)[method] for each in cls.__mro__ if method in vars(each))
 
 
-def _said(fault: Exception) -> str:
+def _said(error: Exception) -> str:
     """The exception of the user's that Spark's message ends in, or the message's first line."""
-    text = str(fault)
+    text = str(error)
     raised = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", text, re.MULTILINE)
     if "Traceback (most recent call last)" in text and raised:
         return f"{raised[-1][0]}: {raised[-1][1]}"
-    return first_sentence(fault) if text.strip() else "no reason was given"
+    return first_sentence(error) if text.strip() else "no reason was given"

@@ -93,14 +93,14 @@ class Rate(Source):
             return 0
         try:
             return int(json.loads(prefix.log[0][0]))
-        except (KeyError, IndexError, ValueError) as fault:
+        except (KeyError, IndexError, ValueError) as error:
             raise SourceError(
                 Finding(
                     code="HR313",
                     what="the rate source's log, which holds the time of its creation, is missing or cannot be read",
                     fix="restore the checkpoint's directory sources/, or reset the query",
                 )
-            ) from fault
+            ) from error
 
     def _value_at(self, second: int) -> int:
         """How many rows there are `second` seconds after the creation."""

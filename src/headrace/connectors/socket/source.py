@@ -90,15 +90,15 @@ class Socket(Source):
         """
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        except OSError as fault:
-            raise self._unreachable(fault.strerror or str(fault)) from fault
+        except OSError as error:
+            raise self._unreachable(error.strerror or str(error)) from error
         if not all(_is_free(family, address) for family, _, _, _, address in found):
             return
         try:
             # What is forwarded from a free port of this machine can only be seen by connecting.
             socket.create_connection((self.host, self.port), timeout=_SECONDS).close()
-        except OSError as fault:
-            raise self._unreachable(fault.strerror or str(fault)) from fault
+        except OSError as error:
+            raise self._unreachable(error.strerror or str(error)) from error
 
     def _unreachable(self, reason: str) -> SourceError:
         what = f"no server can be reached at {self.host}:{self.port}: {reason}"
@@ -111,7 +111,7 @@ def _is_free(family: int, address: tuple[object, ...]) -> bool:
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.bind(address)
-        except OSError as fault:
+        except OSError as error:
             # An address family that is switched off has no server either.
-            return fault.errno == errno.EADDRNOTAVAIL and address[0] == "::1"
+            return error.errno == errno.EADDRNOTAVAIL and address[0] == "::1"
     return True

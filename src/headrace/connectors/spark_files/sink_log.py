@@ -129,9 +129,9 @@ class CommittedFiles:
         try:
             home.mkdir(parents=True, exist_ok=True)
             replace_file(home / SCHEMA_FILE, schema)
-        except OSError as fault:
-            what = f"'{self.path}' cannot be written: {fault.strerror}"
-            raise SinkError(Finding(code="HR405", what=what, fix="make the directory writable")) from fault
+        except OSError as error:
+            what = f"'{self.path}' cannot be written: {error.strerror}"
+            raise SinkError(Finding(code="HR405", what=what, fix="make the directory writable")) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,21 +96,21 @@ class SqlStore(Store[Content]):
                 self.context.on_boundary("inside-transaction", batch)
                 ledger.add(Entry(batch=admitted, epoch=self.epoch, rows=written, quarantined=bad))
             self.widened = None
-        except Exception as fault:
-            if isinstance(fault, self.dialect.errors) and self.dialect.is_part_lost(fault):
-                raise PartLost("a staging table is gone") from fault
-            if isinstance(fault, self.dialect.duplicates) and (found := self._shared_key(connection, rows)):
-                raise SinkError(self._finding("HR408", batch, *found)) from fault
+        except Exception as error:
+            if isinstance(error, self.dialect.errors) and self.dialect.is_part_lost(error):
+                raise PartLost("a staging table is gone") from error
+            if isinstance(error, self.dialect.duplicates) and (found := self._shared_key(connection, rows)):
+                raise SinkError(self._finding("HR408", batch, *found)) from error
             raise
         if bad:
             self._tell_quarantined(batch, bad)
 
-    def release(self, rows: Content | None, fault: Exception | None) -> None:
+    def release(self, rows: Content | None, error: Exception | None) -> None:
         """Drop what was staged, by this attempt and by others that were given up; a failure does no harm.
 
         In a database that does not answer nothing is dropped: the next start does that.
         """
-        silent = fault is not None and self.is_transient(fault) and not isinstance(fault, PartLost)
+        silent = error is not None and self.is_transient(error) and not isinstance(error, PartLost)
         if self._has_staged and (rows is None or not silent):
             self._has_staged = False
             with suppress(*self.dialect.errors):
@@ -167,31 +167,31 @@ class SqlStore(Store[Content]):
 
     # ------------------------------------------------------------------------------------------------- faults
 
-    def is_transient(self, fault: Exception) -> bool:
-        if isinstance(fault, StageError):
-            return fault.passes
-        if isinstance(fault, self.dialect.errors):
-            return self.dialect.passes(fault)
-        return super().is_transient(fault)
+    def is_transient(self, error: Exception) -> bool:
+        if isinstance(error, StageError):
+            return error.passes
+        if isinstance(error, self.dialect.errors):
+            return self.dialect.passes(error)
+        return super().is_transient(error)
 
-    def explain(self, fault: Exception, batch: int) -> Exception:
-        if isinstance(fault, RowError):
+    def explain(self, error: Exception, batch: int) -> Exception:
+        if isinstance(error, RowError):
             columns = ", ".join(self.table.key) or "..."
             fix = (
                 f"filter such rows out, or give them a value: coalesce({columns}, ...); "
                 "or set on_bad_row to quarantine, and they are quarantined"
             )
-            if "share the key" in str(fault):
+            if "share the key" in str(error):
                 fix = "make the key the columns that the query groups by"
-            return SinkError(self._finding("HR408", batch, str(fault), fix))
+            return SinkError(self._finding("HR408", batch, str(error), fix))
         problem: OptionError | None = None
-        if isinstance(fault, StageError):
-            problem = fault.problem
-        elif isinstance(fault, PartLost):
-            problem = OptionError(code="HR405", what=str(fault), fix="look into the database's log; then start again")
-        elif isinstance(fault, self.dialect.errors):
-            problem = self.dialect.explain(fault)
-        return SinkError(self._finding(problem.code, batch, problem.what, problem.fix)) if problem else fault
+        if isinstance(error, StageError):
+            problem = error.problem
+        elif isinstance(error, PartLost):
+            problem = OptionError(code="HR405", what=str(error), fix="look into the database's log; then start again")
+        elif isinstance(error, self.dialect.errors):
+            problem = self.dialect.explain(error)
+        return SinkError(self._finding(problem.code, batch, problem.what, problem.fix)) if problem else error
 
     def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
         known = _IN_DOUBT if self._transaction.is_in_doubt else _NOT_WRITTEN

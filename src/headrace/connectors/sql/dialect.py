@@ -239,23 +239,23 @@ class Dialect(Protocol):
         """The rows of a query in chunks, without holding all of them."""
         ...
 
-    def explain(self, fault: Exception) -> OptionError:
+    def explain(self, error: Exception) -> OptionError:
         """The database's error as one sentence; never with a password in it."""
         ...
 
-    def waits_for_lock(self, fault: BaseException) -> bool:
+    def waits_for_lock(self, error: BaseException) -> bool:
         """Whether the database gave up waiting for the lock of another session, which it may end by itself."""
         ...
 
-    def passes(self, fault: Exception) -> bool:
+    def passes(self, error: Exception) -> bool:
         """Whether the fault may be gone after a while, so that the batch may be tried again."""
         ...
 
-    def is_contended(self, fault: Exception) -> bool:
+    def is_contended(self, error: Exception) -> bool:
         """Whether another transaction was in the way: a lock, a deadlock, or a table that was made at the same time."""
         ...
 
-    def is_part_lost(self, fault: Exception) -> bool:
+    def is_part_lost(self, error: Exception) -> bool:
         """Whether the fault is that a staging table is missing or damaged."""
         ...
 

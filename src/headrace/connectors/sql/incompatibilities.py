@@ -51,10 +51,10 @@ def incompatibilities(
             list(table.changes(there, dialect, context, owner, adds=adds))
             if not missing or missing == TABLES_FORM.columns:
                 table.require_ours(connection, dialect, context, owner, there.elsewhere)
-    except SinkError as fault:
-        yield from findings_of(fault)
-    except dialect.errors as fault:
-        problem = dialect.explain(fault)
+    except SinkError as error:
+        yield from findings_of(error)
+    except dialect.errors as error:
+        problem = dialect.explain(error)
         yield not_asked(problem.what, problem.fix)
 
 
@@ -75,5 +75,5 @@ def _refused(host: str, port: int, moment: int) -> str:
     try:
         with socket.create_connection((host, port), timeout=ANSWER_SECONDS):
             return ""
-    except OSError as fault:
-        return f"{host}:{port} does not answer: {fault.strerror or fault}"
+    except OSError as error:
+        return f"{host}:{port} does not answer: {error.strerror or error}"

@@ -27,8 +27,8 @@ def replayed(dialect: Dialect, table: str, context: SinkContext) -> int | None:
         with closing(dialect.connect_to_read()) as connection:
             require_claimed(connection, dialect, table, context)
             return Ledger(connection, dialect, context, table).replayed(Checkpoint(context.checkpoint).id or "")
-    except dialect.errors as fault:
-        problem = dialect.explain(fault)
+    except dialect.errors as error:
+        problem = dialect.explain(error)
         what = f"it is not known whether late rows of query '{context.query}' were brought back: {problem.what}"
         raise SinkError(Finding(code=problem.code, what=what, fix=problem.fix)) from None
 
@@ -56,16 +56,16 @@ def apply_late_rows(
             finally:
                 with suppress(*dialect.errors):
                     dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
-    except RowError as fault:
+    except RowError as error:
         fix = (
             "correct the query or the table, or set on_bad_row to quarantine; the late rows can also be exported: "
             "--export"
         )
-        raise _fault(context, "HR408", str(fault), fix) from None
-    except StageError as fault:
-        raise _fault(context, fault.problem.code, fault.problem.what, fault.problem.fix) from None
-    except dialect.errors as fault:
-        raise _refused(context, dialect, fault) from None
+        raise _fault(context, "HR408", str(error), fix) from None
+    except StageError as error:
+        raise _fault(context, error.problem.code, error.problem.what, error.problem.fix) from None
+    except dialect.errors as error:
+        raise _refused(context, dialect, error) from None
 
 
 def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
@@ -140,8 +140,8 @@ def _keys(correction: Correction, table: ResultTable, dialect: Dialect) -> list[
     return rows(flat(frame, columns).toArrow(), columns, dialect.forms)
 
 
-def _refused(context: SinkContext, dialect: Dialect, fault: Exception) -> HeadraceError:
-    problem = dialect.explain(fault)
+def _refused(context: SinkContext, dialect: Dialect, error: Exception) -> HeadraceError:
+    problem = dialect.explain(error)
     return _fault(context, problem.code, problem.what, problem.fix)
 
 

@@ -26,12 +26,12 @@ def patiently(attempt: Callable[[], T], dialect: Dialect, context: SinkContext) 
     while True:
         try:
             return attempt()
-        except SinkError as fault:
+        except SinkError as error:
             # The sink says in a sentence what the client library has raised.
-            cause = fault.__cause__ or fault.__context__
+            cause = error.__cause__ or error.__context__
             if cause is None or not dialect.waits_for_lock(cause) or time.monotonic() > ends:
                 raise
-            what = fault.findings[0].what
+            what = error.findings[0].what
         if not told:
             told = True
             fix = "nothing, if it is an older driver of the query: the server ends its session; else end the other one"

@@ -118,8 +118,8 @@ class MySql(ServerSink):
                 yield OptionError(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
             else:
                 yield from self.tls_problems()
-        except AddressError as fault:
-            yield OptionError(code="HR413", what=str(fault), fix="write mysql://user:password@host:port/database")
+        except AddressError as error:
+            yield OptionError(code="HR413", what=str(error), fix="write mysql://user:password@host:port/database")
         if len(self.table) > 64:
             yield OptionError(
                 code="HR401", what=f"the name '{self.table}' has more than 64 characters", fix="shorten it"
@@ -278,8 +278,8 @@ class MySqlDialect:
     def _require_whole(self, connection: Connection, part: StagedTable) -> None:
         try:
             [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")
-        except pymysql.MySQLError as fault:
-            if is_part_lost(fault):
+        except pymysql.MySQLError as error:
+            if is_part_lost(error):
                 raise PartLost(f"the staging table '{part.name}' is gone") from None
             raise
         if found != part.rows:
@@ -308,22 +308,22 @@ class MySqlDialect:
             cursor.execute(statement, ())
             yield from chunks(cursor)
 
-    def explain(self, fault: Exception) -> OptionError:
-        problem = explained(fault, self.url)
-        holder = lock_holder(Address.parse(self.url)) if self.waits_for_lock(fault) else ""
+    def explain(self, error: Exception) -> OptionError:
+        problem = explained(error, self.url)
+        holder = lock_holder(Address.parse(self.url)) if self.waits_for_lock(error) else ""
         return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
-    def passes(self, fault: Exception) -> bool:
-        return is_transient(fault)
+    def passes(self, error: Exception) -> bool:
+        return is_transient(error)
 
-    def waits_for_lock(self, fault: BaseException) -> bool:
-        return number_of(fault) == LOCK_WAIT
+    def waits_for_lock(self, error: BaseException) -> bool:
+        return number_of(error) == LOCK_WAIT
 
-    def is_contended(self, fault: Exception) -> bool:
-        return is_contended(fault)
+    def is_contended(self, error: Exception) -> bool:
+        return is_contended(error)
 
-    def is_part_lost(self, fault: Exception) -> bool:
-        return is_part_lost(fault) and f"{OWN_PREFIX}s_" in str(fault)
+    def is_part_lost(self, error: Exception) -> bool:
+        return is_part_lost(error) and f"{OWN_PREFIX}s_" in str(error)
 
 
 @cache

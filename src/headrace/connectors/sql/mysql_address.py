@@ -44,8 +44,8 @@ class Address:
         try:
             parts = urlsplit(url)
             port = parts.port or 3306
-        except ValueError as fault:
-            raise AddressError("the url of the database cannot be read") from fault
+        except ValueError as error:
+            raise AddressError("the url of the database cannot be read") from error
         if parts.scheme not in ("mysql", "mariadb"):
             raise AddressError("the url of the database does not begin with mysql://")
         options = dict(parse_qsl(parts.query))
@@ -107,8 +107,8 @@ class Address:
                 f"lock_wait_timeout = {lock} /*M! , idle_transaction_timeout = {idle} */",
                 **more,
             )
-        except (ssl.SSLError, FileNotFoundError) as fault:
-            raise pymysql.err.OperationalError(2026, f"SSL connection error: {fault}") from fault
+        except (ssl.SSLError, FileNotFoundError) as error:
+            raise pymysql.err.OperationalError(2026, f"SSL connection error: {error}") from error
         if "mariadb" not in str(connection.get_server_info()).lower():
             connection.idle_seconds = idle
         mysql_connection.end_left(self, connection)

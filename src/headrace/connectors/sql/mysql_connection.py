@@ -116,8 +116,8 @@ def works(server: Server, session: int) -> bool:
             if row is not None and row[0] != "Sleep" and str(row[1]).lower() not in _WAITS_FOR_CLIENT:
                 return True
             end(cursor, session)
-    except pymysql.MySQLError as fault:
-        if fault.args and fault.args[0] in _NO_CONNECTION_LEFT:
+    except pymysql.MySQLError as error:
+        if error.args and error.args[0] in _NO_CONNECTION_LEFT:
             return True  # It answers, and cannot say.
         _left.setdefault(_place(server), set()).add(session)
         raise

@@ -42,38 +42,38 @@ _WORDS: dict[int, tuple[str, str, str]] = {
 }
 
 
-def number_of(fault: BaseException) -> int:
+def number_of(error: BaseException) -> int:
     """The number of an error; that of a connection which PyMySQL has closed is 2006."""
-    number = fault.args[0] if fault.args else 0
-    if isinstance(fault, pymysql.err.InterfaceError) and number == 0:
+    number = error.args[0] if error.args else 0
+    if isinstance(error, pymysql.err.InterfaceError) and number == 0:
         return 2006
     # PyMySQL tells a certificate that is refused as a server that cannot be reached.
-    if number == 2003 and isinstance(fault.__context__, ssl.SSLCertVerificationError):
+    if number == 2003 and isinstance(error.__context__, ssl.SSLCertVerificationError):
         return 2026
     return number if isinstance(number, int) else 0
 
 
-def is_transient(fault: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether the same batch may succeed after a while."""
-    return number_of(fault) in _PASSING
+    return number_of(error) in _PASSING
 
 
-def is_contended(fault: Exception) -> bool:
+def is_contended(error: Exception) -> bool:
     """Whether another transaction was in the way, or made the same table, column or row at the same time."""
-    return number_of(fault) in _CONTENDED
+    return number_of(error) in _CONTENDED
 
 
-def is_part_lost(fault: Exception) -> bool:
+def is_part_lost(error: Exception) -> bool:
     """Whether a staging table is missing or damaged."""
-    return number_of(fault) in _PART_LOST
+    return number_of(error) in _PART_LOST
 
 
-def explained(fault: Exception, url: str) -> OptionError:
+def explained(error: Exception, url: str) -> OptionError:
     """The error as one sentence, without a password."""
     parts = urlsplit(url)
     where = f"MySQL at {parts.hostname or 'localhost'}:{parts.port or 3306}"
-    number = number_of(fault)
-    said = str(fault.args[1]) if len(fault.args) > 1 else str(fault)
+    number = number_of(error)
+    said = str(error.args[1]) if len(error.args) > 1 else str(error)
     text = without(" ".join(said.split()), url)
     if number in _WORDS:
         code, what, fix = _WORDS[number]

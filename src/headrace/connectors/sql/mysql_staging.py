@@ -61,8 +61,8 @@ class LoadStager:
             try:
                 self._run(f"CREATE TABLE {table} ({declared}) ENGINE={choice} DEFAULT CHARACTER SET utf8mb4")
                 break
-            except pymysql.MySQLError as fault:
-                if choice == "InnoDB" or fault.args[0] not in _NO_ENGINE:
+            except pymysql.MySQLError as error:
+                if choice == "InnoDB" or error.args[0] not in _NO_ENGINE:
                     raise
 
     def add(self, table: pa.Table) -> None:
@@ -70,8 +70,8 @@ class LoadStager:
             try:
                 self._load(table)
                 return
-            except pymysql.MySQLError as fault:
-                if fault.args[0] not in _NO_LOCAL:
+            except pymysql.MySQLError as error:
+                if error.args[0] not in _NO_LOCAL:
                     raise
                 self.local = False
         marks = ", ".join(["%s"] * len(self.columns))

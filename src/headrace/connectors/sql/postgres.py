@@ -120,8 +120,8 @@ def _url_problems(url: str) -> Iterator[OptionError]:
     fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
     try:
         parsed = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.Error as fault:
-        said = re.search(r'invalid URI query parameter: "(\w+)"', str(fault))
+    except psycopg.Error as error:
+        said = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
         what = f"the url of the database has an unknown option '{said[1]}'" if said else "the url cannot be read"
         yield OptionError(code="HR413", what=what, fix=fix)
         return
@@ -312,24 +312,24 @@ class PostgresDialect:
             cursor.execute(statement, ())
             yield from chunks(cursor)
 
-    def explain(self, fault: Exception) -> OptionError:
-        problem = explained(fault, self.url)
-        if not self.waits_for_lock(fault):
+    def explain(self, error: Exception) -> OptionError:
+        problem = explained(error, self.url)
+        if not self.waits_for_lock(error):
             return problem
-        holder = postgres_connection.lock_holder(self.url, locked_table(fault))
+        holder = postgres_connection.lock_holder(self.url, locked_table(error))
         return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
-    def passes(self, fault: Exception) -> bool:
-        return is_transient(fault)
+    def passes(self, error: Exception) -> bool:
+        return is_transient(error)
 
-    def waits_for_lock(self, fault: BaseException) -> bool:
-        return sqlstate(fault) == LOCK_WAIT
+    def waits_for_lock(self, error: BaseException) -> bool:
+        return sqlstate(error) == LOCK_WAIT
 
-    def is_contended(self, fault: Exception) -> bool:
-        return is_contended(fault)
+    def is_contended(self, error: Exception) -> bool:
+        return is_contended(error)
 
-    def is_part_lost(self, fault: Exception) -> bool:
-        return isinstance(fault, psycopg.errors.UndefinedTable) and f"{OWN_PREFIX}s_" in str(fault)
+    def is_part_lost(self, error: Exception) -> bool:
+        return isinstance(error, psycopg.errors.UndefinedTable) and f"{OWN_PREFIX}s_" in str(error)
 
 
 class CopyStager:

@@ -98,8 +98,8 @@ _left: dict[str, set[int]] = {}
 def _works_or_left(url: str, pid: int) -> bool:
     try:
         return works(url, pid)
-    except psycopg.Error as fault:
-        if sqlstate(fault) == NO_CONNECTION_LEFT:
+    except psycopg.Error as error:
+        if sqlstate(error) == NO_CONNECTION_LEFT:
             return True  # It answers, and cannot say.
         _left.setdefault(url, set()).add(pid)
         raise

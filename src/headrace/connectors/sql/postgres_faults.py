@@ -33,12 +33,12 @@ _WORDS: tuple[tuple[str, str, str, str], ...] = (
 )
 
 
-def sqlstate(fault: BaseException) -> str:
+def sqlstate(error: BaseException) -> str:
     """The SQLSTATE of an error of psycopg; one of a lost connection has class 08."""
-    state = getattr(fault, "sqlstate", None)
+    state = getattr(error, "sqlstate", None)
     if state:
         return str(state)
-    text = str(fault)
+    text = str(error)
     for sign, state in (
         ("certificate", "TLS"),
         ("does not support SSL", "TLS"),
@@ -52,34 +52,34 @@ def sqlstate(fault: BaseException) -> str:
     ):
         if sign in text:
             return state
-    return "08006" if isinstance(fault, psycopg.OperationalError) else ""
+    return "08006" if isinstance(error, psycopg.OperationalError) else ""
 
 
-def locked_table(fault: BaseException) -> str:
+def locked_table(error: BaseException) -> str:
     """The table whose lock was waited for, as far as the server says it."""
-    context = getattr(getattr(fault, "diag", None), "context", None) or ""
+    context = getattr(getattr(error, "diag", None), "context", None) or ""
     found = re.search(r'in relation "(.+?)"', context)
     return found.group(1) if found else ""
 
 
-def is_transient(fault: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether the same batch may succeed after a while."""
-    return sqlstate(fault).startswith(_PASSING_STATES)
+    return sqlstate(error).startswith(_PASSING_STATES)
 
 
-def is_contended(fault: Exception) -> bool:
+def is_contended(error: Exception) -> bool:
     """Whether another transaction was in the way, or made the same table, type or row at the same time."""
-    return sqlstate(fault).startswith(("40", "55P03")) or isinstance(
-        fault, (errors.DuplicateTable, errors.DuplicateColumn, errors.DuplicateObject, errors.UniqueViolation)
+    return sqlstate(error).startswith(("40", "55P03")) or isinstance(
+        error, (errors.DuplicateTable, errors.DuplicateColumn, errors.DuplicateObject, errors.UniqueViolation)
     )
 
 
-def explained(fault: Exception, url: str) -> OptionError:
+def explained(error: Exception, url: str) -> OptionError:
     """The error as one sentence, without a password."""
     where = f"PostgreSQL at {_place(url)}"
-    state = sqlstate(fault)
-    text = without(" ".join(str(fault).split()), url)
-    if isinstance(fault, errors.InsufficientPrivilege):
+    state = sqlstate(error)
+    text = without(" ".join(str(error).split()), url)
+    if isinstance(error, errors.InsufficientPrivilege):
         fix = "grant it: the documentation of the sink lists the rights that it needs"
         return OptionError(code="HR414", what=f"{where} refuses it: {text}", fix=fix)
     if state == "TLS":

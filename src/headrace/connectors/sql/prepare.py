@@ -68,12 +68,12 @@ def prepare(dialect: Dialect, table: ResultTable, schema: str, context: SinkCont
                 return _prepared(connection, dialect, table.as_known(connection, dialect), schema, context, adds=adds)
         except _Renamed:
             continue
-        except dialect.errors as fault:
+        except dialect.errors as error:
             # How long a lock is waited for is the caller's to say.
-            again = dialect.is_contended(fault) and not dialect.waits_for_lock(fault)
+            again = dialect.is_contended(error) and not dialect.waits_for_lock(error)
             pause = next(pauses, None) if again else None
             if pause is None:
-                raise _explained(dialect, fault, context) from None
+                raise _explained(dialect, error, context) from None
             time.sleep(pause)
 
 
@@ -148,8 +148,8 @@ def planned(dialect: Dialect, name: str, context: SinkContext, first: int) -> di
     try:
         with closing(dialect.connect_to_read()) as connection:
             return dict(Ledger(connection, dialect, context, name).plans(first))
-    except dialect.errors as fault:
-        raise _explained(dialect, fault, context) from None
+    except dialect.errors as error:
+        raise _explained(dialect, error, context) from None
 
 
 def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:
@@ -173,8 +173,8 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
             replayed = ledger.replayed(Checkpoint(context.checkpoint).id or "")
             aside = [json.loads(text) for text in Quarantine(connection, dialect, context, name).rows()]
             run(connection, "COMMIT")
-    except dialect.errors as fault:
-        raise _explained(dialect, fault, context) from None
+    except dialect.errors as error:
+        raise _explained(dialect, error, context) from None
     rejected = restore(spark, [[_values(row, known) for row in aside]], schema) if aside else None
     return Snapshot(
         rows=rows, batch=None if last is None else last.batch, key=tuple(key), rejected=rejected, replayed=replayed
@@ -201,6 +201,6 @@ def _values(row: Mapping[str, Any], known: Sequence[ResultColumn]) -> tuple[Any,
     )
 
 
-def _explained(dialect: Dialect, fault: Exception, context: SinkContext) -> HeadraceError:
-    problem = dialect.explain(fault)
+def _explained(dialect: Dialect, error: Exception, context: SinkContext) -> HeadraceError:
+    problem = dialect.explain(error)
     return SinkError(Finding(code=problem.code, what=f"query '{context.query}': {problem.what}", fix=problem.fix))

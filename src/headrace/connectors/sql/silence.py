@@ -101,11 +101,11 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 @contextmanager
 def watched(
-    works: Callable[[], bool], cut: Callable[[], None], fault: Callable[[str], Exception], *, seconds: float
+    works: Callable[[], bool], cut: Callable[[], None], error: Callable[[str], Exception], *, seconds: float
 ) -> Iterator[None]:
     """Wait for a server in this block; when it is silent and `works` says no, `cut` ends the wait.
 
-    Then the block's exception is replaced by `fault` of a sentence.
+    Then the block's exception is replaced by `error` of a sentence.
     """
     waiting = Waiting(seconds=seconds, works=works, cut=cut, since=time.monotonic())
     watch = _watch
@@ -117,7 +117,7 @@ def watched(
             sentence = (
                 f"it has said nothing for {seconds:.0f} s, and does not work on the statement: the connection was cut"
             )
-            raise fault(sentence) from raised
+            raise error(sentence) from raised
         raise
     finally:
         watch.remove(waiting)

@@ -106,8 +106,8 @@ class DatabaseSink(Sink):
             yield from long_names(frame.columns, self.longest_name)
         try:
             exactly_once.result_table(self.table, self.key, frame.schema, context)
-        except SinkError as fault:
-            yield from fault.findings
+        except SinkError as error:
+            yield from error.findings
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         adds = self.on_schema_change == "add"

@@ -282,21 +282,21 @@ class SqliteDialect:
         cursor.execute(statement)
         return chunks(cursor)
 
-    def waits_for_lock(self, fault: BaseException) -> bool:
+    def waits_for_lock(self, error: BaseException) -> bool:
         """SQLite waits by itself, and ends no transaction whose process sleeps."""
         return False
 
-    def passes(self, fault: Exception) -> bool:
-        return "locked" in str(fault) or "disk I/O error" in str(fault)
+    def passes(self, error: Exception) -> bool:
+        return "locked" in str(error) or "disk I/O error" in str(error)
 
-    def is_contended(self, fault: Exception) -> bool:
-        return "locked" in str(fault) or "already exists" in str(fault)
+    def is_contended(self, error: Exception) -> bool:
+        return "locked" in str(error) or "already exists" in str(error)
 
-    def is_part_lost(self, fault: Exception) -> bool:
-        return f"no such table: {OWN_PREFIX}s_" in str(fault)
+    def is_part_lost(self, error: Exception) -> bool:
+        return f"no such table: {OWN_PREFIX}s_" in str(error)
 
-    def explain(self, fault: Exception) -> OptionError:
+    def explain(self, error: Exception) -> OptionError:
         for sign, what, fix in _FAULTS:
-            if sign in str(fault):
+            if sign in str(error):
                 return OptionError(code="HR405", what=f"the SQLite file '{self.path}' {what}", fix=fix)
-        return OptionError(code="HR405", what=f"the SQLite file '{self.path}' refused the batch: {fault}")
+        return OptionError(code="HR405", what=f"the SQLite file '{self.path}' refused the batch: {error}")

@@ -95,8 +95,8 @@ def _joins_keys(connection: Connection, table: str, name: str, quote: Callable[[
     )
     try:
         return _COLUMN if any(next(rows_of(connection, probe), ())) else ""
-    except sqlite3.OperationalError as fault:
-        return f"and cannot be compared here: {fault}"
+    except sqlite3.OperationalError as error:
+        return f"and cannot be compared here: {error}"
 
 
 def _blockers(kind: str, text: str) -> list[Blocker]:

@@ -84,8 +84,8 @@ class StageTask:
                     return
                 writing.add(good, bad)
             yield from writing.end()
-        except self.dialect.errors as fault:
-            yield Report.of_failure(self.dialect.explain(fault), is_transient=self.dialect.passes(fault))
+        except self.dialect.errors as error:
+            yield Report.of_failure(self.dialect.explain(error), is_transient=self.dialect.passes(error))
         finally:
             writing.give_up()
 

@@ -166,8 +166,8 @@ class SinkConformance(SinkTriggers):
         self.feed(tmp_path, 2, shared=False)
         try:
             self.start(spark, self.make(home, mode), tmp_path, first, ends=True)
-        except HeadraceError as fault:
-            told.append(fault)
+        except HeadraceError as error:
+            told.append(error)
         except Exception:
             assert told, "a batch of the copy's failed, and the sink does not say why"
         assert told, "a batch was taken for the one that the copy had written, and its rows are lost"

@@ -46,14 +46,14 @@ def runs(
         feed()
         ends = time.monotonic() + PATIENCE
         while not came(query):
-            if (fault := query.exception()) is not None:
-                raise fault
+            if (error := query.exception()) is not None:
+                raise error
             assert time.monotonic() < ends, f"nothing came under the trigger {word}"
             time.sleep(0.05)
     except AssertionError:
         raise
-    except Exception as fault:
-        if re.search(_REFUSED[word], str(fault)) is None:
+    except Exception as error:
+        if re.search(_REFUSED[word], str(error)) is None:
             raise
         return False
     finally:
