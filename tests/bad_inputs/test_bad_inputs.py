@@ -45,7 +45,7 @@ def test_a_bad_input_is_told(row: Row, tmp_path, monkeypatch, capsys):
         monkeypatch.setenv(name, value)
     began = time.process_time()
     code = main(list(command))
-    took = time.process_time() - began
+    duration = time.process_time() - began
     said = capsys.readouterr()
     text = said.out + said.err
     assert code in (1, 2), text
@@ -59,4 +59,4 @@ def test_a_bad_input_is_told(row: Row, tmp_path, monkeypatch, capsys):
     assert row.fix in fix
     if row.kind in AT_A_LINE and command == CHECK:
         assert re.search(r":\d+$", where), text
-    assert took < MOST_SECONDS
+    assert duration < MOST_SECONDS

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from headrace.cli.view import view_for
 from headrace.cli.view.bars import Bars
-from headrace.cli.view.formatting import left, number, sentence, size_of, took
+from headrace.cli.view.formatting import duration, left, number, sentence, size_of
 from headrace.cli.view.json_lines import JsonLines
 from headrace.cli.view.lines import Lines
 from headrace.cli.view.live import LiveTable
@@ -88,9 +88,9 @@ def rendered(thing: Any, width: int = 160) -> str:
     [
         (number(1234567), "1,234,567"),
         (number(None), "-"),
-        (took(180), "180 ms"),
-        (took(2500), "2.5 s"),
-        (took(200_000), "3 min 20 s"),
+        (duration(180), "180 ms"),
+        (duration(2500), "2.5 s"),
+        (duration(200_000), "3 min 20 s"),
         (left(Lag(count=1, unit="files")), "1 file"),
         (left(Lag(count=3, unit="files", bytes=1_500_000)), "3 files (1.5 MB)"),
         (size_of(999), "999 B"),

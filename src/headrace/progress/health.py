@@ -97,13 +97,13 @@ def _named(names: list[str]) -> str:
 def _slowest(busy: list[BatchRecord]) -> str:
     parts: dict[str, int] = {}
     for record in busy:
-        for part, took in record.durations.items():
+        for part, duration in record.durations.items():
             if part != "triggerExecution":
-                parts[part] = parts.get(part, 0) + took
+                parts[part] = parts.get(part, 0) + duration
     if not parts:
         return "unknown"
-    part, took = max(parts.items(), key=lambda item: item[1])
-    return f"{part} ({took / len(busy):,.0f} ms)"
+    part, duration = max(parts.items(), key=lambda item: item[1])
+    return f"{part} ({duration / len(busy):,.0f} ms)"
 
 
 def _growing(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from headrace.model import Project
 from headrace.progress import BatchRecord
 from headrace.run.counted import missed_records, rightly_counted
 from headrace.run.notes import Notes
-from headrace.run.query_run import Watched
+from headrace.run.query_run import QueryRun
 from headrace.run.result import Reporter
 from headrace.run.starts import Start
 from headrace.spark.batch_work import batch_work
@@ -36,7 +36,7 @@ class Account:
         self.heartbeat_at = 0.0
         self.look_at = 0.0
 
-    def progressed(self, watched: Watched, json: str) -> None:
+    def progressed(self, watched: QueryRun, json: str) -> None:
         """Take the report of a batch, as Spark's listener gives it."""
         record = BatchRecord.parse(
             json, source_names=watched.running.source_names, rows_tracked=watched.running.rows_tracked
@@ -53,13 +53,13 @@ class Account:
         if watched.history_run is not None:
             self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
         self.reporter.progressed(record)
-        for ill in watched.new_ills(record):
+        for ill in watched.new_warnings(record):
             self.notes.tell(ill)
         if watched.quarantine is not None:
             quarantine = watched.quarantine
             self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
 
-    def missed(self, watched: Watched, committed: int) -> None:
+    def missed(self, watched: QueryRun, committed: int) -> None:
         """Bring into the history what batches took that were committed by a driver that could not tell of it."""
         self.archive(watched)
         running, run_id = watched.running, watched.history_run
@@ -72,16 +72,16 @@ class Account:
         for record in missed_records(self.project, running, missed, self.spark):
             self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
 
-    def untold(self, watched: Watched, committed: int | None) -> None:
+    def unreported(self, watched: QueryRun, committed: int | None) -> None:
         """Count the last batches up to `committed` that Spark has not told of, as on a machine that is too busy."""
         running = watched.running
         told = max((each for each in (watched.last_batch, watched.committed_before) if each is not None), default=-1)
         last = committed if watched.archive is not None else None
-        untold = range(told + 1, told + 1 if last is None else last + 1)
-        if not untold:
+        unreported = range(told + 1, told + 1 if last is None else last + 1)
+        if not unreported:
             return
-        records = {each.batch: each for each in missed_records(self.project, running, untold, self.spark)}
-        for batch in untold:
+        records = {each.batch: each for each in missed_records(self.project, running, unreported, self.spark)}
+        for batch in unreported:
             watched.batches, watched.last_batch = watched.batches + 1, batch
             if (record := records.get(batch)) is None:
                 continue  # What it read can be read no more.
@@ -90,25 +90,25 @@ class Account:
                 self.notes.record(lambda history, record=record: history.record(watched.history_run, record))  # type: ignore[misc]
             self.reporter.progressed(record)
 
-    def archive(self, watched: Watched) -> None:
+    def archive(self, watched: QueryRun) -> None:
         """Keep what the checkpoint will let go of."""
         archive = watched.archive
         if archive is not None:
             self.notes.guarded(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
 
-    def tell_news(self, watched: Watched) -> None:
+    def tell_news(self, watched: QueryRun) -> None:
         """Tell what the sink had to say: an attempt that failed, rows quarantined."""
         while not watched.running.news.empty():
             self.notes.tell(watched.running.news.get())
 
-    def warned(self, watched: Watched, found: Sequence[Finding]) -> None:
+    def warned(self, watched: QueryRun, found: Sequence[Finding]) -> None:
         """Let the history say what is wrong with a run that continues, or that nothing is."""
         run_id = watched.history_run
         ill = self.project.redacted_finding(found[0]) if found else None
         if run_id is not None:
             self.notes.record(lambda history: history.record_warning(run_id, ill))
 
-    def look_inside(self, running: Iterable[Watched]) -> None:
+    def look_inside(self, running: Iterable[QueryRun]) -> None:
         """Tell how far long batches are, of one query after another, so that many queries cost no more than few."""
         now = time.monotonic()
         if now < self.look_at:
@@ -122,7 +122,7 @@ class Account:
             if work is not None:
                 self.reporter.working(watched.query.name, work)
 
-    def beat(self, runs: Iterable[Watched | Start]) -> None:
+    def beat(self, runs: Iterable[QueryRun | Start]) -> None:
         """Let the history know that these runs are alive."""
         now = time.monotonic()
         if now - self.heartbeat_at < HEARTBEAT_SECONDS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.errors import Finding
 from headrace.run.account import Account
 from headrace.run.notes import Notes
-from headrace.run.query_run import Watched
+from headrace.run.query_run import QueryRun
 from headrace.run.refresh import Refresher
 from headrace.run.running import Running
 from headrace.run.starts import Begun
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Starts the query of a run again, over these versions of its tables.
-StartAgain: TypeAlias = Callable[[Watched, Mapping[str, int] | None], Begun]
+StartAgain: TypeAlias = Callable[[QueryRun, Mapping[str, int] | None], Begun]
 
 
 class FreshTables:
@@ -34,14 +34,14 @@ class FreshTables:
         self._notes = notes
         self._start_again = start_again
 
-    def keep(self, watched: Watched) -> None:
+    def keep(self, watched: QueryRun) -> None:
         """Have the tables of a query that has started recomputed from now on."""
         running = watched.running
         if running.tables.declared and not watched.ends and not watched.finishing:
             watched.refresher = Refresher(running.tables, running.versions, self._spark, watched.query.name)
             self._account.warned(watched, [note for note in running.notes if note.code == "HR561"])
 
-    def look(self, watched: Watched) -> None:
+    def look(self, watched: QueryRun) -> None:
         """Have tables computed that are due, and begin to halt the query when one of them has changed."""
         refresher = watched.refresher
         if refresher is None or watched.asked or watched.stop_gracefully is not None or watched.finishing:
@@ -56,7 +56,7 @@ class FreshTables:
         if refresher.versions != watched.running.versions:
             watched.stop_gracefully = Halt(watched.running.handle, self._spark)
 
-    def resume(self, watched: Watched) -> Finding | None:
+    def resume(self, watched: QueryRun) -> Finding | None:
         """Start a halted query over the newest versions of its tables: for all others it has never stopped.
 
         Returns why that failed.
@@ -76,7 +76,7 @@ class FreshTables:
             self._resumed(watched, before)
         return None
 
-    def _resumed(self, watched: Watched, before: Running) -> None:
+    def _resumed(self, watched: QueryRun, before: Running) -> None:
         running = watched.running
         for note in running.notes:
             if note not in before.notes:

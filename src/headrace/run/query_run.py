@@ -25,7 +25,7 @@ HEALTH_BATCHES = 20
 
 
 @dataclass(kw_only=True)
-class Watched:
+class QueryRun:
     """A running query with what the supervisor keeps of it.
 
     finishing: it makes one batch again, with the tables that the batch was begun with, before it continues with others.
@@ -72,7 +72,7 @@ class Watched:
         self.lag = lag(project, self.query, self.running.layout)
         return self.lag
 
-    def new_ills(self, record: BatchRecord) -> Iterator[Finding]:
+    def new_warnings(self, record: BatchRecord) -> Iterator[Finding]:
         """What ails a query that is to run on, when it begins to."""
         self.recent.append(record)
         if self.ends:

@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.checkpoint import Checkpoint
 from headrace.errors import HeadraceError
 from headrace.run.notes import Notes
-from headrace.run.query_run import Watched
+from headrace.run.query_run import QueryRun
 from headrace.run.result import Reporter
 from headrace.run.stop import StopRequest
 
@@ -22,7 +22,7 @@ class Stopping:
         self._reporter = reporter
         self._told: bool | None = None
 
-    def step(self, running: Iterable[Watched]) -> None:
+    def step(self, running: Iterable[QueryRun]) -> None:
         """Stop each query that may be stopped now."""
         now = self._request.now
         if self._told != now:
@@ -34,7 +34,7 @@ class Stopping:
             if now or _is_done(watched) or not _busy(watched):
                 watched.running.handle.stop()
 
-    def _ask(self, watched: Watched) -> None:
+    def _ask(self, watched: QueryRun) -> None:
         watched.asked, watched.last_wanted = True, _running_batch(watched)
         run_id = watched.history_run
         if run_id is not None:
@@ -49,7 +49,7 @@ def last_committed(checkpoint: Path) -> int | None:
         return None
 
 
-def _running_batch(watched: Watched) -> int:
+def _running_batch(watched: QueryRun) -> int:
     """The batch that runs, or comes next.
 
     Spark reports a batch some time after its commit, when the next one may be running already. The last report does not
@@ -59,10 +59,10 @@ def _running_batch(watched: Watched) -> int:
     return max((each for each in known if each is not None), default=-1) + 1
 
 
-def _is_done(watched: Watched) -> bool:
+def _is_done(watched: QueryRun) -> bool:
     wanted = watched.last_wanted
     return wanted is not None and watched.last_batch is not None and watched.last_batch >= wanted
 
 
-def _busy(watched: Watched) -> bool:
+def _busy(watched: QueryRun) -> bool:
     return bool(watched.running.handle.status.get("isTriggerActive"))

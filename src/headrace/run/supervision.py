@@ -21,7 +21,7 @@ from headrace.run.fresh_tables import FreshTables
 from headrace.run.lag import left_out
 from headrace.run.notes import Notes
 from headrace.run.quarantine import Quarantine
-from headrace.run.query_run import Watched
+from headrace.run.query_run import QueryRun
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult
 from headrace.run.running import Reached, Running
 from headrace.run.source_health import SourceHealth
@@ -161,7 +161,7 @@ class Supervision:
             self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=running[0]))
             return
         lasting = running.scratch is None
-        watched = Watched(
+        watched = QueryRun(
             running=running,
             finishing=finishing,
             trigger=start.trigger,
@@ -205,10 +205,10 @@ class Supervision:
             attempt=attempt,
         )
 
-    def _end(self, watched: Watched, state: OutcomeState, finding: Finding | None) -> None:
+    def _end(self, watched: QueryRun, state: OutcomeState, finding: Finding | None) -> None:
         self.account.archive(watched)
         self.notes.guarded(
-            watched.query, lambda: self.account.untold(watched, last_committed(watched.running.layout.checkpoint))
+            watched.query, lambda: self.account.unreported(watched, last_committed(watched.running.layout.checkpoint))
         )
         self.account.tell_news(watched)
         for last in watched.source_health.last():
@@ -255,7 +255,7 @@ class Supervision:
         self.account.beat((*self.watching, *((self.start,) if self.start else ())))
         self.account.look_inside(self.watching)
 
-    def _ended(self, watched: Watched) -> None:
+    def _ended(self, watched: QueryRun) -> None:
         """A query has ended: for good, or to continue over other versions of its tables."""
         self.watching.hear_out(watched)
         finding = watched.running.failure()
@@ -267,10 +267,10 @@ class Supervision:
                 return
         self._end(watched, "failed" if finding else "stopped" if watched.asked else "finished", finding)
 
-    def _start_again(self, watched: Watched, versions: Versions) -> Begun:
+    def _start_again(self, watched: QueryRun, versions: Versions) -> Begun:
         return self._bring_up(watched.query, watched.running.tables, watched.trigger, versions)
 
-    def _has_successor(self, watched: Watched) -> bool:
+    def _has_successor(self, watched: QueryRun) -> bool:
         """Whether a newer driver has started the query, as the history tells."""
         newest = self.notes.record(lambda history: history.newest_run(watched.query.name))
         return watched.history_run is not None and newest is not None and newest > watched.history_run

@@ -6,7 +6,7 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 
-from headrace.run.query_run import Watched
+from headrace.run.query_run import QueryRun
 from headrace.run.running import Running
 from headrace.spark.listener import Event, Listener
 
@@ -20,25 +20,25 @@ class Watching:
     starting: a query is being started, so that events of an unknown start are kept: they may be its first ones.
     """
 
-    def __init__(self, listener: Listener, progressed: Callable[[Watched, str], None]) -> None:
+    def __init__(self, listener: Listener, progressed: Callable[[QueryRun, str], None]) -> None:
         self.starting = False
         self._listener = listener
         self._progressed = progressed
-        self._running: dict[str, Watched] = {}
-        self._former: dict[str, Watched] = {}
+        self._running: dict[str, QueryRun] = {}
+        self._former: dict[str, QueryRun] = {}
         self._early: list[Event] = []
 
-    def __iter__(self) -> Iterator[Watched]:
+    def __iter__(self) -> Iterator[QueryRun]:
         return iter(list(self._running.values()))
 
     def __bool__(self) -> bool:
         return bool(self._running)
 
-    def add(self, watched: Watched) -> None:
+    def add(self, watched: QueryRun) -> None:
         """Watch a query that has started."""
         self._running[str(watched.running.handle.runId)] = watched
 
-    def restarted(self, watched: Watched, running: Running) -> None:
+    def restarted(self, watched: QueryRun, running: Running) -> None:
         """Watch the next start of a query; events of the one before may still come."""
         self._forget_former(watched)
         before = str(watched.running.handle.runId)
@@ -46,7 +46,7 @@ class Watching:
         watched.running = running
         self.add(watched)
 
-    def remove(self, watched: Watched) -> None:
+    def remove(self, watched: QueryRun) -> None:
         """Watch a query no more."""
         self._running.pop(str(watched.running.handle.runId), None)
         self._forget_former(watched)
@@ -69,7 +69,7 @@ class Watching:
         except queue.Empty:
             return
 
-    def hear_out(self, watched: Watched) -> None:
+    def hear_out(self, watched: QueryRun) -> None:
         """Take the events of a query that has ended, the last of which tells of its end."""
         until = time.monotonic() + LAST_EVENTS_SECONDS
         while not watched.terminated and time.monotonic() < until:
@@ -88,5 +88,5 @@ class Watching:
         if event.kind == "progress":
             self._progressed(watched, event.json)
 
-    def _forget_former(self, watched: Watched) -> None:
+    def _forget_former(self, watched: QueryRun) -> None:
         self._former = {run_id: other for run_id, other in self._former.items() if other is not watched}

@@ -21,10 +21,17 @@ from headrace.spark.operators import (
 )
 from headrace.spark.plan_rewrite import Tree
 from headrace.spark.plans import analysed_plan
-from headrace.verify import caveats as doubts
+from headrace.verify import caveats
 from headrace.verify.late_and_open import LateInput, Rewriting, latest, steps
 from headrace.verify.prefix import Prefix
-from headrace.verify.version_ranges import OtherShapeError, Stretch, Stretches, above_state, other_shape, united
+from headrace.verify.version_ranges import (
+    OtherShapeError,
+    VersionRange,
+    VersionRanges,
+    above_state,
+    other_shape,
+    united,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +42,7 @@ class Answer:
     """What the sink must hold.
 
     late: the dropped rows, an element for each operator that can drop; counted in the metrics LATE_METRIC + index.
-    doubts: why a difference from the answer would not prove that the sink is wrong.
+    caveats: why a difference from the answer would not prove that the sink is wrong.
     untold: those of them because of which `late` lacks rows.
     operators: the stateful operators, from the result downwards.
     by_time: the columns of the result that follow from the event time by which the topmost operator groups.
@@ -43,7 +50,7 @@ class Answer:
 
     frame: DataFrame
     late: tuple[LateInput, ...]
-    doubts: tuple[Finding, ...]
+    caveats: tuple[Finding, ...]
     incomplete: tuple[Finding, ...] = ()
     operators: tuple[Operator, ...] = ()
     by_time: tuple[str, ...] = ()
@@ -68,7 +75,7 @@ def answer(
     query: Query,
     prefix: Prefix,
     spark: SparkSession,
-    over: Stretches,
+    over: VersionRanges,
     key: tuple[str, ...] = (),
     *,
     replayed: int | None = None,
@@ -92,13 +99,13 @@ def answer(
     newest = not known and query.mode == "update" and bool(key)
     dated = newest or any(column is not None for operator in known for column in operator.late)
     batch, tree, unsure = _over(project, query, prefix, spark, over, dated=dated)
-    uncertain = (*unsure, *doubts.of_plan(query, stream, analysed, known))
+    uncertain = (*unsure, *caveats.of_plan(query, stream, analysed, known))
     if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in known]:
-        shape = doubts.other_shape(query)
-        return Answer(frame=batch, late=(), doubts=(*uncertain, shape), incomplete=(shape,), operators=known)
+        shape = caveats.other_shape(query)
+        return Answer(frame=batch, late=(), caveats=(*uncertain, shape), incomplete=(shape,), operators=known)
     if newest:
         frame, untraced = latest(spark, query, tree, key)
-        return Answer(frame=frame, late=(), doubts=(*uncertain, *untraced))
+        return Answer(frame=frame, late=(), caveats=(*uncertain, *untraced))
     evicted: tuple[int, ...] = ()
     if prefix.evict_ms > 0 and any(operator.kind == "Join" for operator in known):
         evicted = evictions(spark, optimised, prefix.evict_ms)
@@ -113,7 +120,7 @@ def answer(
     return Answer(
         frame=plans.only(spark, plans.frame_of(spark, found.plan), plans.attributes(tree.plan)),
         late=found.late,
-        doubts=(*uncertain, *found.incomplete),
+        caveats=(*uncertain, *found.incomplete),
         incomplete=found.incomplete,
         operators=known,
         by_time=columns_by_time(analysed),
@@ -121,13 +128,13 @@ def answer(
 
 
 def _over(
-    project: Project, query: Query, prefix: Prefix, spark: SparkSession, over: Stretches, *, dated: bool
+    project: Project, query: Query, prefix: Prefix, spark: SparkSession, over: VersionRanges, *, dated: bool
 ) -> tuple[DataFrame, Tree, tuple[Finding, ...]]:
-    """The query applied to each stretch of the prefix with the tables of that time, and what is not certain of it."""
+    """The query applied to each version range of the prefix with the tables of that time, and what is uncertain."""
 
-    def over_part(share: Prefix, stretch: Stretch) -> tuple[DataFrame, Tree]:
+    def over_part(share: Prefix, range_: VersionRange) -> tuple[DataFrame, Tree]:
         frame = build(
-            project, query.transform, spark, lambda source: share.read(spark, source, dated=dated), stretch.tables
+            project, query.transform, spark, lambda source: share.read(spark, source, dated=dated), range_.tables
         )
         plan = plans.inlined(spark, analysed_plan(frame))
         known = {source.name: source for source in project.sources_of(query)}
@@ -137,11 +144,11 @@ def _over(
         return plans.frame_of(spark, plan), plans.batch_tree(plan)
 
     if len(over.all) == 1:
-        return *over_part(prefix, over.last), over.doubts
+        return *over_part(prefix, over.last), over.caveats
     try:
-        parts = [over_part(prefix.part(stretch.first, stretch.last), stretch) for stretch in over.all]
+        parts = [over_part(prefix.part(range_.first, range_.last), range_) for range_ in over.all]
         plan, differs = united(spark, [tree for _, tree in parts])
     except (CheckFailed, OtherShapeError):
-        return *over_part(prefix, over.last), (*over.doubts, other_shape(query))
+        return *over_part(prefix, over.last), (*over.caveats, other_shape(query))
     unsure = (above_state(query),) if differs and query.mode != "complete" else ()
-    return plans.frame_of(spark, plan), plans.batch_tree(plan), (*over.doubts, *unsure)
+    return plans.frame_of(spark, plan), plans.batch_tree(plan), (*over.caveats, *unsure)

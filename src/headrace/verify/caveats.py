@@ -22,7 +22,7 @@ BY_ORDER = frozenset({"HR708", "HR716", "HR717"})
 
 
 def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Operator, ...]) -> Iterator[Finding]:
-    """The doubts that the query's own plan raises."""
+    """The caveats that the query's own plan raises."""
     yield from _asked_again(query, stream, tree)
     for operator in operators:
         if operator.by_order:

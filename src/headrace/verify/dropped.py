@@ -22,7 +22,7 @@ from headrace.verify.prefix import prefix_of, since_batch
 from headrace.verify.proof import blockers, committed_batch, declared_query, layout_of, uncommitted
 from headrace.verify.replay import apply_late_rows
 from headrace.verify.verdict import LateRow
-from headrace.verify.version_ranges import stretches
+from headrace.verify.version_ranges import version_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def late(
     with borrowed(project, spark) as spark, registered_tables(project, declared, spark):
         done = apply_late_rows(project, declared, layout, spark) if replay else None
         prefix = since_batch(prefix_of(project, declared, layout, committed), since)
-        over = stretches(project, declared, layout, committed, spark)
+        over = version_ranges(project, declared, layout, committed, spark)
         asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
         replayed, unknown = _replayed(project, declared, layout)
         files = () if directory is None else tuple(export.written(asked.late, directory, query, layout.generation))

@@ -10,8 +10,7 @@ from headrace.contract import Snapshot
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Query
 from headrace.spark.observed import metric, metrics_of
-from headrace.verify import caveats as doubts
-from headrace.verify import faults
+from headrace.verify import caveats, faults
 from headrace.verify.answer import Answer
 from headrace.verify.comparison import Comparison, compare
 from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, LateInput
@@ -52,7 +51,7 @@ def verdict_of(evidence: Evidence) -> Verdict:
     if not reasons:
         return replace(verdict, state="mismatch", findings=(_wrong(query, verdict),))
     verdict = replace(verdict, state="undecided", findings=reasons)
-    return _by_rerun(evidence, verdict) if {each.code for each in reasons} <= doubts.SETTLED_BY_RERUN else verdict
+    return _by_rerun(evidence, verdict) if {each.code for each in reasons} <= caveats.SETTLED_BY_RERUN else verdict
 
 
 def _counted(evidence: Evidence, found: Comparison) -> Verdict:
@@ -92,29 +91,29 @@ def _reasons(evidence: Evidence, found: Comparison, verdict: Verdict) -> Iterato
     """Why these differences do not prove the sink wrong."""
     query, expected, snapshot = evidence.query, evidence.expected, evidence.snapshot
     proved = expected.inner_joins_alone and (found.unexpected or found.different or not verdict.rows_late)
-    for doubt in expected.doubts:
-        if doubt.code == "HR706" and proved:
+    for caveat in expected.caveats:
+        if caveat.code == "HR706" and proved:
             continue
-        if doubt.code == "HR717" and not tied(evidence.spark, expected.frame):
+        if caveat.code == "HR717" and not tied(evidence.spark, expected.frame):
             continue
-        yield doubt
+        yield caveat
     names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
     revived = sum(metric(found.executed, name, REVIVED) for name in names)
     if revived:
-        yield doubts.revived_sessions(query, revived)
+        yield caveats.revived_sessions(query, revived)
     # In the other modes a database refuses a second row of one key.
     if snapshot.key and query.mode == "update":
         distinct = expected.frame.select(*[f"`{name}`" for name in snapshot.key]).distinct().count()
         if distinct < found.rows_expected:
-            yield doubts.unfit_key(query, snapshot.key, found.rows_expected - distinct)
+            yield caveats.unfit_key(query, snapshot.key, found.rows_expected - distinct)
 
 
 def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
     """The verdict by another run over the same batches; `undecided`, with the reason, where there can be none."""
     query, snapshot, expected = evidence.query, evidence.snapshot, evidence.expected
-    findings = undecided.findings or expected.doubts
+    findings = undecided.findings or expected.caveats
     undecided = replace(undecided, findings=findings)
-    if any(each.code not in doubts.SETTLED_BY_RERUN for each in findings):
+    if any(each.code not in caveats.SETTLED_BY_RERUN for each in findings):
         return undecided
     again, key = evidence.again, snapshot.key
     if obstacle := again.obstacle(replayed=snapshot.replayed):
@@ -127,11 +126,11 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
                 verdict = _with_counts_below(evidence, verdict)
             if found.equal:
                 return replace(verdict, rows_open=0, state=_fine(replace(verdict, rows_open=0)))
-            by_order = expected.by_function or any(each.code in doubts.BY_ORDER for each in findings)
+            by_order = expected.by_function or any(each.code in caveats.BY_ORDER for each in findings)
             if by_order:
                 with again.rows(evidence.spark, key, reordered=True) as other:
                     if not compare(rows, other, key).equal:
-                        reason = doubts.order_of_rows(query, "runs with the rows of a batch in another order differ")
+                        reason = caveats.order_of_rows(query, "runs with the rows of a batch in another order differ")
                         return replace(verdict, state="undecided", findings=(reason,))
     except CheckFailed as error:
         return replace(undecided, findings=(*findings, *error.findings))

@@ -12,7 +12,7 @@ from headrace.spark import plan_rewrite as plans
 from headrace.spark.operators import Operator, stateful
 from headrace.spark.plan_rewrite import BATCH, LATE, ORIGIN, Tree
 from headrace.spark.plans import analysed_plan
-from headrace.verify import caveats as doubts
+from headrace.verify import caveats
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -110,7 +110,7 @@ class Rewriting:
         try:
             carried = plans.frame_of(self.spark, plans.with_provenance(self.spark, child))
         except plans.UntraceableError as node:
-            return Rewritten(plan=child.plan, incomplete=(doubts.untraceable(self.query, str(node)),))
+            return Rewritten(plan=child.plan, incomplete=(caveats.untraceable(self.query, str(node)),))
         behind = F.coalesce(plans.end_micros(self.spark, attributes[column]) <= F.col(LATE), F.lit(False))
         judged = carried.withColumn(_IS_LATE, behind & (F.col(BATCH) > self.replayed))
         counted = judged.observe(
@@ -163,7 +163,7 @@ def latest(
     try:
         carried = plans.frame_of(spark, plans.with_provenance(spark, tree))
     except plans.UntraceableError as node:
-        return plans.frame_of(spark, tree.plan), (doubts.untraceable(query, str(node)),)
+        return plans.frame_of(spark, tree.plan), (caveats.untraceable(query, str(node)),)
     by = [plans.column_of(spark, each) for each in attributes if plans.name_of(each) in key]
     ranked = carried.withColumn(_RANK, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))
     return plans.only(spark, ranked.where(F.col(_RANK) == 1), attributes), ()

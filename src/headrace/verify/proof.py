@@ -26,7 +26,7 @@ from headrace.verify.judgement import Evidence, verdict_of
 from headrace.verify.prefix import prefix_of
 from headrace.verify.rerun import Rerun, settings_of
 from headrace.verify.verdict import Verdict
-from headrace.verify.version_ranges import stretches
+from headrace.verify.version_ranges import version_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,7 +176,7 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         return Verdict(query=query.name, batch=through, state="mismatch", findings=(_lost(query, through, committed),))
     prefix = prefix_of(project, query, layout, through)
     try:
-        over = stretches(project, query, layout, through, spark)
+        over = version_ranges(project, query, layout, through, spark)
     except CheckFailed as error:
         return Verdict(query=query.name, batch=through, state="undecided", findings=error.findings)
     expected = answer(project, query, prefix, spark, over, snapshot.key, replayed=snapshot.replayed)

@@ -26,7 +26,7 @@ from headrace.verify.late_and_open import LATE_METRIC
 from headrace.verify.lateness import Replayed
 from headrace.verify.prefix import prefix_of
 from headrace.verify.proof import committed_batch
-from headrace.verify.version_ranges import stretches
+from headrace.verify.version_ranges import version_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,7 +63,7 @@ def apply_late_rows(
     if held.batch is None or (committed is not None and held.batch < committed):
         raise _unproved(query)
     prefix = prefix_of(project, query, layout, held.batch)
-    over = stretches(project, query, layout, held.batch, spark)
+    over = version_ranges(project, query, layout, held.batch, spark)
     before = answer(project, query, prefix, spark, over, held.key, replayed=held.replayed)
     for reason in _reasons(query, before, held.key):
         raise _impossible(query, reason)
@@ -95,7 +95,7 @@ def _reasons(query: Query, asked: Answer, key: tuple[str, ...]) -> Iterator[str]
         yield "a late row can make one session of two, and the sink holds both"
     if asked.late and not set(asked.by_time) & set(key):
         yield f"the sink's key ({', '.join(key)}) holds no window or event time, so later rows may replace one another"
-    yield from (doubt.what for doubt in asked.doubts)
+    yield from (caveat.what for caveat in asked.caveats)
 
 
 def _proved(query: Query, before: Answer, held: Snapshot) -> int:

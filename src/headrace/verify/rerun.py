@@ -25,7 +25,7 @@ from headrace.model import Project, Query
 from headrace.spark.plan_rewrite import BATCH
 from headrace.spark.settings import is_local
 from headrace.verify.prefix import Prefix
-from headrace.verify.version_ranges import Stretches
+from headrace.verify.version_ranges import VersionRanges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ class Rerun:
     project: Project
     query: Query
     prefix: Prefix
-    over: Stretches
+    over: VersionRanges
     left_out: frozenset[int]
     conf: Mapping[str, str]
 

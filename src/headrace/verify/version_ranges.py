@@ -1,4 +1,4 @@
-"""The stretches of a query's batches over which its refreshed tables stayed the same, and one plan over all of them."""
+"""The ranges of a query's batches over which its refreshed tables stayed the same, and one plan over all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OtherShapeError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
+class VersionRange:
     """The batches `first` to `last`, and the tables as they were then."""
 
     first: int
@@ -34,44 +34,48 @@ class Stretch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretches:
+class VersionRanges:
     """All batches of a prefix, in order, and what is not certain about their tables."""
 
-    all: tuple[Stretch, ...]
-    doubts: tuple[Finding, ...] = ()
+    all: tuple[VersionRange, ...]
+    caveats: tuple[Finding, ...] = ()
 
     @property
-    def last(self) -> Stretch:
+    def last(self) -> VersionRange:
         """The newest one."""
         return self.all[-1]
 
 
-def stretches(project: Project, query: Query, layout: QueryLayout, through: int, spark: SparkSession) -> Stretches:
-    """The stretches of the batches 0 to `through`; a single one for a query without refreshed tables.
+def version_ranges(
+    project: Project, query: Query, layout: QueryLayout, through: int, spark: SparkSession
+) -> VersionRanges:
+    """The ranges of the batches 0 to `through`; a single one for a query without refreshed tables.
 
     Raises CheckFailed when a version that some batch was made with was removed.
     """
     tables = Tables(project, query, layout, spark)
     if not tables.declared:
-        return Stretches(all=(Stretch(first=0, last=through, tables={}),))
+        return VersionRanges(all=(VersionRange(first=0, last=through, tables={}),))
     parts = list(_parts(tables.record, through, frozenset(tables.declared)))
     known = [part for part in parts if part[2]]
     if not known:
-        return Stretches(all=(Stretch(first=0, last=through, tables={}),), doubts=(_unknown(query, through),))
+        return VersionRanges(all=(VersionRange(first=0, last=through, tables={}),), caveats=(_unknown(query, through),))
     for first, last, versions in known:
         if gone := tables.gone(versions):
             raise CheckFailed(_gone(query, gone[0], first, last))
-    doubts = (_unknown(query, parts[0][1]),) if not parts[0][2] else ()
-    if doubts:
+    caveats = (_unknown(query, parts[0][1]),) if not parts[0][2] else ()
+    if caveats:
         parts[0] = (*parts[0][:2], known[0][2])
-    return Stretches(
-        all=tuple(Stretch(first=first, last=last, tables=tables.frames(versions)) for first, last, versions in parts),
-        doubts=doubts,
+    return VersionRanges(
+        all=tuple(
+            VersionRange(first=first, last=last, tables=tables.frames(versions)) for first, last, versions in parts
+        ),
+        caveats=caveats,
     )
 
 
 def _parts(record: TableVersions, through: int, names: frozenset[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
-    """The first and the last batch of each stretch and its versions; none where not all of them are known."""
+    """The first and the last batch of each range and its versions; none where not all of them are known."""
     uses = record.uses()
     first, before = 0, _known(uses, 0, names)
     for batch in sorted({use.from_batch for use in uses if 0 < use.from_batch <= through}):
@@ -88,10 +92,10 @@ def _known(uses: Sequence[Use], batch: int, names: frozenset[str]) -> dict[str, 
 
 
 def united(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
-    """One plan over the plans of all stretches, oldest first, and whether an operator above the state sees them differ.
+    """One plan over the plans of all ranges, oldest first, and whether an operator above the state sees them differ.
 
-    Without state each batch is answered by itself; so what lies below the first operator with state is united, stretch
-    by stretch. What is joined above is there in its last version. Raises OtherShapeError.
+    Without state each batch is answered by itself; so what lies below the first operator with state is united, range
+    by range. What is joined above is there in its last version. Raises OtherShapeError.
     """
     base = trees[-1]
     if len({(tree.name, len(tree.below), tree.from_source) for tree in trees}) > 1:

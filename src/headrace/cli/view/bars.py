@@ -13,7 +13,7 @@ from rich.text import Text
 
 from headrace.cli.output import counted
 from headrace.cli.view.ends import summarise
-from headrace.cli.view.formatting import inside, left, rate, took
+from headrace.cli.view.formatting import duration, inside, left, rate
 from headrace.cli.view.headline import Headline
 from headrace.errors import Finding
 from headrace.model import Project, Query
@@ -88,7 +88,7 @@ class Bars:
             f"batch {record.batch}",
             counted(rows, "row"),
             f"{rate(1000 * rows / milliseconds if milliseconds else None)} rows/s",
-            took(milliseconds),
+            duration(milliseconds),
         ]
         if total is not None and record.backlog is not None:
             self._progress.update(task, completed=max(0.0, total - record.backlog.count))

@@ -39,10 +39,10 @@ def batch_rate(record: BatchRecord | None) -> str:
 def inside(work: BatchWork) -> str:
     """How far a running batch is: `3 of 20 tasks, 12,000 rows read, 12.0 s`."""
     read = [f"{counted(work.rows, 'row')} read"] if work.rows else []
-    return ", ".join([f"{work.tasks_done:,} of {counted(work.tasks, 'task')}", *read, took(1000 * work.seconds)])
+    return ", ".join([f"{work.tasks_done:,} of {counted(work.tasks, 'task')}", *read, duration(1000 * work.seconds)])
 
 
-def took(milliseconds: float | None) -> str:
+def duration(milliseconds: float | None) -> str:
     """`180 ms`, `2.5 s`, `3 min 20 s`."""
     if milliseconds is None:
         return NOTHING
@@ -98,7 +98,7 @@ def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) 
     parts = [
         counted(record.rows if rows is None else rows, "row"),
         *([f"{batch_rate(record)} rows/s"] if batch_rate(record) != NOTHING else []),
-        took(record.duration_ms),
+        duration(record.duration_ms),
     ]
     if record.watermark is not None:
         parts.append(f"watermark {instant(record.watermark)}")

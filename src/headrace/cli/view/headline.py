@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from headrace.cli.view.formatting import took
+from headrace.cli.view.formatting import duration
 
 FINISHING = "finishing the running batches; Ctrl-C again stops at once"
 STOPPING = "stopping at once; what a batch has begun is made again at the next start"
@@ -23,7 +23,7 @@ class Headline:
     def text(self) -> str:
         """The line as it is now."""
         seconds = int(self._clock() - self._begun)
-        return f"{self._what} ({f'{seconds} s' if seconds < 60 else took(1000 * seconds)})"
+        return f"{self._what} ({f'{seconds} s' if seconds < 60 else duration(1000 * seconds)})"
 
     def starting(self, query: str) -> None:
         """Spark is there, and a query is being started."""

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from headrace.cli.output import json_text
 from headrace.cli.view.fitting import STYLES
-from headrace.cli.view.formatting import batch_rate, instant, left, number, sentence, state_rows, took
+from headrace.cli.view.formatting import batch_rate, duration, instant, left, number, sentence, state_rows
 from headrace.demo.flow import Tally
 
 
@@ -135,7 +135,7 @@ def panel(tally: Tally) -> Panel:
         ("rows in", number(tally.rows)),
         ("batch", number(last.batch if last else None)),
         ("rows/s", batch_rate(last)),
-        ("batch time", took(last.duration_ms if last else None)),
+        ("batch time", duration(last.duration_ms if last else None)),
         ("watermark", instant(last.watermark if last else None)),
         ("state rows", state_rows(last)),
         ("lag", left(last.backlog if last else None)),

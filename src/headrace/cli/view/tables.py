@@ -10,6 +10,7 @@ from headrace.cli.view.fitting import Fitting
 from headrace.cli.view.formatting import (
     NOTHING,
     batch_rate,
+    duration,
     inside,
     instant,
     left,
@@ -17,7 +18,6 @@ from headrace.cli.view.formatting import (
     number,
     rate,
     state_rows,
-    took,
 )
 from headrace.progress import BatchRecord
 
@@ -66,7 +66,7 @@ def live_table(rows: Iterable[Row]) -> Fitting:
             number(last.batch if last else None),
             number(row.rows if last else None),
             batch_rate(row.busy),
-            took(last.duration_ms if last else None),
+            duration(last.duration_ms if last else None),
             instant(last.watermark if last else None),
             state_rows(last),
             left(last.backlog if last else None),
@@ -95,7 +95,7 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
             number(status.batch),
             number(status.rows_total),
             rate(status.processed_rate if timed else None),
-            took(status.batch_ms if timed else None),
+            duration(status.batch_ms if timed else None),
             _verdict(status),
             status.trigger,
             status.sink,

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.view.formatting import number, took
+from headrace.cli.view.formatting import duration, number
 
 if TYPE_CHECKING:
     from headrace.verify import Verdict
@@ -33,7 +33,7 @@ def figures(verdict: Verdict) -> str:
     if verdict.rows_set_aside:
         counts["quarantined"] = verdict.rows_set_aside
     counted = ", ".join(f"{number(count)} {name}" for name, count in counts.items())
-    return f"{counted}; {took(verdict.seconds * 1000)}, {number(verdict.rate)} rows/s"
+    return f"{counted}; {duration(verdict.seconds * 1000)}, {number(verdict.rate)} rows/s"
 
 
 def difference_table(verdict: Verdict) -> Table:

@@ -71,7 +71,7 @@ class Table(Source):
         schema = self._schema(spark)
         taken = file_prefix.files(prefix)
         if not taken:
-            return file_prefix.nothing(spark, schema, batch_column, None)
+            return file_prefix.empty_frame(spark, schema, batch_column, None)
         reader = spark.read.format(str(found["provider"])).schema(schema)
         reader = reader.options(**{**found.get("storage_properties", {}), **self.options})
         places = file_prefix.places(taken, str(found["location"]), None)

@@ -97,7 +97,7 @@ def beginning(context: SinkContext, txn_ids: Mapping[str, int]) -> Beginning:
     return Beginning.of(txn_ids.get(begin_mark(context), 0))
 
 
-def alone_mark(query: str, generation: int) -> str:
+def exclusive_mark(query: str, generation: int) -> str:
     """The identifier of a generation that changes or replaces rows, and so shares its table with nobody."""
     return f"{app(query, generation)}/alone"
 

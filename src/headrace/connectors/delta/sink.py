@@ -215,7 +215,7 @@ class DeltaSink(Sink):
         known, txn_ids = ledger.progress_of_all(state.txn_ids), state.txn_ids
         own = known.get((context.query, context.generation))
         others = {name for (name, _), each in known.items() if name != context.query and each.batch is not None}
-        alone = {name for name, number in known if name in others and ledger.alone_mark(name, number) in txn_ids}
+        alone = {name for name, number in known if name in others and ledger.exclusive_mark(name, number) in txn_ids}
         older = [number for (name, number), each in known.items() if name == context.query and each.batch is not None]
         begun = own is not None and own.batch is not None
         what = ""
@@ -256,7 +256,7 @@ class DeltaSink(Sink):
         if ledger.begin_mark(context) not in txn_ids:
             entered[ledger.begin_mark(context)] = Beginning(state.version, state.has_rows).number
         if context.mode != "append":
-            entered[ledger.alone_mark(context.query, context.generation)] = 1
+            entered[ledger.exclusive_mark(context.query, context.generation)] = 1
         identity = Checkpoint(context.checkpoint).id
         if identity is not None:
             entered[ledger.checkpoint_mark(context, identity)] = 1

@@ -196,7 +196,7 @@ class Files(FilesOptions, Source):
             # Only the stream's reader gives a schema, with its key=value columns, without any file.
             stream = spark.readStream.name("nothing").format(self.format).options(**self._reader_options())
             shape = self._declared(self._loaded(stream, schema).load(self.path), schema).schema
-            return file_prefix.nothing(spark, shape, batch_column, file_column)
+            return file_prefix.empty_frame(spark, shape, batch_column, file_column)
         reader = spark.read.format(self.format).options(**self._reader_options())
         places = file_prefix.places(taken, self.path, self.source_archive_dir)
         besides = tuple(name for name in (batch_column, file_column) if name is not None)

@@ -137,7 +137,7 @@ def frame(
     return joined.select(*columns)
 
 
-def nothing(spark: SparkSession, shape: StructType, batch_column: str | None, file_column: str | None) -> DataFrame:
+def empty_frame(spark: SparkSession, shape: StructType, batch_column: str | None, file_column: str | None) -> DataFrame:
     """No rows, in the columns that `frame` gives."""
     from pyspark.sql import functions as F
 
