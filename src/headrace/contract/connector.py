@@ -47,7 +47,8 @@ class Connector(ABC):
     """A source or a sink.
 
     positional: the option that may be given without its name; by default the first that the class declares.
-    failures: those that `explain_failure` knows by their message; the first that fits is taken.
+    failures: those that `explain_failure` knows by their message; the first that fits is taken. They are asked last for
+        queries that do not declare the connector, too: a function of the user's may use its system by itself.
     """
 
     positional: ClassVar[str] = ""
