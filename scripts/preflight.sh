@@ -14,5 +14,5 @@ command -v "$java" >/dev/null 2>&1 || need_java "no Java was found${JAVA_HOME:+ 
 version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9][0-9.]*\).*/\1/p' | head -n 1)
 major=${version%%.*}
 [ "$major" = 1 ] && major=${version#1.} && major=${major%%.*}
-[ -n "$major" ] || need_java "the version of '$java' cannot be told"
+[ -n "$major" ] || need_java "the version of '$java' cannot be determined"
 [ "$major" -ge 17 ] || need_java "'$java' is Java $major"

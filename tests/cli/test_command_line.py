@@ -109,7 +109,7 @@ def raises(error: BaseException) -> click.Command:
 
 
 @pytest.mark.parametrize(
-    ("fault", "code"),
+    ("error", "code"),
     [
         (ProjectError(Finding(code="HR100", what="[red]wrong[/red]")), 1),
         (KeyboardInterrupt(), 130),

@@ -125,8 +125,7 @@ action_counts  running
   batch 23, rows in 4,000,
   rows/s 22,222, duration 180 ms,
   watermark 2026-01-01 10:00:00,
-  state rows 120,
-  lag 3 files (1.5 MB)
+  state rows 120, lag 3 files (1.5 MB)
 orders  running
   running batch: 3 of 20 tasks, 12,000
     rows read, 12.3 s

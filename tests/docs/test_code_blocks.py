@@ -90,7 +90,7 @@ def require_known(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "fault"),
+    ("command", "error"),
     [
         pytest.param("headrace rum", KeyError, id="a command"),
         pytest.param("headrace run --availabel-now", click.UsageError, id="an option"),

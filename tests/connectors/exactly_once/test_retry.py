@@ -26,7 +26,7 @@ def test_pauses_double_up_to_ten_seconds_and_end() -> None:
 
 def test_a_start_among_other_writers_waits_ever_longer_and_never_equally_long() -> None:
     pauses: list[float] = []
-    contended = Finding(code="HR453", what="others commit all the time", fix="start again")
+    contended = Finding(code="HR441", what="others commit all the time", fix="start again")
 
     def enter(quicker: Iterator[int]) -> str:
         if next(quicker, None) is None:
@@ -37,7 +37,7 @@ def test_a_start_among_other_writers_waits_ever_longer_and_never_equally_long() 
     assert take_epoch(lambda: enter(three), contended, sleep=pauses.append) == "epoch"
     assert len(pauses) == 3
     pauses.clear()
-    with pytest.raises(SinkError, match="HR453"):
+    with pytest.raises(SinkError, match="HR441"):
         take_epoch(lambda: enter(count()), contended, sleep=pauses.append)
     assert len(pauses) == 7
     assert all(0.5 * min(0.2 * 2**number, 5) <= pause <= 5 for number, pause in enumerate(pauses))

@@ -44,7 +44,7 @@ def test_an_interruption_is_told_shortly_and_with_its_cause(said: str, kept: str
 
 
 @pytest.mark.parametrize(
-    "fault",
+    "error",
     [
         Py4JError("the SparkContext was stopped"),
         Py4JError("[SPARK_JOB_CANCELLED] Job 4 cancelled because killed via the Web UI"),
