@@ -28,8 +28,9 @@ archive: $(DONE)
 demo: setup
 	@$(BIN)/headrace demo $(DIR)
 
-# Two processes share the tests, file by file, in the order of tests/conftest.py; the slowest are told at the end.
-PYTEST := $(BIN)/pytest -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder --durations=20
+# Three processes share the tests, file by file, in the order of tests/conftest.py: tests that wait leave a core to
+# others. The slowest are told at the end.
+PYTEST := $(BIN)/pytest -n $(or $(WORKERS),3) --dist loadfile --no-loadscope-reorder --durations=20
 
 test: $(DONE)
 	@$(MAKE) --no-print-directory -j 4 archive lint types servers
@@ -59,6 +60,8 @@ test-spark:
 soak: servers
 	$(BIN)/python -m tests.crash.soak $(SOAK)
 	HEADRACE_PAIRS=40 $(BIN)/pytest -q tests/connectors/exactly_once
+	HEADRACE_DAMAGES=all HEADRACE_TIMELINES=40 $(BIN)/pytest -q --timeout 3600 \
+		tests/verify/test_corruptions.py tests/verify/test_random_timelines.py
 
 lint: $(DONE)
 	$(BIN)/ruff check .

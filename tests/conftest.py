@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,18 @@ JVM_NAMES = (
 # and would clear it again and again. Their heaps are small: a collector with threads of its own costs a tenth more.
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:-UsePerfData"
+)
+
+# A file that is to outlive a power cut costs milliseconds on a disk, and a batch makes dozens: tests write into memory
+# where there is some, as there is under Linux.
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30 and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+# For a query of a few rows, Spark takes longer to write and compile a program than the rows take without one. Drivers
+# that tests start compile theirs, as those of users do.
+WITHOUT_CODE_GENERATION = (
+    *("--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN"),
+    "pyspark-shell",
 )
 
 
@@ -107,12 +120,10 @@ class Sessions:
         if self.current is None or not set(names) <= set(self.connectors) or not self.is_sound():
             self.stop()
             # Workers import the tests' own functions from the JVM's working directory, which a test may have left.
-            before = Path.cwd()
-            os.chdir(ROOT)
-            try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(ROOT)
+                patch.setenv("PYSPARK_SUBMIT_ARGS", " ".join(WITHOUT_CODE_GENERATION))
                 self.current = local_session(self.home, connectors=names)
-            finally:
-                os.chdir(before)
             self.connectors = names
             for name in JVM_NAMES:
                 setattr(self.current._jvm, name, getattr(self.current._jvm, name))

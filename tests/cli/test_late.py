@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,29 +70,26 @@ def test_a_misspelt_query_gets_the_nearest_names(tmp_path: Path, capsys: pytest.
     assert "did you mean 'updated'?" in told
 
 
-def headrace(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace", *arguments], stdout=subprocess.PIPE, text=True, check=False
-    )
-    return done.returncode, done.stdout
-
-
 @pytest.mark.spark
-def test_a_query_without_a_checkpoint_is_a_finding(tmp_path: Path) -> None:
+def test_a_query_without_a_checkpoint_is_a_finding(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = late_project.write_project(tmp_path / "p")
-    code, told = headrace("late", "updated", "-C", str(root))
-    assert code == 1
+    assert main(["late", "updated", "-C", str(root)]) == 1
+    told = capsys.readouterr().out
     assert "HR701: query 'updated' has no checkpoint yet" in told
     assert "fix: run it first: headrace run updated" in told
 
 
 @pytest.mark.spark
-def test_the_command_lists_rows_and_brings_them_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_command_lists_rows_and_brings_them_back(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = late_project.write_project(tmp_path / "p")
     late_project.run(root, "updated", spark)
-    code, told = headrace("late", "updated", "-C", str(root), "--limit", "1", "--json")
-    row, result = map(json.loads, told.splitlines())
-    assert code == 0
+    capsys.readouterr()
+    assert main(["late", "updated", "-C", str(root), "--limit", "1", "--json"]) == 0
+    row, result = map(json.loads, capsys.readouterr().out.splitlines())
     assert (row["event"], row["batch"], row["behind_seconds"], row["row"]["who"]) == ("late row", 3, 2700.0, "a")
     assert (row["time"], row["watermark"]) == ("2024-01-01T12:05:00+00:00", "2024-01-01T12:50:00+00:00")
     assert (result["event"], result["count"], result["replayed"]) == ("result", 2, None)
@@ -102,8 +97,8 @@ def test_the_command_lists_rows_and_brings_them_back(spark: SparkSession, tmp_pa
         {"operator": "Aggregate", "batch": 3, "watermark": "2024-01-01T12:50:00+00:00", "rows": 2}
     ]
 
-    code, told = headrace("late", "updated", "-C", str(root), "--replay", "--count")
-    assert code == 0
+    assert main(["late", "updated", "-C", str(root), "--replay", "--count"]) == 0
+    told = capsys.readouterr().out
     assert "updated: 2 late rows brought back: 2 rows of the result written" in told
     assert "were brought back into the result" in told
     assert "event time" not in told

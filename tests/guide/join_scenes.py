@@ -86,15 +86,24 @@ class Scene:
 
     def refusal(self) -> Finding:
         """The one error of the check; a run ends with the same before anything is begun."""
-        (error,) = check(load(self.root), spark=self.spark).errors
-        (outcome,) = run(load(self.root), spark=self.spark).outcomes
-        assert (outcome.state, outcome.finding, outcome.batches) == ("failed", error, 0)
-        assert not (self.root / "out.db").exists()
-        assert not list(self.root.glob(".headrace/**/offsets/*"))
+        (error,) = refusals(self.root, self.spark).values()
+        return error
+
+
+def refusals(root: Path, spark: SparkSession) -> dict[str, Finding]:
+    """The one error of each query of a project, by the query's name, in which a run of it ends as well."""
+    errors = check(load(root), spark=spark).errors
+    outcomes = run(load(root), spark=spark).outcomes
+    assert [(outcome.state, outcome.finding, outcome.batches) for outcome in outcomes] == [
+        ("failed", error, 0) for error in errors
+    ]
+    assert not (root / "out.db").exists()
+    assert not list(root.glob(".headrace/**/offsets/*"))
+    for error in errors:
         assert error.fix
         assert (error.where.file or "").endswith("pipeline.py")
         assert "\n" not in error.what
-        return error
+    return {outcome.query: error for outcome, error in zip(outcomes, errors, strict=True)}
 
 
 def scene(
@@ -113,18 +122,32 @@ def scene(
     """A project whose query `q` is a function of `inputs` that returns `body`, a Python expression; its data landed."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "headrace.yml").write_text("name: advertisements\n")
-    of_key = f", key={list(key)!r}" if key else ""
-    (root / "pipeline.py").write_text(
-        f"{HEADER}\n{extra}\n"
-        f'@hr.query(sink=hr.sink.sqlite("out.db", table="q"{of_key}), mode="{mode}", trigger=hr.available_now)\n'
-        f"def q({inputs}):\n    return {body}\n"
-    )
+    (root / "pipeline.py").write_text(f"{HEADER}\n{extra}\n{query(inputs, body, mode=mode, key=key)}")
     made = Scene(root, spark)
     for kind, timeline in {"impressions": impressions, "clicks": clicks, "purchases": purchases}.items():
         (root / kind).mkdir(exist_ok=True)
         for landed in timeline:
             made.land(kind, *landed)
     return made
+
+
+def query(inputs: str, body: str, *, mode: str = "append", key: Sequence[str] = (), name: str = "q") -> str:
+    """The declaration of a query that returns `body` into the table of its name."""
+    of_key = f", key={list(key)!r}" if key else ""
+    return (
+        f'\n@hr.query(sink=hr.sink.sqlite("out.db", table="{name}"{of_key}), mode="{mode}", trigger=hr.available_now)\n'
+        f"def {name}({inputs}):\n    return {body}\n"
+    )
+
+
+def refused(root: Path, spark: SparkSession, queries: Sequence[str], *, extra: str = "") -> dict[str, Finding]:
+    """The one error of each of these declarations, all of one project, by the query's name."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "headrace.yml").write_text("name: advertisements\n")
+    (root / "pipeline.py").write_text(f"{HEADER}\n{extra}\n{''.join(queries)}")
+    for kind in ("impressions", "clicks", "purchases"):
+        (root / kind).mkdir(exist_ok=True)
+    return refusals(root, spark)
 
 
 def _at(at: str) -> str:

@@ -9,10 +9,13 @@ import pytest
 
 from headrace.spark.actions import INSTEAD
 
-from .join_scenes import scene
+from .join_scenes import query, refused, scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from headrace.errors import Finding
+    from tests.conftest import Sessions
 
 pytestmark = pytest.mark.spark
 
@@ -129,14 +132,32 @@ REFUSED = {
 CELLS = [pytest.param(case, mode, id=f"{case}, {mode}") for case in REFUSED for mode in REFUSED[case][1]]
 
 
+def name_of(case: str, mode: str) -> str:
+    return f"{case}_{mode}".replace(" ", "_")
+
+
+@pytest.fixture(scope="module")
+def told(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
+    """The error of each query by its name; all stand in one project, which is checked and run once."""
+    queries = [
+        query(
+            "impressions, clicks, ads, spark",
+            body,
+            mode=mode,
+            key=["i_ad"] if mode == "update" else (),
+            name=name_of(case, mode),
+        )
+        for case, (body, modes, _, _) in REFUSED.items()
+        for mode in modes
+    ]
+    return refused(tmp_path_factory.mktemp("refused") / "p", sessions.with_connectors(()), queries, extra=TEXT)
+
+
 @pytest.mark.capability("UNSUP-01")
 @pytest.mark.parametrize(("case", "mode"), CELLS)
-def test_an_operation_that_streams_do_not_have_is_refused(
-    tmp_path: Path, spark: SparkSession, case: str, mode: str
-) -> None:
-    body, _, code, fix = REFUSED[case]
-    key = ["i_ad"] if mode == "update" else ()
-    refusal = scene(tmp_path, spark, "impressions, clicks, ads, spark", body, mode=mode, key=key, extra=TEXT).refusal()
+def test_an_operation_that_streams_do_not_have_is_refused(told: dict[str, Finding], case: str, mode: str) -> None:
+    _, _, code, fix = REFUSED[case]
+    refusal = told[name_of(case, mode)]
     assert refusal.code == code
     assert fix in refusal.fix
     assert refusal.where.line
@@ -204,20 +225,28 @@ def test_every_call_with_something_to_use_instead_is_tried() -> None:
     assert sorted(CALLS) == sorted(INSTEAD)
 
 
+@pytest.fixture(scope="module")
+def asked(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Finding], list[str]]:
+    """The error of each query that asks its stream for an answer, and the lines of the file that they stand in."""
+    root = tmp_path_factory.mktemp("asked") / "p"
+    extra = "".join(f"def {each}(frame):\n    frame.{call}\n    return frame\n" for each, call in CALLS.items())
+    queries = [query("impressions", f"{each}(impressions)", name=f"q_{each}") for each in CALLS]
+    found = refused(root, sessions.with_connectors(()), queries, extra=extra)
+    return found, (root / "pipeline.py").read_text().splitlines()
+
+
 @pytest.mark.capability("UNSUP-02")
 @pytest.mark.filterwarnings("ignore:toPandas attempted")
 @pytest.mark.parametrize("method", CALLS)
 def test_asking_a_stream_for_an_answer_is_refused_with_what_to_use(
-    tmp_path: Path, spark: SparkSession, method: str
+    asked: tuple[dict[str, Finding], list[str]], method: str
 ) -> None:
-    extra = f"def asked(frame):\n    frame.{CALLS[method]}\n    return frame\n"
-    made = scene(tmp_path, spark, "impressions", "asked(impressions)", extra=extra)
-    refusal = made.refusal()
+    told, lines = asked
+    refusal = told[f"q_{method}"]
     assert refusal.code == "HR213"
-    assert refusal.what == f"the function q calls {method} on a stream, which has no end"
+    assert refusal.what == f"the function q_{method} calls {method} on a stream, which has no end"
     assert refusal.fix == INSTEAD[method]
     assert WORDS.get(method, "") in refusal.fix
-    lines = (tmp_path / "pipeline.py").read_text().splitlines()
     assert refusal.where.line
     assert CALLS[method] in lines[refusal.where.line - 1]
 

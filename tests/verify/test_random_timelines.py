@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 BEGIN = datetime(2024, 1, 1)
+# `make soak` has forty.
+EXAMPLES = int(os.environ.get("HEADRACE_TIMELINES", "4"))
 Timeline = list[list[int]]
 EMPTY_OR_FULL = st.lists(st.lists(st.integers(0, 120), max_size=4), min_size=4, max_size=4)
 
@@ -46,7 +49,7 @@ def dropped(timelines: Sequence[Timeline], size: int, slide: int, delay: int) ->
     window=st.sampled_from([(10, 10), (20, 10), (15, 5), (60, 60), (7, 3)]),
     delay=st.integers(0, 20),
 )
-@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_late_rows_are_counted_as_a_simulation_counts_them(
     timelines: list[Timeline], window: tuple[int, int], delay: int, spark: SparkSession
 ) -> None:
@@ -75,7 +78,7 @@ def test_late_rows_are_counted_as_a_simulation_counts_them(
     function=st.sampled_from([inner, outer, counted_join]),
     delay=st.integers(0, 20),
 )
-@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_no_right_result_of_a_join_is_called_wrong_or_left_open(
     left: Timeline, right: Timeline, function: Callable[..., DataFrame], delay: int, spark: SparkSession
 ) -> None:
