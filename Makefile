@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 DIR ?= demo
+# Otherwise each process of the tests compiles the package, and each worker all the tests, anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast test-spark tiers setup archive lint types servers services services-stop soak capabilities \
 	bench docs lock clean
