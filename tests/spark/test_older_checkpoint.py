@@ -32,6 +32,6 @@ def test_queries_resume_in_the_middle_of_a_batch_and_are_right(tmp_path: Path, s
     # Two versions may write one plan in two ways, which is no change of the query.
     assert "HR545" not in {finding.code for finding in told.all(hr.Finding)}
     states = {query: hr.verify(project, query, spark=spark).state for query in QUERIES}
-    assert states == {"totals": "equal", "hours": "equal", "names": "equal", "priced": "equal"}
+    assert states == {"totals": "equal", "hours": "open", "names": "equal", "priced": "equal"}
     newest = [forms(QueryLayout(project.storage, query, 1).manifest)[-1].spark for query in QUERIES]
     assert newest == [spark.version] * len(QUERIES)
