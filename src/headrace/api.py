@@ -43,16 +43,17 @@ def check(
     *,
     spark: SparkSession | bool | None = None,
     connect: bool = True,
+    whole: bool = True,
 ) -> CheckResult:
     """Check `project` before anything is started, and compute the guarantee of each query that is not refused.
 
     The structure is checked without a JVM; each query whose own structure holds is analysed by Spark in `spark`, or in
     a session made for it, and its sink is asked, read-only, whether it would take the result. `spark=False` leaves
-    Spark out, `connect=False` the sinks' databases and other systems.
+    Spark out, `connect=False` the sinks' databases and other systems, `whole=False` what is wrong with other queries.
     """
     from headrace.run.checks import check as check_project
 
-    return check_project(project, queries, spark=spark, connect=connect)
+    return check_project(project, queries, spark=spark, connect=connect, whole=whole)
 
 
 def run(
@@ -108,7 +109,7 @@ def _remember(project: Project, verdict: Verdict) -> None:
     from headrace.history import History
     from headrace.model.layout import history_file
 
-    if history_file(project.storage).exists():
+    if project.storage.is_dir():
         # A verdict is worth no less because it cannot be kept.
         with suppress(HeadraceError), History.open(history_file(project.storage)) as history:
             history.record_verdict(verdict.query, json.dumps(verdict.as_dict(), default=str, ensure_ascii=False))

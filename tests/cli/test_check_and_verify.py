@@ -40,6 +40,39 @@ def test_every_fault_of_a_project_is_told_with_its_line(phones: Path, capsys: py
     assert "did you mean 'key'?" in told
 
 
+SELECTED = {
+    "all": ([], {"HR256", "HR257", "HR259"}, 2),
+    "a query": (["q"], {"HR257", "HR259"}, 1),
+    "a code": (["HR257"], {"HR257"}, 2),
+    "a beginning of codes": (["HR25"], {"HR256", "HR257", "HR259"}, 2),
+    "a query and a code": (["q,HR257"], {"HR257"}, 1),
+    "another code": (["HR3"], set(), 2),
+}
+
+
+@pytest.mark.parametrize(("selected", "codes", "queries"), SELECTED.values(), ids=SELECTED)
+def test_check_is_narrowed_to_queries_and_codes(
+    selected: list[str], codes: set[str], queries: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "headrace.yml").write_text(
+        "sources: {events: {rate: {}}, unused: {rate: {}}}\n"
+        "queries:\n  q: {select: SELECT * FROM events, sink: {files: out}, trigger: once}\n"
+        "  r: {select: SELECT * FROM events, sink: {files: ./out/}}\n"
+    )
+    options = [word for each in selected for word in ("--select", each)]
+    code = main(["check", "-C", str(tmp_path), "--no-spark", "--json", *options])
+    told = json.loads(capsys.readouterr().out)
+    assert {each["code"] for each in told["findings"]} == codes
+    assert code == (1 if "HR259" in codes else 0)
+    main(["check", "-C", str(tmp_path), "--no-spark", *options])
+    assert f"{queries} quer" in capsys.readouterr().out
+
+
+def test_a_selection_that_names_nothing_is_told(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-C", str(phones), "--no-spark", "--select", "action_count"]) == 2
+    assert "HR091: there is no query 'action_count'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["run", "verify"])
 def test_a_misspelt_query_gets_the_nearest_names(
     command: str, phones: Path, capsys: pytest.CaptureFixture[str]

@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.check.aggregated import CONDITIONS, aggregated
+from headrace.check.determinism import chance, clock_and_order
 from headrace.check.event_times import event_times
 from headrace.check.joins import joins
 from headrace.check.processors import processors
+from headrace.check.state_bounds import StateBound, state_bounds, unremoved
 from headrace.check.triggers import async_progress
 from headrace.check.unsupported import unsupported
 from headrace.errors import Finding
 from headrace.model import AvailableNow, Continuous, Query
 from headrace.model.state_store import PROVIDER_KEY
+from headrace.spark.determinism import determinism
 from headrace.spark.join_plan import stream_joins
+from headrace.spark.kept_state import kept_states
 from headrace.spark.messages import finding_of
 from headrace.spark.operation_checker import refusal
 from headrace.spark.plans import PlanFacts, optimised_plan
@@ -53,9 +57,18 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
         yield from joins(query, stream_joins(frame.sparkSession, plan), policy=_policy(frame))
     yield from _named_twice(query, facts)
     yield from _unbounded(query, facts)
-    yield from _indeterminate(query, facts)
+    yield from chance(query, facts)
     yield from _endless(query, facts)
     yield from processors(query, facts, frame.sparkSession.conf.get(PROVIDER_KEY, None))
+
+
+def noteworthy(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[tuple[StateBound, ...], tuple[Finding, ...]]:
+    """How long each operator of `frame` keeps its state, and what stops no start but is good to know before one."""
+    states = kept_states(frame)
+    with_joins = any(state.kind == "join" for state in states)
+    found = stream_joins(frame.sparkSession, optimised_plan(frame)) if with_joins else ()
+    notes = (*unremoved(query, states), *clock_and_order(query, facts, determinism(frame)))
+    return state_bounds(query, states, found, policy=_policy(frame)), notes
 
 
 def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
@@ -90,16 +103,6 @@ def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
             code="HR240",
             what=f"query '{query.name}' keeps the state of its {operator.kind}{by} indefinitely",
             fix="give the source a watermark and use its column, or a window of it, in the operation",
-            where=query.where,
-        )
-
-
-def _indeterminate(query: Query, facts: PlanFacts) -> Iterator[Finding]:
-    if facts.indeterminate:
-        yield Finding(
-            code="HR241",
-            what=f"query '{query.name}' is not deterministic: {', '.join(facts.indeterminate[:3])}",
-            fix="compute it from the row's own columns, so that a batch made again after a crash gives the same rows",
             where=query.where,
         )
 

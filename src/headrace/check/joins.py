@@ -13,7 +13,7 @@ from headrace.model import Query
 from headrace.spark.join_plan import JoinSide, StreamJoin
 
 _UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"), (1, "millisecond"))
-_OUTER = {"left outer": ("left",), "right outer": ("right",), "full outer": ("left", "right")}
+OUTER = {"left outer": ("left",), "right outer": ("right",), "full outer": ("left", "right")}
 _BOUND = (
     "give both sources a watermark and bound the one time by the other in the join condition, by intervals of days or "
     "less: b.time BETWEEN a.time AND a.time + INTERVAL 1 HOUR"
@@ -42,12 +42,13 @@ def length(ms: int) -> str:
     return f"{ms // size} {unit}{'' if ms // size == 1 else 's'}"
 
 
-def _sides(join: StreamJoin) -> tuple[tuple[JoinSide, JoinSide], ...]:
+def join_sides(join: StreamJoin) -> tuple[tuple[JoinSide, JoinSide], ...]:
+    """Each side of a join with the other one."""
     return (join.left, join.right), (join.right, join.left)
 
 
 def _unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:
-    kept = [side for side, other in _sides(join) if kept_ms(side, other) is None]
+    kept = [side for side, other in join_sides(join) if kept_ms(side, other) is None]
     bare = [side for side in (join.left, join.right) if side.delay is None]
     fix = _BOUND
     reason = f"{_all(bare)} {'has' if len(bare) == 1 else 'have'} no watermark"
@@ -65,24 +66,24 @@ def _unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:
 
 def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
     if not _direct(join):
-        if any(kept_ms(*pair) is not None for pair in _sides(join)):
+        if any(kept_ms(*pair) is not None for pair in join_sides(join)):
             yield _note(
                 query,
-                f"lets go of the rows that it joins of {_name(join.left)} and {_name(join.right)} by the watermark; "
-                "how long that takes cannot be determined, because an operator before the join holds rows back",
+                f"lets go of the rows that it joins of {side_name(join.left)} and {side_name(join.right)} by the "
+                "watermark; how long that takes cannot be determined, because an operator before the join holds rows back",
                 "nothing is to be done",
             )
         return
     parts = []
     delays = [side.delay for side in (join.left, join.right) if side.delay is not None]
-    for side, other in _sides(join):
+    for side, other in join_sides(join):
         kept = kept_ms(side, other)
         if kept is None or side.behind is None:
             continue
         pace = max(0, (min(delays) if policy == "max" else max(delays)) + side.behind)
         extra = f" ({length(pace)} while both inputs keep pace)" if pace != kept else ""
         after = " after its window's end" if join.windows else ""
-        parts.append(f"of {_name(side)} {length(kept)}{after}{extra}")
+        parts.append(f"of {side_name(side)} {length(kept)}{after}{extra}")
     if parts:
         yield _note(
             query,
@@ -94,27 +95,27 @@ def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
 
 def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
     """When the rows of an outer join come out that found no match: as soon as Spark lets go of them."""
-    for which in _OUTER.get(join.kind, ()):
+    for which in OUTER.get(join.kind, ()):
         side = join.left if which == "left" else join.right
         other = join.right if which == "left" else join.left
         if kept_ms(side, other) is None or side.behind is None:
             yield Finding(
                 code="HR276",
-                what=f"query '{query.name}' never gives the rows of {_name(side)} that have no match, because it keeps "
-                "them indefinitely",
+                what=f"query '{query.name}' never gives the rows of {side_name(side)} that have no match, because it "
+                "keeps them indefinitely",
                 fix=_BOUND,
                 where=query.where,
                 severity="warning",
             )
         elif _direct(join):
             past = [
-                f"{_name(each)} is {length(max(0, each.delay + side.behind))}"
+                f"{side_name(each)} is {length(max(0, each.delay + side.behind))}"
                 for each in (join.left, join.right)
                 if each.delay is not None
             ]
             yield Finding(
                 code="HR276",
-                what=f"query '{query.name}' gives a row of {_name(side)} that has no match when "
+                what=f"query '{query.name}' gives a row of {side_name(side)} that has no match when "
                 f"{(' or ' if policy == 'max' else ' and ').join(past)} past "
                 + ("its window's end" if join.windows else "its time"),
                 fix="nothing is to be done; shorter delays and ranges give these rows earlier, and an input without "
@@ -127,12 +128,13 @@ def _direct(join: StreamJoin) -> bool:
     return join.left.direct and join.right.direct
 
 
-def _name(side: JoinSide) -> str:
+def side_name(side: JoinSide) -> str:
+    """The sources of a side, in words."""
     return ", ".join(f"'{name}'" for name in side.sources) or "one side"
 
 
 def _all(sides: Sequence[JoinSide], between: str = " and ") -> str:
-    return between.join(map(_name, sides))
+    return between.join(map(side_name, sides))
 
 
 def _note(query: Query, what: str, fix: str) -> Finding:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace.check.capacity import HeldState
 from headrace.check.guarantee import Guarantee
+from headrace.check.state_bounds import StateBound
 from headrace.errors import Finding
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """Every finding, and each query's guarantee."""
+    """Every finding, each query's guarantee, what each of its operators keeps, and what they held when it last ran."""
 
     findings: tuple[Finding, ...]
     guarantees: Mapping[str, Guarantee]
+    states: Mapping[str, tuple[StateBound, ...]] = field(default_factory=dict)
+    held: Mapping[str, HeldState] = field(default_factory=dict)
+
+    def only(self, codes: Sequence[str]) -> CheckResult:
+        """The result with the findings alone whose code begins with one of `codes`; all, if there are none."""
+        kept = tuple(each for each in self.findings if not codes or each.code.startswith(tuple(codes)))
+        return replace(self, findings=kept)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -32,4 +41,6 @@ class CheckResult:
         return {
             "findings": [finding.as_dict() for finding in self.findings],
             "guarantees": {name: each.as_dict() for name, each in self.guarantees.items()},
+            "states": {name: [each.as_dict() for each in bounds] for name, bounds in self.states.items()},
+            "held": {name: each.as_dict() for name, each in self.held.items()},
         }

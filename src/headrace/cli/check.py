@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from headrace.cli.options import opened, project_options
+from headrace.cli.options import chosen, opened, project_options
 from headrace.cli.output import counted, say_finding, say_json
+
+_CODE = re.compile(r"HR\d{0,3}")
 
 
 @click.command()
 @click.option("--no-spark", is_flag=True, help="Only what can be seen without a JVM.")
 @click.option("--no-connect", is_flag=True, help="Ask no database or other system whether it would take the result.")
+@click.option(
+    "--select",
+    "selected",
+    multiple=True,
+    metavar="CODE|QUERY",
+    help="Only this query, or only findings whose code begins so, as HR24; may be given several times.",
+)
 @project_options
-def check(no_spark: bool, no_connect: bool, directory: Path, target: str | None, as_json: bool) -> int:
-    """Say what is wrong, and what each query guarantees."""
+def check(
+    no_spark: bool, no_connect: bool, selected: Sequence[str], directory: Path, target: str | None, as_json: bool
+) -> int:
+    """Say what is wrong, what each query guarantees, and how long it keeps its state.
+
+    With --select the exit code is that of the findings that are shown.
+    """
     project = opened(directory, target)
 
     from headrace.api import check as checked
 
-    result = checked(project, spark=False if no_spark else None, connect=not no_connect)
+    names = [each.strip() for text in selected for each in text.split(",")]
+    codes = tuple(each for each in names if each not in project.queries and _CODE.fullmatch(each))
+    queries = chosen(project, [each for each in names if each not in codes]) if set(names) - set(codes) else None
+    found = checked(project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries)
+    result = found.only(codes)
     if as_json:
         say_json(result.as_dict())
         return result.exit_code
@@ -28,7 +48,15 @@ def check(no_spark: bool, no_connect: bool, directory: Path, target: str | None,
         say_finding(finding, err=False)
     for name, guarantee in result.guarantees.items():
         click.echo(f"{name}: {guarantee.sentence}")
+        for bound in result.states.get(name, ()):
+            click.echo(f"  state: {bound.sentence}")
+        if name in result.held:
+            click.echo(f"  held: {result.held[name].sentence}")
     warnings = sum(finding.severity == "warning" for finding in result.findings)
-    counts = ((len(project.queries), "query"), (len(result.errors), "error"), (warnings, "warning"))
+    counts = (
+        (len(project.queries if queries is None else queries), "query"),
+        (len(result.errors), "error"),
+        (warnings, "warning"),
+    )
     click.echo(", ".join(counted(*each) for each in counts))
     return result.exit_code

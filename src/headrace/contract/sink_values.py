@@ -28,6 +28,7 @@ class SinkFacts:
     continuous, real_time: the triggers of these names take it.
     async_progress: progress is written beside the batches, not with each, so that some come again after a crash.
     shares_appends: queries in append mode may write to the same place, and each can be told from the others.
+    adds_files: each batch adds a file or more, one for each task that has rows.
     """
 
     modes: frozenset[OutputMode]
@@ -38,6 +39,7 @@ class SinkFacts:
     real_time: bool = False
     async_progress: bool = False
     shares_appends: bool = False
+    adds_files: bool = False
 
 
 def _nobody(*_: Any) -> None:

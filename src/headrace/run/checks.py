@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import CodeType
 from typing import TYPE_CHECKING
 
 from headrace.build.catalog import registered_tables
 from headrace.build.plan_builder import build
-from headrace.check.analysed import analysed
+from headrace.check.analysed import analysed, noteworthy
+from headrace.check.capacity import HeldState, memory, small_files
+from headrace.check.determinism import asked_by_functions
 from headrace.check.guarantee import guarantee
 from headrace.check.places import places
 from headrace.check.result import CheckResult
+from headrace.check.state_bounds import StateBound
 from headrace.check.structure import concerning, structure
+from headrace.check.user_functions import Asked, asked_by, is_users
+from headrace.check.while_built import Watched, side_effects, watched
 from headrace.contract import SinkContext
-from headrace.errors import Finding, HeadraceError
-from headrace.model import Project, Query
-from headrace.model.layout import QueryLayout, latest_generation
+from headrace.declare.location import shown
+from headrace.errors import Finding, HeadraceError, Where
+from headrace.history import History
+from headrace.model import Project, PythonTransform, Query, View
+from headrace.model.layout import QueryLayout, history_file, latest_generation
+from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.registry import known_failures
 from headrace.run.application import known_facts
 from headrace.spark.failures import finding_of_message
 from headrace.spark.plans import PlanFacts, plan_facts
-from headrace.spark.session_conf import applied
+from headrace.spark.session_conf import all_settings, applied, executor_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,26 +42,43 @@ def check(
     *,
     spark: SparkSession | bool | None = None,
     connect: bool = True,
+    whole: bool = True,
 ) -> CheckResult:
     """Every finding about `project` and the guarantee of each of `queries` (None: all) that is not refused.
 
     `spark`: a session, None for one made for it, False for the structure alone. `connect`: whether databases and other
-    systems are asked if they would take the results. A query whose own structure is wrong is not analysed; it keeps
+    systems are asked if they would take the results. `whole`: whether the shape of the rest of the project is looked at
+    too, beside that of `queries`. A query whose own structure is wrong is not analysed; it keeps
     no other from being so.
     """
-    findings = list(structure(project))
     chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
     beside = tuple(places(project))
+    everything = queries is None or whole
+    findings = list(structure(project) if everything else concerning(project, queries or (), beside=beside))
     sound = [query for query in chosen if not _refused(concerning(project, [query.name], beside=beside))]
-    facts: dict[str, PlanFacts] = {}
+    plans: dict[str, Plan] = {}
+    held = _held(project)
     if spark is not False and sound:
-        findings += _analyse(project, sound, None if spark is True else spark, facts, connect)
+        findings += _analyse(project, sound, None if spark is True else spark, plans, held, connect)
     guarantees = {
-        query.name: guarantee(project, query, facts.get(query.name))
+        query.name: guarantee(project, query, plans[query.name].facts if query.name in plans else None)
         for query in sound
-        if spark is False or query.name in facts
+        if spark is False or query.name in plans
     }
-    return CheckResult(findings=tuple(map(project.redacted_finding, findings)), guarantees=guarantees)
+    return CheckResult(
+        findings=tuple(map(project.redacted_finding, findings)),
+        guarantees=guarantees,
+        states={name: plan.states for name, plan in plans.items()},
+        held={name: each for name, each in held.items() if name in guarantees},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What was read off the plan of a query that is not refused."""
+
+    facts: PlanFacts
+    states: tuple[StateBound, ...]
 
 
 def _refused(findings: Iterator[Finding]) -> bool:
@@ -63,7 +89,8 @@ def _analyse(
     project: Project,
     queries: Sequence[Query],
     spark: SparkSession | None,
-    facts: dict[str, PlanFacts],
+    plans: dict[str, Plan],
+    held: Mapping[str, HeldState],
     connect: bool,
 ) -> list[Finding]:
     from headrace.build.project_session import session
@@ -72,22 +99,34 @@ def _analyse(
     spark = spark or session(project, purpose="short")
     try:
         with applied(spark, project.target.state_store):
-            return [finding for query in queries for finding in _analysed(project, query, spark, facts, connect)]
+            return [finding for query in queries for finding in _analysed(project, query, spark, plans, held, connect)]
     finally:
         if own:
             spark.stop()
 
 
 def _analysed(
-    project: Project, query: Query, spark: SparkSession, facts: dict[str, PlanFacts], connect: bool
+    project: Project,
+    query: Query,
+    spark: SparkSession,
+    plans: dict[str, Plan],
+    held: Mapping[str, HeldState],
+    connect: bool,
 ) -> Iterator[Finding]:
-    """What is wrong with one query; `facts` gets it if nothing is."""
+    """What is wrong with one query; `plans` gets it if nothing is."""
+    states: tuple[StateBound, ...] = ()
     try:
         with registered_tables(project, query, spark):
-            frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
-            plan = plan_facts(frame)
-            findings = list(analysed(query, frame, plan, calls_distinct=project.calls(query, "distinct")))
+            with watched(lambda: all_settings(spark), project.modules, is_users) as seen:
+                frame = build(project, query.transform, spark, lambda each: each.connector.stream(spark, each.name))
+            _set_back(spark, seen)
+            asked = _asked(project, query, frozenset(seen.executed))
+            facts = plan_facts(frame)
+            findings = list(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
             if not _refused(iter(findings)):
+                states, notes = noteworthy(query, frame, facts)
+                findings += _capacity(query, spark, facts, held.get(query.name))
+                findings += (*notes, *asked_by_functions(query, asked), *side_effects(query, seen, asked))
                 findings += _of_sink(project, query, frame, connect)
     except HeadraceError as error:
         yield from error.findings
@@ -103,8 +142,55 @@ def _analysed(
         )
         return
     if not _refused(iter(findings)):
-        facts[query.name] = plan
+        more = [f"{each.function} calls {each.call}" for each in asked if not each.at_build]
+        plans[query.name] = Plan(facts=replace(facts, indeterminate=(*facts.indeterminate, *more)), states=states)
     yield from findings
+
+
+def _asked(project: Project, query: Query, executed: frozenset[CodeType]) -> tuple[Asked, ...]:
+    """What the Python functions of a query, and of the views that it reads, ask of clocks and the like."""
+    views = [thing.transform for thing in project.upstream(query.transform) if isinstance(thing, View)]
+    functions = [each.function for each in (query.transform, *views) if isinstance(each, PythonTransform)]
+    found = [each for function in functions for each in asked_by(function, is_users, executed)]
+    return tuple(dict.fromkeys(replace(each, where=_shown(each.where)) for each in found))
+
+
+def _shown(where: Where) -> Where:
+    return replace(where, file=shown(where.file)) if where.file else where
+
+
+def _set_back(spark: SparkSession, seen: Watched) -> None:
+    """A check leaves the session as it was, and judges each query without what the others set."""
+    for name, (value, _) in seen.settings.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
+def _held(project: Project) -> dict[str, HeldState]:
+    """What the state of each query came to in its newest batch, where the history tells."""
+    file = history_file(project.storage)
+    if not file.exists():
+        return {}
+    try:
+        with History.open(file, read_only=True) as history:
+            found = history.statuses()
+    except HeadraceError:
+        return {}
+    return {
+        each.query: HeldState(batch=each.batch, rows=each.state_rows, bytes=each.state_bytes)
+        for each in found
+        if each.batch is not None and (each.state_rows is not None or each.state_bytes is not None)
+    }
+
+
+def _capacity(query: Query, spark: SparkSession, facts: PlanFacts, held: HeldState | None) -> Iterator[Finding]:
+    """How many files and how much memory the query may take."""
+    partitions = int(spark.conf.get("spark.sql.shuffle.partitions", "1") or 1)
+    yield from small_files(query, tasks=partitions if facts.stateful else 1)
+    in_memory = spark.conf.get(PROVIDER_KEY, None) != PROVIDERS["rocksdb"]
+    yield from memory(query, held, in_memory=in_memory, memory_bytes=executor_memory(spark))
 
 
 def _of_sink(project: Project, query: Query, frame: DataFrame, connect: bool) -> Iterator[Finding]:

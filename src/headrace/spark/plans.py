@@ -83,7 +83,14 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
         stateful=tuple(operator for node in found for operator in _stateful(node)),
         processors=tuple(_processor(node) for node in found if node.nodeName() == PROCESSOR and node.isStreaming()),
         by_clock=any(map(_by_clock, found)),
-        indeterminate=tuple(dict.fromkeys(text for node in found for text in _indeterminate(node))),
+        indeterminate=tuple(
+            dict.fromkeys(
+                [
+                    *(text for node in found for text in _indeterminate(node)),
+                    *planned_anew(frame.sparkSession._jvm, plan),
+                ]
+            )
+        ),
     )
 
 
@@ -151,21 +158,21 @@ def _stateful(node: Any) -> Iterator[StatefulOperator]:
     if kind == "Aggregate":
         groups = list(sequence(node.groupingExpressions()))
         yield StatefulOperator(
-            kind="aggregation", by=tuple(_name(each) for each in groups), bounded=any(map(has_event_time, groups))
+            kind="aggregation", by=tuple(name_of(each) for each in groups), bounded=any(map(has_event_time, groups))
         )
     elif kind == "Deduplicate":
         keys = list(sequence(node.keys()))
         yield StatefulOperator(
-            kind="deduplication", by=tuple(_name(each) for each in keys), bounded=any(map(_has_watermark, keys))
+            kind="deduplication", by=tuple(name_of(each) for each in keys), bounded=any(map(_has_watermark, keys))
         )
     elif kind == "Distinct":
         keys = list(sequence(node.output()))
         yield StatefulOperator(
-            kind="deduplication", by=tuple(_name(each) for each in keys), bounded=any(map(_has_watermark, keys))
+            kind="deduplication", by=tuple(name_of(each) for each in keys), bounded=any(map(_has_watermark, keys))
         )
     elif kind == "DeduplicateWithinWatermark":
         yield StatefulOperator(
-            kind="deduplication", by=tuple(_name(each) for each in sequence(node.keys())), bounded=True
+            kind="deduplication", by=tuple(name_of(each) for each in sequence(node.keys())), bounded=True
         )
     elif "GroupsWithState" in kind or "TransformWithState" in kind or kind == "FlatMapGroupsInPandasWithState":
         yield StatefulOperator(kind="arbitrary state", by=(), bounded=True)
@@ -191,6 +198,24 @@ def _processor(node: Any) -> Processor:
     )
 
 
+def asks_the_clock(jvm: Any, plan: Any) -> bool:
+    """Whether a plan has an expression like current_timestamp; one call, where to look at each would be many."""
+    return bool(plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()))
+
+
+def planned_anew(jvm: Any, plan: Any) -> Iterator[str]:
+    """The expressions that Spark computes when it plans a batch, so that a batch that comes again gets another value.
+
+    `current_timestamp` and the like get the batch's own time, which the checkpoint keeps. Source:
+    MicroBatchExecution.runBatch.
+    """
+    for node in nodes(plan) if asks_the_clock(jvm, plan) else ():
+        for expression in sequence(node.expressions()):
+            for each in nodes(expression):
+                if each.getClass().getSimpleName() in ("Now", "CurrentTime"):
+                    yield str(each)
+
+
 def _has_watermark(expression: Any) -> bool:
     return any(attribute.metadata().contains(WATERMARK_KEY) for attribute in _elements(expression.references().toSeq()))
 
@@ -214,7 +239,8 @@ def _elements(scala: Any) -> Iterator[Any]:
     return sequence(scala)
 
 
-def _name(expression: Any) -> str:
+def name_of(expression: Any) -> str:
+    """A key in words: its column's name, or the expression as Spark writes it."""
     name = getattr(expression, "name", None)
     try:
         return str(name()) if name is not None else str(expression)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_BETWEEN = "\x1f"
 
 
 @contextmanager
@@ -31,3 +33,20 @@ def restored(spark: SparkSession, keys: Collection[str]) -> Iterator[None]:
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, old)
+
+
+def all_settings(spark: SparkSession) -> dict[str, str]:
+    """Every setting of the session, by one call: the map that PySpark gives costs one for each of its entries."""
+    text = str(spark._jsparkSession.conf().getAll().mkString(_BETWEEN))
+    pairs = (each.partition(" -> ") for each in text.split(_BETWEEN))
+    return {key: value for key, arrow, value in pairs if arrow}
+
+
+def executor_memory(spark: SparkSession) -> int:
+    """The bytes of heap of one executor; of a local Spark those of its driver, which is the executor as well."""
+    context = spark.sparkContext
+    jvm: Any = context._jvm
+    if context.master.startswith("local"):
+        return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    declared = context.getConf().get("spark.executor.memory", "1g")
+    return int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(declared))

@@ -100,11 +100,8 @@ def order_of_rows(query: Query, of: str) -> Finding:
 
 def _asked_again(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Finding]:
     facts = plan_facts(stream)
-    found = [
-        *facts.indeterminate,
-        *dict.fromkeys(clocks(tree.plan)),
-        *(["timeouts by the clock"] if facts.by_clock else []),
-    ]
+    by_clock = ["timeouts by the clock"] if facts.by_clock else []
+    found = list(dict.fromkeys([*facts.indeterminate, *clocks(tree.plan), *by_clock]))
     if found:
         yield Finding(
             code="HR705",

@@ -13,19 +13,20 @@ from headrace.build.project_session import borrowed
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import SinkContext
-from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
+from headrace.errors import CheckFailed, Finding, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.application import known_facts
 from headrace.run.lag import left_out
 from headrace.run.moved_project import not_brought_along
 from headrace.verify import faults
-from headrace.verify.answer import answer
+from headrace.verify.answer import Answer, answer
 from headrace.verify.comparison import schema_differences
 from headrace.verify.judgement import Evidence, verdict_of
 from headrace.verify.prefix import prefix_of
+from headrace.verify.query_ranges import Range, of_several_forms, ranges, verdict_by_ranges
 from headrace.verify.rerun import Rerun, settings_of
-from headrace.verify.verdict import Verdict
+from headrace.verify.verdict import State, Verdict
 from headrace.verify.version_ranges import version_ranges
 
 if TYPE_CHECKING:
@@ -73,15 +74,16 @@ def _prospects(project: Project, query: Query) -> tuple[int | None, tuple[Findin
         # Before the snapshot: the sink is never behind what was committed earlier.
         committed = committed_batch(layout)
         return committed, (*unreadable, *blockers(project, query, layout))
-    except HeadraceError as error:
-        return None, (*unreadable, *error.findings)
+    except Exception as error:
+        # What one query cannot be verified for is no trouble of the others.
+        return None, (*unreadable, *faults.findings_of(query, error))
 
 
 def _left_out(project: Project, query: Query) -> tuple[Finding, ...]:
     """What its sources hold and will never give, which no comparison could show."""
     try:
         return tuple(left_out(project, query, layout_of(project, query)))
-    except HeadraceError:
+    except Exception:  # The verdict is there.
         return ()
 
 
@@ -179,6 +181,11 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         over = version_ranges(project, query, layout, through, spark)
     except CheckFailed as error:
         return Verdict(query=query.name, batch=through, state="undecided", findings=error.findings)
+    parts = ranges(layout, through)
+
+    def answered(part: Range) -> Answer:
+        return answer(project, query, prefix.part(part.first, part.last), spark, over, snapshot.key)
+
     expected = answer(project, query, prefix, spark, over, snapshot.key, replayed=snapshot.replayed)
     differing = schema_differences(expected.frame.schema, snapshot.rows.schema)
     if differing:
@@ -188,7 +195,9 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
             fix="the sink's table was made for another form of the query: undo the change, or reset the query",
             where=query.where,
         )
-        return Verdict(query=query.name, batch=through, state="mismatch", findings=(finding,))
+        state: State = "mismatch" if len(parts) == 1 else "undecided"
+        several = () if len(parts) == 1 else (of_several_forms(query, parts),)
+        return Verdict(query=query.name, batch=through, state=state, findings=(*several, finding))
     again = Rerun(
         project=project,
         query=query,
@@ -197,9 +206,13 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         left_out=Repartitions(layout.repartitions).batches(Checkpoint(layout.checkpoint)),
         conf=settings_of(Checkpoint(layout.checkpoint), through),
     )
-    return verdict_of(
+    verdict = verdict_of(
         Evidence(query=query, batch=through, expected=expected, snapshot=snapshot, again=again, spark=spark)
     )
+    if len(parts) > 1 and verdict.state in ("mismatch", "undecided"):
+        with faults.blamed_on_the_sink(query, snapshot):
+            return verdict_by_ranges(query, verdict, snapshot, parts, answered)
+    return verdict
 
 
 def _lost(query: Query, held: int, committed: int) -> Finding:

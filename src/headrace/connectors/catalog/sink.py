@@ -47,7 +47,9 @@ class TableSink(Sink):
     its tables with the session; the sink makes its table known again, with all rows, when it starts.
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset({"append"}), transactional=False, idempotent=True)
+    facts: ClassVar[SinkFacts] = SinkFacts(
+        modes=frozenset({"append"}), transactional=False, idempotent=True, adds_files=True
+    )
     table: str
     format: Literal["text", "csv", "json", "parquet", "orc"] = "parquet"
     partition_by: Sequence[str] = ()

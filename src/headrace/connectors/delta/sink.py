@@ -60,7 +60,7 @@ class DeltaSink(Sink):
     """
 
     facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True, shares_appends=True
+        modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True, shares_appends=True, adds_files=True
     )
     jars: ClassVar[tuple[str, ...]] = ("delta",)
     failures: ClassVar[tuple[Failure, ...]] = FAILURES

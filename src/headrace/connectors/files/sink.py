@@ -42,7 +42,9 @@ class FileSink(Sink):
     by its type before the start, or by the value, and then ends the batch.
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset({"append"}), transactional=False, idempotent=True)
+    facts: ClassVar[SinkFacts] = SinkFacts(
+        modes=frozenset({"append"}), transactional=False, idempotent=True, adds_files=True
+    )
     path: ProjectPath
     format: Literal["text", "csv", "json", "parquet", "orc"] = "parquet"
     partition_by: Sequence[str] = ()

@@ -42,7 +42,9 @@ class IcebergSink(Sink):
         truncate(4, column).
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset({"append", "complete"}), transactional=True, idempotent=True)
+    facts: ClassVar[SinkFacts] = SinkFacts(
+        modes=frozenset({"append", "complete"}), transactional=True, idempotent=True, adds_files=True
+    )
     table: str
     catalog: str | Mapping[str, str] = field(default=DEFAULT_CATALOG, repr=False)
     partition_by: Sequence[str] = ()

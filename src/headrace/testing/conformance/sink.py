@@ -84,11 +84,14 @@ class SinkConformance(SinkTriggers):
         assert isinstance(sink, Sink)
         faults = [problem for problem in sink.problems(mode) if problem.severity == "error"]
         assert (not faults) is (mode in sink.facts.modes)
+        assert json.loads(json.dumps(sink.identity())) == self.make(home, mode).identity()
         if faults:
             return
         for step in range(STEPS):
             self.feed(tmp_path, step, shared=mode != "append")
         self.start(spark, sink, tmp_path, context, ends=True)
+        if sink.facts.adds_files and sink.project_path:
+            assert len(list(Path(sink.project_path).rglob("*part-*"))) >= STEPS
         if not sink.readable_back:
             with pytest.raises(SinkError):
                 sink.read_back(spark, context)

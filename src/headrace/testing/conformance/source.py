@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ class SourceConformance(SourceTriggers):
         source = self.make(home)
         assert isinstance(source, Source)
         assert [problem.what for problem in source.problems() if problem.severity == "error"] == []
+        assert json.loads(json.dumps(source.identity())) == self.make(home).identity()
 
     def test_a_batch_without_commit_comes_again_with_the_same_rows(
         self, spark: SparkSession, home: Path, tmp_path: Path

@@ -1,0 +1,219 @@
+"""What the user's Python functions ask of the machine they run on: its clock, chance, a name of its own.
+
+It is read off their bytecode: a name that is looked up, and what stands for it in the function's module. What is
+reached in another way, as through a parameter, is not seen.
+"""
+
+from __future__ import annotations
+
+import dis
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cache, partial
+from importlib import import_module
+from pathlib import PurePath
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from headrace.errors import Where
+from headrace.user_code import is_installed
+
+# Calls by their module and qualified name; a name that ends in a dot stands for all that begins so.
+_CLOCK_OR_CHANCE = (
+    "datetime.datetime.now",
+    "datetime.datetime.utcnow",
+    "datetime.datetime.today",
+    "datetime.date.today",
+    "time.time",
+    "time.time_ns",
+    "time.localtime",
+    "time.gmtime",
+    "time.ctime",
+    "random.",
+    "secrets.",
+    "uuid.uuid1",
+    "uuid.uuid4",
+    "os.urandom",
+    "os.getpid",
+    "socket.gethostname",
+    "pandas.Timestamp.now",
+    "pandas.Timestamp.today",
+    "pandas.Timestamp.utcnow",
+    "numpy.random.",
+)
+# What only makes a generator whose numbers follow from its seed, or takes one.
+_SEEDED = ("random.Random", "random.seed", "numpy.random.default_rng", "numpy.random.RandomState")
+_PASSED_OVER = frozenset({"PUSH_NULL", "CACHE", "PRECALL", "NOP", "RESUME", "EXTENDED_ARG", "COPY_FREE_VARS"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One call of a clock or the like: in which function, and whether that runs when the query is built."""
+
+    function: str
+    call: str
+    where: Where
+    at_build: bool
+
+
+def asked_by(
+    function: Callable[..., Any], is_own: Callable[[str], bool], executed: frozenset[CodeType] = frozenset()
+) -> tuple[Asked, ...]:
+    """The calls in `function` and in what it uses; `is_own`: whether a file is the user's, whose code is followed.
+
+    executed: the code that ran when the query was built. What did not is run later, for the rows.
+    """
+    found: dict[tuple[str, str], Asked] = {}
+    for code, scope in codes(function, is_own):
+        for call, line in _calls(code, scope):
+            where = Where(file=code.co_filename, line=line)
+            asked = Asked(function=code.co_name, call=call, where=where, at_build=code in executed)
+            found.setdefault((code.co_name, call), asked)
+    return tuple(found.values())
+
+
+def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterator[tuple[CodeType, Mapping[str, Any]]]:
+    """The code of `function`, of functions inside it, and of the user's own functions that they use, with the names
+    that each sees from outside."""
+    seen = set[int]()
+    queue: list[Any] = [function]
+    while queue:
+        thing = queue.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        queue += _inside(thing)
+        if not isinstance(thing, FunctionType) or not is_own(thing.__code__.co_filename):
+            continue
+        cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=False)
+        enclosed = {name: cell.cell_contents for name, cell in cells if not _is_empty(cell)}
+        scope = {**thing.__globals__, **enclosed}
+        for code in _nested(thing.__code__):
+            yield code, scope
+            queue += [scope[name] for name in (*code.co_names, *code.co_freevars) if name in scope]
+
+
+@cache
+def is_users(file: str) -> bool:
+    """Whether a file is neither of Python, nor of a package, nor made on the way."""
+    within = PurePath(file).parts
+    return not (
+        file.startswith("<")
+        or is_installed(file)
+        or file.startswith((sys.base_prefix + "/lib", str(_STANDARD)))
+        or any(part in ("pyspark", "headrace") and "src" in within[:index] for index, part in enumerate(within))
+    )
+
+
+_STANDARD = PurePath(dis.__file__).parent
+
+
+def _inside(thing: Any) -> list[Any]:
+    """The functions that `thing` wraps, or has as methods; a UDF of Spark's keeps the user's as `func`."""
+    if isinstance(thing, partial):
+        return [thing.func]
+    if isinstance(thing, MethodType):
+        return [thing.__func__]
+    if isinstance(thing, type):
+        return [each for each in vars(thing).values() if isinstance(each, FunctionType)]
+    if isinstance(thing, ModuleType):
+        return []
+    known = vars_of(thing)
+    return [known[name] for name in ("func", "__wrapped__") if isinstance(known.get(name), FunctionType)]
+
+
+def vars_of(thing: Any) -> Mapping[str, Any]:
+    """The attributes that an object has itself."""
+    return getattr(thing, "__dict__", {})
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+def _calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | None]]:
+    """The names of clocks and the like that a code looks up, each with its line."""
+    line: int | None = code.co_firstlineno
+    imported: dict[str, Any] = {}
+    module: Any = None
+    now: Any = None
+    for each in dis.get_instructions(code):
+        line = _line(each, line)
+        before, now = now, None
+        name = each.opname
+        if name in _PASSED_OVER:
+            now = before
+        elif name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
+            now = imported.get(each.argval, scope.get(each.argval))
+        elif name.startswith("LOAD_FAST"):
+            now = imported.get(each.argval) if isinstance(each.argval, str) else None
+        elif name in ("LOAD_ATTR", "LOAD_METHOD"):
+            now = _attribute(before, each.argval)
+        elif name == "IMPORT_NAME":
+            module = now = _module(each.argval)
+        elif name == "IMPORT_FROM":
+            now = _attribute(module, each.argval)
+        elif name in ("STORE_FAST", "STORE_DEREF") and before is not None:
+            imported[each.argval] = before
+        if (call := known_call(now)) is not None:
+            yield call, line
+
+
+def _module(name: str) -> ModuleType | None:
+    """A module that code imports: one that is loaded, or one of Python's own with a clock or chance in it."""
+    ours = any(each.startswith(f"{name}.") for each in _CLOCK_OR_CHANCE) and name in sys.stdlib_module_names
+    return sys.modules.get(name) or (import_module(name) if ours else None)
+
+
+def _line(instruction: dis.Instruction, before: int | None) -> int | None:
+    positions = getattr(instruction, "positions", None)
+    if positions is not None and positions.lineno is not None:
+        return int(positions.lineno)
+    return instruction.starts_line if type(instruction.starts_line) is int else before
+
+
+def _attribute(thing: Any, name: str) -> Any:
+    """An attribute of a module, a class or a generator of chance; of other things nothing is asked, it may do much."""
+    if isinstance(thing, (ModuleType, type, random.Random)) or type(thing).__module__.startswith("numpy.random"):
+        return getattr(thing, name, None)
+    return None
+
+
+def known_call(thing: Any) -> str | None:
+    """The name of the clock, or of the like, that `thing` is."""
+    if thing is None or isinstance(thing, (ModuleType, type)) or not callable(thing):
+        return None
+    name = _name(thing)
+    if name in _SEEDED:
+        return None
+    return next(
+        (name for each in _CLOCK_OR_CHANCE if name == each or (each[-1] == "." and name.startswith(each))), None
+    )
+
+
+def _name(thing: Any) -> str:
+    owner = getattr(thing, "__self__", None)
+    if isinstance(owner, type):
+        whose = next((each for each in (datetime, date) if issubclass(owner, each)), owner)
+        module = whose.__module__.split(".")[0] if whose.__module__.startswith("pandas") else whose.__module__
+        return f"{module}.{whose.__name__}.{thing.__name__}"
+    if isinstance(owner, random.Random):
+        return f"random.{thing.__name__}"
+    if type(owner).__module__.startswith("numpy.random"):
+        return f"numpy.random.{thing.__name__}"
+    module = getattr(thing, "__module__", None) or ""
+    return f"{'os' if module == 'posix' else module.lstrip('_')}.{getattr(thing, '__name__', '')}"
+
+
+def _is_empty(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return True
+    return False

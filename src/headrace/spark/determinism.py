@@ -1,0 +1,53 @@
+"""What of a plan may answer otherwise when it is asked again, as far as Spark's own word does not tell."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.spark.operators import DEDUPLICATIONS, LIMITS, operators
+from headrace.spark.plan_rewrite import stream_tree
+from headrace.spark.plans import analysed_plan, asks_the_clock, clocks, nodes
+from headrace.spark.row_order import by_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# What aggregates whose value goes by the order of rows are called in a plan's text.
+_BY_ORDER = re.compile(r"\b(first|last|any_value|listagg|(max|min)_by|mode|percentile_approx|approx_\w+|collect_\w+)\(")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Determinism:
+    """What the result of a plan depends on beside its rows, each in Spark's words.
+
+    clocks: expressions that give the time of the batch.
+    by_order: aggregates and the like whose value depends on which row comes first.
+    first_rows: operators that keep the rows that come first, in words.
+    """
+
+    clocks: tuple[str, ...]
+    by_order: tuple[str, ...]
+    first_rows: tuple[str, ...]
+
+
+def determinism(frame: DataFrame) -> Determinism:
+    """Read it off the analysed plan of `frame`."""
+    plan = analysed_plan(frame)
+    asked = tuple(dict.fromkeys(clocks(plan))) if asks_the_clock(frame.sparkSession._jvm, plan) else ()
+    # To follow each expression costs calls of the JVM for every part of it.
+    if not any(map(_may_go_by_order, nodes(plan))):
+        return Determinism(clocks=asked, by_order=(), first_rows=())
+    tree = stream_tree(plan)
+    kept = [each.kind for each in operators(tree, tree, complete=False) if each.by_order]
+    limited = [node.name for node in tree.walk() if node.name in LIMITS and node.from_source]
+    first = ["dropDuplicates"] * bool(kept) + ["limit"] * bool(limited)
+    return Determinism(clocks=asked, by_order=by_order(tree), first_rows=tuple(first))
+
+
+def _may_go_by_order(node: Any) -> bool:
+    kind = str(node.nodeName())
+    if kind == "Aggregate":
+        return _BY_ORDER.search(str(node.aggregateExpressions())) is not None
+    return kind in (*DEDUPLICATIONS, *LIMITS)

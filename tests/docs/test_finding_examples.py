@@ -1,0 +1,108 @@
+"""The examples below a finding's heading: the wrong one raises its code, the right one does not and has no error.
+
+A block is marked `wrong` or `right` behind its language: `yaml` is a whole `headrace.yml`, `python` what follows the
+block that is marked `begins`. One that is marked `spark` too is analysed by Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.api import check, load
+from headrace.errors import Finding, ProjectError
+from headrace.findings import CATALOGUE
+from scripts import findings_page
+from tests.docs.blocks import FENCE, Block, blocks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HEADING = re.compile(r"^### (HR\d{3})", re.MULTILINE)
+_PAGE = findings_page.PAGE.read_text(encoding="utf-8")
+# Codes of check from this one on have examples.
+_ALL_FROM, _ALL_TO = "HR640", "HR660"
+
+
+def examples(*, spark: bool) -> list[tuple[str, Block]]:
+    """Each example with the code that it stands under."""
+    headings = [(_PAGE.count("\n", 0, found.start()) + 1, found[1]) for found in _HEADING.finditer(_PAGE)]
+    found = []
+    for block in blocks():
+        if block.page == findings_page.PAGE and {"wrong", "right"} & set(block.words):
+            code = [code for line, code in headings if line < block.line][-1]
+            if ("spark" in block.words) is spark:
+                found.append((code, block))
+    return found
+
+
+def begins() -> str:
+    """The Python code that the examples leave out."""
+    [block] = [each for each in blocks() if each.page == findings_page.PAGE and "begins" in each.words]
+    return block.text
+
+
+def findings(root: Path, block: Block, spark: SparkSession | None) -> list[Finding]:
+    """What check says of an example."""
+    root.mkdir()
+    (root / "landing").mkdir()
+    if block.language == "yaml":
+        (root / "headrace.yml").write_text(block.text)
+    else:
+        (root / "pipeline.py").write_text(f"{begins()}\n{block.text}")
+    try:
+        project = load(root, environ={})
+    except ProjectError as fault:
+        return list(fault.findings)
+    return list(check(project, spark=spark or False, connect=False).findings)
+
+
+def wrongly(tmp_path: Path, found: list[tuple[str, Block]], spark: SparkSession | None) -> list[str]:
+    """The examples that are not what their mark says, each with what check says of it."""
+    faults = []
+    for number, (code, block) in enumerate(found):
+        told = findings(tmp_path / str(number), block, spark)
+        codes = {each.code for each in told}
+        errors = {each.code for each in told if each.severity == "error"}
+        if (code in codes) is not ("wrong" in block.words) or ("right" in block.words and errors):
+            faults.append(f"{block} ({code}): {[str(each) for each in told]}")
+    return faults
+
+
+@pytest.mark.plain
+def test_each_example_that_needs_no_spark_is_what_its_mark_says(tmp_path: Path) -> None:
+    found = examples(spark=False)
+    assert found
+    assert wrongly(tmp_path, found, None) == []
+
+
+@pytest.mark.spark
+def test_each_example_that_spark_analyses_is_what_its_mark_says(tmp_path: Path, spark: SparkSession) -> None:
+    found = examples(spark=True)
+    assert found
+    assert wrongly(tmp_path, found, spark) == []
+
+
+@pytest.mark.plain
+def test_an_example_that_is_not_what_its_mark_says_would_be_found(tmp_path: Path) -> None:
+    [(code, wrong), *_] = examples(spark=False)
+    turned = Block(page=wrong.page, line=wrong.line, language=wrong.language, words=("right",), text=wrong.text)
+    assert len(wrongly(tmp_path, [(code, turned)], None)) == 1
+
+
+@pytest.mark.plain
+def test_wrong_and_right_stand_together_and_new_findings_of_check_have_both() -> None:
+    marks: dict[str, set[str]] = {}
+    for code, block in (*examples(spark=False), *examples(spark=True)):
+        marks.setdefault(code, set()).update({"wrong", "right"} & set(block.words))
+    assert {code for code, found in marks.items() if found != {"wrong", "right"}} == set()
+    new = {code for code in CATALOGUE if _ALL_FROM <= code < _ALL_TO}
+    assert new - marks.keys() - WITHOUT == set()
+    assert len(FENCE.findall(_PAGE)) >= len(marks) * 2
+
+
+# What no project alone shows, for it has to have run.
+WITHOUT = {"HR647", "HR650"}
