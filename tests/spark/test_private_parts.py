@@ -270,6 +270,34 @@ def what_the_order_of_rows_decides_is_seen(scene: Scene) -> None:
     assert limited(scene.spark, scene.batch.limit(1)) is None
 
 
+@canary("spark/kept_state", "spark/determinism", "spark/session_conf")
+def what_is_kept_and_what_answers_anew_is_seen(scene: Scene) -> None:
+    from pyspark.sql import functions as F
+
+    from headrace.spark.determinism import determinism
+    from headrace.spark.kept_state import kept_states
+    from headrace.spark.plans import plan_facts
+    from headrace.spark.session_conf import all_settings, executor_memory
+
+    hour, minute = 3_600_000, 60_000
+    for key, kind, length in (
+        (F.window("at", "1 hour"), "aggregation", hour),
+        (F.window("at", "1 hour", "25 minutes"), "aggregation", hour),
+        (F.session_window("at", "5 minutes"), "session windows", 5 * minute),
+    ):
+        (state,) = kept_states(scene.stream.groupBy(key, "name").count())
+        assert (state.kind, state.window, state.delay, state.by[1]) == (kind, length, hour, "name")
+    (near,) = kept_states(scene.stream.dropDuplicatesWithinWatermark(["name"]))
+    assert (near.event_time, near.delay) == ("at", hour)
+    found = determinism(scene.stream.select(F.current_timestamp().alias("now"), "name").dropDuplicates(["name"]))
+    assert (found.clocks, found.first_rows) == (("current_timestamp()",), ("dropDuplicates",))
+    assert plan_facts(scene.stream.select(F.now())).indeterminate == ("now()",)
+    scene.spark.conf.set("headrace.canary", "a -> b")
+    assert all_settings(scene.spark)["headrace.canary"] == "a -> b"
+    scene.spark.conf.unset("headrace.canary")
+    assert executor_memory(scene.spark) > 0
+
+
 @canary("spark/batch_uses")
 def each_use_of_a_source_in_a_batch_reads_rows_of_its_own(scene: Scene) -> None:
     from headrace.checkpoint.uses import use_name

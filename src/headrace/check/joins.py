@@ -70,7 +70,8 @@ def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
             yield _note(
                 query,
                 f"lets go of the rows that it joins of {side_name(join.left)} and {side_name(join.right)} by the "
-                "watermark; how long that takes cannot be determined, because an operator before the join holds rows back",
+                "watermark; how long that takes cannot be determined, because an operator before the join holds rows "
+                "back",
                 "nothing is to be done",
             )
         return

@@ -24,8 +24,8 @@ class StateBound:
     """What one operator keeps, and for how long; times are in milliseconds of event time.
 
     by: its keys. bounded: something other than the user's own function lets it go.
-    kept: for each of its parts, how long a row or a group of it is kept; None: indefinitely, or by what only the function
-        knows. until: the same in words.
+    kept: for each of its parts, how long a row or a group of it is kept; None: indefinitely, or by what only the
+        function knows. until: the same in words.
     later: by how much what it gives comes later than the rows that it is made of, at the earliest; None: by nothing,
         or it cannot be told. appears: the same in words; empty where rows come out at once.
     """
