@@ -46,7 +46,7 @@ def executor_memory(spark: SparkSession) -> int:
     """The bytes of heap of one executor; of a local Spark those of its driver, which is the executor as well."""
     context = spark.sparkContext
     jvm: Any = context._jvm
-    if context.master.startswith("local"):
+    if str(context.master).startswith("local"):
         return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
     declared = context.getConf().get("spark.executor.memory", "1g")
     return int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(declared))
