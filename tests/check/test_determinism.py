@@ -28,6 +28,10 @@ def tossed(x):
 def doubled(x):
     return 2 * x
 
+@F.udf("int")
+def guessed(x):
+    return x
+
 def shuffled(frames):
     for frame in frames:
         yield frame.assign(amount=random.random())
@@ -39,7 +43,7 @@ QUERIES: dict[str, tuple[str, set[str], bool]] = {
     "plain": ("events.where('amount > 1')", set(), True),
     "chance": ("events.withColumn('r', F.rand())", {"HR241"}, False),
     "another_uuid": ("events.select(F.expr('uuid()').alias('u'))", {"HR241"}, False),
-    "said_so": ("events.select(doubled.asNondeterministic()('amount').alias('d'))", {"HR241"}, False),
+    "said_so": ("events.select(guessed.asNondeterministic()('amount').alias('d'))", {"HR241"}, False),
     "planned_now": ("events.select(F.now().alias('n'))", {"HR241"}, False),
     "batch_time": ("events.select(F.current_timestamp().alias('n'), F.current_date().alias('d'))", {"HR640"}, True),
     "unix": ("events.select(F.unix_timestamp().alias('n'))", {"HR640"}, True),
