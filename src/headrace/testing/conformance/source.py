@@ -27,7 +27,7 @@ class SourceConformance(SourceTriggers):
         source = self.make(home)
         assert isinstance(source, Source)
         assert [problem.what for problem in source.problems() if problem.severity == "error"] == []
-        assert json.loads(json.dumps(source.identity())) == self.make(home).identity()
+        assert json.loads(json.dumps(source.identity())) == source.identity()
 
     def test_a_batch_without_commit_comes_again_with_the_same_rows(
         self, spark: SparkSession, home: Path, tmp_path: Path
