@@ -61,7 +61,7 @@ QUERIES: dict[str, tuple[str, set[str], bool]] = {
     "in_pandas": ("events.mapInPandas(shuffled, 'name STRING, amount DOUBLE')", {"HR642"}, False),
     "frozen": ("events.where(F.lit(datetime.now()) > '2026-01-01')", {"HR644"}, True),
     "setting": ("(spark.conf.set('spark.sql.shuffle.partitions', '7'), events)[1]", {"HR643"}, True),
-    "by_sql": ("(spark.sql('SET spark.sql.ansi.enabled=false'), events)[1]", {"HR643"}, True),
+    "by_sql": ("(spark.sql('SET headrace.of_a_test=1'), events)[1]", {"HR643"}, True),
 }
 FAMILY = ("HR241", "HR64")
 
@@ -74,7 +74,7 @@ def test_each_cause_has_its_code_and_the_guarantee_follows(tmp_path: Path, spark
         key = ", key=['name']" if mode == "update" else ""
         text += f"@hr.query(sink=hr.sink.sqlite('o.db', table='{name}'{key}), mode='{mode}')\n"
         text += f"def {name}(events, spark):\n    return {body}\n\n"
-    before = spark.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("spark.sql.ansi.enabled")
+    before = spark.conf.get("spark.sql.shuffle.partitions")
     result = check(load(write_project(tmp_path / "p", text), environ={}), spark=spark, connect=False)
     assert [str(each) for each in result.errors] == []
     codes: dict[str, set[str]] = {name: set() for name in QUERIES}
@@ -85,7 +85,10 @@ def test_each_cause_has_its_code_and_the_guarantee_follows(tmp_path: Path, spark
     assert codes == {name: expected for name, (_, expected, _) in QUERIES.items()}
     once = {name: guarantee.level == "exactly once" for name, guarantee in result.guarantees.items()}
     assert once == {name: exact for name, (_, _, exact) in QUERIES.items()}
-    assert (spark.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("spark.sql.ansi.enabled")) == before
+    assert (spark.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("headrace.of_a_test", None)) == (
+        before,
+        None,
+    )
     dice = next(each for each in result.findings if each.code == "HR642")
     assert "calls random.randint, so that it is not deterministic: a batch that is made again" in dice.what
     assert "tossed calls random.randint" in result.guarantees["dice"].sentence
