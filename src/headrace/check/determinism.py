@@ -35,14 +35,13 @@ def clock_and_order(query: Query, facts: PlanFacts, found: Determinism) -> Itera
             fix="where verify is to prove the result, take the time from a column of the source",
             where=query.where,
         )
-    ordered = [*found.by_order, *found.first_rows]
+    ordered = [*found.by_order, *found.limits]
     if ordered:
         yield Finding(
             code="HR641",
             what=f"query '{query.name}' depends on the order in which rows come, by {', '.join(ordered[:3])}: each row "
             "is counted once, but a batch that is made again may give another value, and verify judges by another run",
-            fix="sort what is collected (sort_array), choose by columns in which no two rows are equal, or drop "
-            "duplicates by every column that is used afterwards",
+            fix="sort what is collected (sort_array), or choose and sort by columns in which no two rows are equal",
             where=query.where,
         )
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.spark.operators import DEDUPLICATIONS, LIMITS, operators
+from headrace.spark.operators import LIMITS
 from headrace.spark.plan_rewrite import stream_tree
 from headrace.spark.plans import analysed_plan, asks_the_clock, clocks, nodes
 from headrace.spark.row_order import by_order
@@ -24,12 +24,12 @@ class Determinism:
 
     clocks: expressions that give the time of the batch.
     by_order: aggregates and the like whose value depends on which row comes first.
-    first_rows: operators that keep the rows that come first, in words.
+    limits: operators that keep the first rows alone. A deduplication is none: its duplicates are mostly the same row.
     """
 
     clocks: tuple[str, ...]
     by_order: tuple[str, ...]
-    first_rows: tuple[str, ...]
+    limits: tuple[str, ...]
 
 
 def determinism(frame: DataFrame) -> Determinism:
@@ -38,16 +38,14 @@ def determinism(frame: DataFrame) -> Determinism:
     asked = tuple(dict.fromkeys(clocks(plan))) if asks_the_clock(frame.sparkSession._jvm, plan) else ()
     # To follow each expression costs calls of the JVM for every part of it.
     if not any(map(_may_go_by_order, nodes(plan))):
-        return Determinism(clocks=asked, by_order=(), first_rows=())
+        return Determinism(clocks=asked, by_order=(), limits=())
     tree = stream_tree(plan)
-    kept = [each.kind for each in operators(tree, tree, complete=False) if each.by_order]
-    limited = [node.name for node in tree.walk() if node.name in LIMITS and node.from_source]
-    first = ["dropDuplicates"] * bool(kept) + ["limit"] * bool(limited)
-    return Determinism(clocks=asked, by_order=by_order(tree), first_rows=tuple(first))
+    limited = any(node.name in LIMITS and node.from_source for node in tree.walk())
+    return Determinism(clocks=asked, by_order=by_order(tree), limits=("limit",) if limited else ())
 
 
 def _may_go_by_order(node: Any) -> bool:
     kind = str(node.nodeName())
     if kind == "Aggregate":
         return _BY_ORDER.search(str(node.aggregateExpressions())) is not None
-    return kind in (*DEDUPLICATIONS, *LIMITS)
+    return kind in LIMITS
