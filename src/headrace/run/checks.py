@@ -117,9 +117,12 @@ def _analysed(
     states: tuple[StateBound, ...] = ()
     try:
         with registered_tables(project, query, spark):
-            with watched(lambda: all_settings(spark), project.modules, is_users) as seen:
-                frame = build(project, query.transform, spark, lambda each: each.connector.stream(spark, each.name))
-            _set_back(spark, seen)
+            seen = Watched()
+            try:
+                with watched(lambda: all_settings(spark), project.modules, is_users) as seen:
+                    frame = build(project, query.transform, spark, lambda each: each.connector.stream(spark, each.name))
+            finally:
+                _set_back(spark, seen)
             asked = _asked(project, query, frozenset(seen.executed))
             facts = plan_facts(frame)
             findings = list(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
