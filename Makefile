@@ -32,12 +32,14 @@ demo: setup
 
 # Three processes share the tests, file by file, in the order of tests/conftest.py: tests that wait leave a core to
 # others. The slowest are told at the end.
-PYTEST := $(BIN)/pytest -n $(or $(WORKERS),3) --dist loadfile --no-loadscope-reorder --durations=20
+PYTEST = $(BIN)/pytest -n $(or $(WORKERS),3) --dist loadfile --no-loadscope-reorder --durations=20
 
 test: $(DONE)
 	@$(MAKE) --no-print-directory -j 4 archive lint types servers
 	$(PYTEST)
 
+# For its few tests with Spark a third session costs more than it gains.
+test-fast: WORKERS = 2
 test-fast: setup
 	$(PYTEST) --quick
 
