@@ -108,7 +108,8 @@ def test_a_file_imports_another_and_each_runs_once(loaded):
     }
 
 
-def test_a_second_load_sees_what_was_changed(loaded):
+def test_a_second_load_sees_what_was_changed(loaded, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     files = {"p.py": "import headrace as hr\nimport shared\nx = hr.source.rate(rows_per_second=shared.n)\n"}
     assert loaded({**files, "shared.py": "n = 1\n"}).sources["x"].connector.rows_per_second == 1
     assert loaded({**files, "shared.py": "n = 2\n"}).sources["x"].connector.rows_per_second == 2
