@@ -24,10 +24,10 @@ CONNECTORS = ("kafka", "avro", "delta")
 # Each with what its tests take on average, by which files are put into order.
 SECONDS = {"plain": 0.05, "spark": 2.0, "services": 4.0, "crash": 25.0, "browser": 10.0}
 TIERS = tuple(SECONDS)
-# Files of tier `spark` whose tests take half a second.
+# Files of tier `spark` whose tests take half a second, as many as two minutes have room for.
 QUICK = (
-    *("tests/bad_inputs/", "tests/check/", "tests/load/", "tests/connectors/sql/test_sqlite.py"),
-    *("tests/guide/test_unsupported.py", "tests/verify/test_comparison.py"),
+    *("tests/check/", "tests/load/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
+    "tests/verify/test_comparison.py",
 )
 # What PySpark asks the JVM for at each call of a function, which searches all jars for it: a twentieth of the time.
 JVM_NAMES = (
