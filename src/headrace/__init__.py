@@ -9,7 +9,21 @@ from headrace import check as _check
 from headrace import load as _load
 from headrace import run as _run
 from headrace import verify as _verify
-from headrace.api import check, inspect_checkpoint, late, load, repartition, run, start, status, verify
+from headrace.api import (
+    check,
+    discard_reset,
+    inspect_checkpoint,
+    late,
+    load,
+    plan_reset,
+    repartition,
+    reset,
+    run,
+    start,
+    status,
+    undo_reset,
+    verify,
+)
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
@@ -25,20 +39,24 @@ __all__ = [
     "available_now",
     "check",
     "continuous",
+    "discard_reset",
     "every",
     "inspect_checkpoint",
     "late",
     "load",
     "once",
+    "plan_reset",
     "query",
     "real_time",
     "repartition",
+    "reset",
     "run",
     "sink",
     "source",
     "start",
     "status",
     "table",
+    "undo_reset",
     "verify",
     "view",
 ]

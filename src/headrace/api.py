@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headrace.history import QueryStatus
     from headrace.run.checkpoint_look import Inspected
     from headrace.run.repartition import Repartitioned
+    from headrace.run.reset import ResetPlan, ResetResult
+    from headrace.run.reset_record import Choice
     from headrace.run.result import Reporter, RunResult
     from headrace.run.running import Reached
     from headrace.run.stop import StopRequest
@@ -77,6 +79,39 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     from headrace.run.repartition import repartition as repartition_query
 
     return repartition_query(project, query, partitions, spark=spark)
+
+
+def plan_reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> ResetPlan:
+    """What `reset` would move out of the way, counted; nothing is changed."""
+    from headrace.run.reset import plan_reset as plan_one
+
+    return plan_one(project, query, result=result, spark=spark)
+
+
+def reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> ResetResult:
+    """Begin `query`, which must not be running, anew: the next start reads its sources from the beginning.
+
+    result: `drop` sets the sink's rows aside too, `keep` lets them stay where rows that come again replace them.
+    `undo_reset` brings everything back as long as no batch was planned since. Called again after a crash, it ends what
+    was begun. The session is only for a sink that needs one.
+    """
+    from headrace.run.reset import reset as reset_one
+
+    return reset_one(project, query, result=result, spark=spark)
+
+
+def undo_reset(project: Project, query: str, *, spark: SparkSession | None = None) -> ResetResult:
+    """Bring back what the last reset of `query` has set aside, if no batch was planned since."""
+    from headrace.run.reset import undo_reset as undo_one
+
+    return undo_one(project, query, spark=spark)
+
+
+def discard_reset(project: Project, query: str, *, spark: SparkSession | None = None) -> ResetResult:
+    """Delete what resets of `query` have set aside, in the storage and in the sink."""
+    from headrace.run.reset import discard_reset as discard_one
+
+    return discard_one(project, query, spark=spark)
 
 
 def inspect_checkpoint(project: Project, query: str) -> Inspected:

@@ -19,6 +19,7 @@ from headrace.cli.inspect import inspect
 from headrace.cli.jars import jars
 from headrace.cli.late import late
 from headrace.cli.output import say_error
+from headrace.cli.reset import reset
 from headrace.cli.run import run
 from headrace.cli.schema import schema
 from headrace.cli.state import state
@@ -35,7 +36,20 @@ _NUMBERS = {
     "float range": "a number",
 }
 
-COMMANDS: tuple[click.Command, ...] = (init, demo, check, run, status, verify, late, inspect, state, jars, schema)
+COMMANDS: tuple[click.Command, ...] = (
+    init,
+    demo,
+    check,
+    run,
+    status,
+    verify,
+    late,
+    inspect,
+    state,
+    reset,
+    jars,
+    schema,
+)
 # Words of earlier versions; they work, and no help shows them.
 FORMER: dict[str, click.Command] = {"connectors": jars}
 

@@ -25,16 +25,19 @@ from headrace.contract.options import (
     option_type,
     path_options,
 )
-from headrace.contract.sink import Sink, Writer
+from headrace.contract.sink import Session, Sink, Writer
 from headrace.contract.sink_values import (
     OUTPUT_MODES,
     Boundary,
     Correction,
+    Held,
+    KeptResult,
     OutputMode,
     SinkContext,
     SinkFacts,
     SinkLocation,
     Snapshot,
+    replaced_result,
 )
 from headrace.contract.source import Source
 from headrace.contract.source_values import Lag, SourceFacts, bad_rows_metric
@@ -45,13 +48,16 @@ __all__ = [
     "Connector",
     "Correction",
     "Failure",
+    "Held",
     "Identity",
     "Jars",
+    "KeptResult",
     "Lag",
     "OptionError",
     "OutputMode",
     "ProjectObject",
     "ProjectPath",
+    "Session",
     "Sink",
     "SinkContext",
     "SinkFacts",
@@ -73,5 +79,6 @@ __all__ = [
     "option_type",
     "overrides",
     "path_options",
+    "replaced_result",
     "same_place",
 ]

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.contract.connector import Connector, overrides
 from headrace.contract.options import OptionError
-from headrace.contract.sink_values import Correction, OutputMode, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.contract.sink_values import (
+    Correction,
+    Held,
+    KeptResult,
+    OutputMode,
+    SinkContext,
+    SinkFacts,
+    SinkLocation,
+    Snapshot,
+    replaced_result,
+)
 from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+# Gives a Spark session to a sink that needs one; it is started when it is asked for.
+Session: TypeAlias = "Callable[[], SparkSession]"
 
 
 class Writer(ABC):
@@ -125,3 +138,48 @@ class Sink(Connector):
         Raises SinkError if the sink holds another batch than the snapshot, or another correction came first.
         """
         raise NotImplementedError(f"{type(self).__name__} brings no late rows back")
+
+    # ---------------------------------------------------------------------------------------- beginning anew
+
+    # A reset begins the next generation of a query. `context` names the one that ends; no driver runs it, and none
+    # starts before all is done. After a crash the same member is called again, and ends what was begun.
+
+    @property
+    def droppable(self) -> bool:
+        """Whether a result can be set aside; by default, whether there is a `set_aside`."""
+        return overrides(self, "set_aside")
+
+    def kept_result(self, mode: OutputMode) -> KeptResult:
+        """What becomes of the result if it stays while the query begins anew.
+
+        By default it can stay where no ledger says whose it is, or where the ledger is handed over.
+        """
+        if overrides(self, "hand_over"):
+            return replaced_result(mode)
+        if self.facts.transactional:
+            return KeptResult(possible=False, why="its ledger cannot be handed to another generation of the query")
+        why = "what it was given stays there, and the rows are given to it again, in batches numbered from 0 on"
+        return KeptResult(possible=True, why=why)
+
+    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
+        """What is there of the generation, counted; nothing is changed. Raises SinkError if it cannot be asked."""
+        return ()
+
+    def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
+        """Let the result, which stays, be that of another `generation`, whose first batch comes next.
+
+        Called back with the two numbers exchanged, it must be as before, ledger included.
+        """
+
+    def set_aside(self, context: SinkContext, session: Session) -> None:
+        """Move the result and its ledger out of the way, so that the next generation finds nothing there.
+
+        What is not this query's stays where it is.
+        """
+        raise NotImplementedError(f"{type(self).__name__} sets no result aside")
+
+    def bring_back(self, context: SinkContext, session: Session) -> None:
+        """Put what `set_aside` has moved where it was; raises SinkError if rows came to its place meanwhile."""
+
+    def discard(self, context: SinkContext, session: Session) -> None:
+        """Delete what `set_aside` has moved, and what a ledger still has of the generation."""

@@ -128,3 +128,29 @@ class SinkLocation:
     systems: tuple[str, ...]
     shown: str
     ledger: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Something that is held of a generation of a query: how many, and of what, as in `rows of table 't' in out.db`."""
+
+    count: int
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptResult:
+    """Whether a result can stay while its query begins anew, and in a sentence why not, or what then becomes of it."""
+
+    possible: bool
+    why: str
+
+
+def replaced_result(mode: OutputMode) -> KeptResult:
+    """What becomes of a result whose rows are replaced: all of them in complete mode, by their key in update mode."""
+    if mode == "complete":
+        return KeptResult(possible=True, why="its rows stay until the first new batch replaces all of them")
+    if mode == "update":
+        why = "a row that comes again replaces the one of its key; rows whose keys do not come again stay, and verify "
+        return KeptResult(possible=True, why=why + "then tells of them")
+    return KeptResult(possible=False, why="in append mode its rows would come again beside those that are there")

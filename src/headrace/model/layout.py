@@ -58,6 +58,24 @@ class QueryLayout:
         """Rows that were quarantined, one file for each source and batch."""
         return self.home / "quarantine"
 
+    @property
+    def reset(self) -> Path:
+        """What is being done, or was done, to begin the next generation in place of this one."""
+        return self.home / "reset.json"
+
+    @property
+    def set_aside(self) -> QueryLayout:
+        """The same generation once a reset has moved it out of the way."""
+        return SetAside(self.storage, self.query, self.generation)
+
+
+class SetAside(QueryLayout):
+    """The places of a generation that a reset has moved out of the way."""
+
+    @property
+    def home(self) -> Path:
+        return self.storage / "queries" / self.query / "reset" / f"g{self.generation}"
+
 
 def history_file(storage: Path) -> Path:
     """The history store of a project: progress, runs, verdicts."""
@@ -65,7 +83,16 @@ def history_file(storage: Path) -> Path:
 
 
 def latest_generation(storage: Path, query: str) -> int:
-    """The newest generation of `query` that has a directory, or 1."""
+    """The newest generation of `query` that has a directory, the one that follows on a reset, or 1."""
     home = storage / "queries" / query
-    found = [int(path.name[1:]) for path in home.glob("g*") if path.name[1:].isdigit()]
-    return max(found, default=1)
+    following = [number + 1 for number in generations_set_aside(storage, query)]
+    return max([*_generations(home), *following], default=1)
+
+
+def generations_set_aside(storage: Path, query: str) -> list[int]:
+    """The generations of `query` that resets have moved out of the way, the oldest first."""
+    return sorted(_generations(storage / "queries" / query / "reset"))
+
+
+def _generations(home: Path) -> list[int]:
+    return [int(path.name[1:]) for path in home.glob("g*") if path.name[1:].isdigit()]

@@ -13,6 +13,7 @@ from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.manifest import forms, written_async
+from headrace.run.reset_record import require_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,10 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
 def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What is wrong with the checkpoint, and with the records beside it that a start needs; never raises."""
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
+    try:
+        require_whole(layout)
+    except CheckpointError as fault:
+        yield from fault.findings
     try:
         partitions = Repartitions(layout.repartitions).partitions(checkpoint)
     except CheckpointError as error:

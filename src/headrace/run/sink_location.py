@@ -24,24 +24,35 @@ def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> No
 
     A checkpoint without a record, as version 0.1.0 made them, is taken; a ledger beside the rows tells of it.
     """
-    last, kept = Checkpoint(layout.checkpoint).last_batch, _kept(layout.sink)
-    now = query.sink.location
-    if last is None or kept is None or now is None:
-        return
-    same = (kept["kind"], kept["name"]) == (query.sink_kind, now.name)
-    if same and (now.ledger or set(kept["systems"]) & set(_systems(project, now))):
+    last, now = Checkpoint(layout.checkpoint).last_batch, query.sink.location
+    former = former_location(project, query, layout)
+    if last is None or former is None or now is None:
         return
     shown = _within(project, now.shown)
     raise CheckpointError(
         Finding(
             code="HR468",
-            what=f"query '{query.name}' has written its batches up to {last} to {kept['shown']}; {shown} would begin "
+            what=f"query '{query.name}' has written its batches up to {last} to {former}; {shown} would begin "
             f"with the next one and lack what is there",
             fix="name the former sink again, or reset the query; if all rows were moved to the new place, remove "
             f"{layout.sink} and start again",
             where=query.where,
         )
     )
+
+
+def former_location(project: Project, query: Query, layout: QueryLayout) -> str | None:
+    """Where the batches of `layout` were written, in words, if its sink names another place now; None: it is the same.
+
+    None as well where it is not known. Raises CheckpointError for a record that cannot be read.
+    """
+    kept, now = _kept(layout.sink), query.sink.location
+    if kept is None or now is None:
+        return None
+    same = (kept["kind"], kept["name"]) == (query.sink_kind, now.name)
+    if same and (now.ledger or set(kept["systems"]) & set(_systems(project, now))):
+        return None
+    return str(kept["shown"])
 
 
 def enter_sink(project: Project, query: Query, layout: QueryLayout) -> None:

@@ -7,18 +7,23 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
 
 from headrace.connectors.not_asked import findings_of
+from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter, nullable
 from headrace.connectors.spark_files.writable import unwritable
 from headrace.contract import (
+    Held,
     Identity,
+    KeptResult,
     OptionError,
     OutputMode,
+    Session,
     Sink,
     SinkContext,
     SinkFacts,
@@ -132,6 +137,45 @@ class TableSink(Sink):
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         self._require_database(spark)
         return self._files(spark, self._described(spark)).snapshot(spark, context, self.partition_by)
+
+    def kept_result(self, mode: OutputMode) -> KeptResult:
+        return aside.FILES_STAY
+
+    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
+        files, directory = self._reset(session())
+        return aside.held(directory) if files.is_ours else ()
+
+    def set_aside(self, context: SinkContext, session: Session) -> None:
+        spark = session()
+        files, directory = self._reset(spark)
+        if files.is_ours:
+            aside.set_aside(directory, context)
+        self._forget(spark, directory)
+
+    def bring_back(self, context: SinkContext, session: Session) -> None:
+        spark = session()
+        _, directory = self._reset(spark)
+        if aside.aside(directory, context).exists():
+            self._forget(spark, directory)
+            aside.bring_back(directory, context)
+
+    def discard(self, context: SinkContext, session: Session) -> None:
+        aside.discard(self._reset(session())[1], context)
+
+    def _reset(self, spark: SparkSession) -> tuple[CommittedFiles, Path]:
+        """The files, and their directory, which can be renamed. Raises SinkError."""
+        self._require_database(spark)
+        files = self._files(spark, self._described(spark))
+        aside.require_local(files.path)
+        return files, Path(files.path).absolute()
+
+    def _forget(self, spark: SparkSession, directory: Path) -> None:
+        """Let the catalog forget the table, which holds nothing now; the next start makes it, or enters it again.
+
+        A table that somebody has made elsewhere stays in the catalog, which alone knows where it lies.
+        """
+        if directory == Path(self._files(spark, None).path).absolute() and not aside.held(directory):
+            spark.sql(f"DROP TABLE IF EXISTS {self.table}")
 
     def _files(self, spark: SparkSession, found: Mapping[str, Any] | None) -> CommittedFiles:
         """The table's directory: where the catalog says, or where it would put it."""

@@ -102,6 +102,16 @@ def exclusive_mark(query: str, generation: int) -> str:
     return f"{app(query, generation)}/alone"
 
 
+def handover_mark(query: str, generation: int) -> str:
+    """The identifier of a generation that continues the result of an older one; 1 while it does."""
+    return f"{app(query, generation)}/handover"
+
+
+def is_handed_over(context: SinkContext, txn_ids: Mapping[str, int]) -> bool:
+    """Whether the rows of an older generation are those of this one."""
+    return txn_ids.get(handover_mark(context.query, context.generation)) == 1
+
+
 def progress_of_all(txn_ids: Mapping[str, int]) -> dict[tuple[str, int], Progress]:
     """Every generation of every query that the table knows."""
     found = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.delta import ledger
+from headrace.connectors.delta import generations, ledger
 from headrace.connectors.delta.batches import DeltaStore
 from headrace.connectors.delta.failures import FAILURES
 from headrace.connectors.delta.ledger import Beginning, Progress
@@ -23,10 +23,12 @@ from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
     OUTPUT_MODES,
     Failure,
+    Held,
     Identity,
     OptionError,
     OutputMode,
     ProjectPath,
+    Session,
     Sink,
     SinkContext,
     SinkFacts,
@@ -159,6 +161,39 @@ class DeltaSink(Sink):
         state = self._seen()
         return {} if state is None else plans(context, ledger.lines(state, context), first)
 
+    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
+        return generations.held(self._table_of(session), self._name, context)
+
+    def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
+        generations.hand_over(self._table_of(session), self._name, context, generation)
+
+    def set_aside(self, context: SinkContext, session: Session) -> None:
+        table = self._table_of(session)
+        if table is None or not generations.is_own(table.now(), context):
+            return
+        generations.require_alone(table.now(), self._name, context)
+        if self.path is not None:
+            generations.set_aside_path(session(), self.path, context)
+        else:
+            generations.set_aside_table(session(), str(self.table), context)
+
+    def bring_back(self, context: SinkContext, session: Session) -> None:
+        table = self._table_of(session)
+        if self.path is not None:
+            generations.bring_back_path(session(), self.path, table, context)
+        else:
+            generations.bring_back_table(session(), str(self.table), table, context)
+
+    def discard(self, context: SinkContext, session: Session) -> None:
+        if self.path is not None:
+            generations.discard_path(self.path, context)
+        else:
+            generations.discard_table(session(), str(self.table), context)
+
+    def _table_of(self, session: Session) -> DeltaTable | None:
+        require_delta(session(), SinkError)
+        return self._find(session())
+
     def _seen(self) -> State | None:
         """The table as it is now; None where there is none, or no session to look with."""
         from pyspark import SparkContext
@@ -217,7 +252,7 @@ class DeltaSink(Sink):
         others = {name for (name, _), each in known.items() if name != context.query and each.batch is not None}
         alone = {name for name, number in known if name in others and ledger.exclusive_mark(name, number) in txn_ids}
         older = [number for (name, number), each in known.items() if name == context.query and each.batch is not None]
-        begun = own is not None and own.batch is not None
+        begun = (own is not None and own.batch is not None) or ledger.is_handed_over(context, txn_ids)
         what = ""
         if strangers := ledger.other_applications(context, txn_ids):
             what = f"{self._name} has batches of a query '{context.query}' of another project ({min(strangers)})"
@@ -254,7 +289,8 @@ class DeltaSink(Sink):
             if name == context.query and number != context.generation and not each.is_closed:
                 entered[ledger.app(name, number)] = each.closed().number
         if ledger.begin_mark(context) not in txn_ids:
-            entered[ledger.begin_mark(context)] = Beginning(state.version, state.has_rows).number
+            had_rows = state.has_rows and not ledger.is_handed_over(context, txn_ids)
+            entered[ledger.begin_mark(context)] = Beginning(state.version, had_rows).number
         if context.mode != "append":
             entered[ledger.exclusive_mark(context.query, context.generation)] = 1
         identity = Checkpoint(context.checkpoint).id

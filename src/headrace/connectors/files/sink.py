@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter
 from headrace.connectors.spark_files.writable import unwritable
 from headrace.contract import (
+    Held,
     Identity,
+    KeptResult,
     OptionError,
     OutputMode,
     ProjectPath,
+    Session,
     Sink,
     SinkContext,
     SinkFacts,
@@ -90,6 +95,28 @@ class FileSink(Sink):
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         return self._files.snapshot(spark, context, self.partition_by)
+
+    def kept_result(self, mode: OutputMode) -> KeptResult:
+        return aside.FILES_STAY
+
+    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
+        return aside.held(self._directory) if self._files.is_ours else ()
+
+    def set_aside(self, context: SinkContext, session: Session) -> None:
+        if self._files.is_ours:
+            aside.set_aside(self._directory, context)
+
+    def bring_back(self, context: SinkContext, session: Session) -> None:
+        aside.bring_back(self._directory, context)
+
+    def discard(self, context: SinkContext, session: Session) -> None:
+        aside.discard(self._directory, context)
+
+    @property
+    def _directory(self) -> Path:
+        """The directory, which can be renamed. Raises SinkError."""
+        aside.require_local(self.path)
+        return Path(self.path).absolute()
 
     @property
     def _files(self) -> CommittedFiles:

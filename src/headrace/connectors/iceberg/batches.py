@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -177,8 +177,8 @@ class IcebergStore(Store[Written]):
 
 
 @contextmanager
-def committing(table: Table, ledger: Ledger) -> Iterator[UpdateSnapshot]:
-    """What adds a snapshot to the table as `table` knows it, in one commit with the ledger.
+def committing(table: Table, ledger: Ledger, further: Mapping[str, str] | None = None) -> Iterator[UpdateSnapshot]:
+    """What adds a snapshot to the table as `table` knows it, in one commit with the ledger and `further` properties.
 
     Every change of the ledger is a snapshot, if need be an empty one: the catalog takes a commit only if no other
     snapshot has come in between, and so the ledger that was looked at is the one that is replaced. pyiceberg would by
@@ -190,7 +190,7 @@ def committing(table: Table, ledger: Ledger) -> Iterator[UpdateSnapshot]:
     metadata = table.metadata.model_copy(update={"properties": alone})
     only = Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
     with only.transaction() as transaction:
-        transaction.set_properties(ledger.properties)
+        transaction.set_properties({**ledger.properties, **(further or {})})
         yield transaction.update_snapshot(snapshot_properties=ledger.summary)
 
 

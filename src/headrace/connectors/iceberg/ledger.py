@@ -39,15 +39,23 @@ class Ledger:
     def of(cls, table: Table) -> Ledger | None:
         """The ledger of `table`; None where no query has written it."""
         text = table.metadata.properties.get(PROPERTY)
-        if text is None:
-            return None
+        return None if text is None else cls.loads(text)
+
+    @classmethod
+    def loads(cls, text: str) -> Ledger:
+        """The ledger of a property's value."""
         facts = json.loads(text)
         return cls(**{**facts, "lines": tuple(KeptLine.from_dict(line) for line in facts.get("lines", ()))})
 
     @property
     def properties(self) -> dict[str, str]:
         """What is to be set on the table."""
-        return {PROPERTY: json.dumps(asdict(self))}
+        return {PROPERTY: self.text}
+
+    @property
+    def text(self) -> str:
+        """What `of` reads."""
+        return json.dumps(asdict(self))
 
     @property
     def summary(self) -> dict[str, str]:

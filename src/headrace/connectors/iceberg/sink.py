@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import BatchWriter, Conflict, plans, require_lines_fit, take_epoch
 from headrace.connectors.iceberg import columns as iceberg_columns
+from headrace.connectors.iceberg import generations
 from headrace.connectors.iceberg.batches import IcebergStore, Written, committing
 from headrace.connectors.iceberg.columns import PartitionField
 from headrace.connectors.iceberg.files import frame as frame_of
@@ -19,7 +20,18 @@ from headrace.connectors.iceberg.files import live_files
 from headrace.connectors.iceberg.ledger import Ledger, require_ours
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency
 from headrace.connectors.not_asked import findings_of
-from headrace.contract import Identity, OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.contract import (
+    Held,
+    Identity,
+    OptionError,
+    OutputMode,
+    Session,
+    Sink,
+    SinkContext,
+    SinkFacts,
+    SinkLocation,
+    Snapshot,
+)
 from headrace.errors import CheckpointBehind, Finding, SinkError, nearest
 
 if TYPE_CHECKING:
@@ -123,6 +135,21 @@ class IcebergSink(Sink):
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         ledger = self._own_ledger(context)
         return {} if ledger is None else plans(context, ledger.lines, first)
+
+    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
+        return generations.held(self._place, context)
+
+    def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
+        generations.hand_over(self._place, context, generation)
+
+    def set_aside(self, context: SinkContext, session: Session) -> None:
+        generations.set_aside(self._place, context)
+
+    def bring_back(self, context: SinkContext, session: Session) -> None:
+        generations.bring_back(self._place, context)
+
+    def discard(self, context: SinkContext, session: Session) -> None:
+        generations.discard(self._place, context)
 
     def _own_ledger(self, context: SinkContext) -> Ledger | None:
         """What the table has of the query; None also where the catalog does not answer."""

@@ -61,6 +61,11 @@ class CommittedFiles:
         """Whether a start has made this directory its own, so that files that are not in the log are leftovers."""
         return (Path(self.path) / SCHEMA_FILE).exists()
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether what is in this directory is the result of a stream; one of Headrace 0.1.0 kept its log alone."""
+        return not self.is_local or self.is_prepared or self.last_batch is not None
+
     def prepare(self, frame: DataFrame, context: SinkContext) -> None:
         """Keep the schema, and enter the batches that no sink is given.
 

@@ -179,6 +179,10 @@ class Dialect(Protocol):
         """The table as it is, or None."""
         ...
 
+    def rename(self, connection: Connection, table: str, name: str) -> None:
+        """Give a table another name; views that read it by its old name do so still, where the database can do that."""
+        ...
+
     def limit_of(self, column: ResultColumn) -> Limit:
         """What a column takes that is declared for `column`."""
         ...

@@ -219,6 +219,29 @@ class Ledger:
             *(context.application, context.project, context.query, context.generation, schema, self.table),
         )
 
+    # ------------------------------------------------------------------------------------------- generations
+
+    def count(self, table: str) -> int:
+        """How many rows of one of Headrace's own tables are the generation's."""
+        return int(self._rows(f"SELECT COUNT(*) FROM {table} WHERE {_MINE}", *self._mine)[0][0])
+
+    def enter_owner(self, name: str, owner: Owner) -> None:
+        """Write down whose result the table called `name` holds."""
+        self.forget_owner(name)
+        marks = ", ".join("?" * len(TABLES_FORM.columns))
+        values = (name, owner.application, owner.project, owner.query, owner.generation, owner.schema)
+        self._run(f"INSERT INTO {TABLES} ({TABLES_FORM.names}) VALUES ({marks})", *values)
+
+    def forget_owner(self, name: str) -> None:
+        """Let nothing be known of a table called `name`."""
+        self._run(f"DELETE FROM {TABLES} WHERE table_name = ?", name)
+
+    def forget(self) -> None:
+        """Delete everything that is kept of the generation."""
+        for table in (LEDGER, QUARANTINE, REPLAYS):
+            if table != REPLAYS or self.dialect.existing(self.connection, REPLAYS) is not None:
+                self._run(f"DELETE FROM {table} WHERE {_MINE}", *self._mine)
+
     @property
     def _driver(self) -> tuple[str, str]:
         return self.context.application, self.context.query

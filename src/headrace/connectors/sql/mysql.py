@@ -211,6 +211,9 @@ class MySqlDialect:
         found = list(rows_of(connection, statement, (table,)))
         return str(found[0][0]) if found else table.lower() if folds == 1 else table
 
+    def rename(self, connection: Connection, table: str, name: str) -> None:
+        run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
+
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table)
 

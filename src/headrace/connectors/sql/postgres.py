@@ -202,6 +202,9 @@ class PostgresDialect:
         """Names are always quoted, so that each has one spelling."""
         return table
 
+    def rename(self, connection: Connection, table: str, name: str) -> None:
+        run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
+
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote(table).replace("%%", "%"))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from headrace.connectors.exactly_once import BatchWriter, Retry
-from headrace.connectors.sql import late_rows
+from headrace.connectors.sql import generations, late_rows
 from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.dialect import Dialect
@@ -22,8 +22,10 @@ from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.contract import (
     OUTPUT_MODES,
     Correction,
+    Held,
     OptionError,
     OutputMode,
+    Session,
     Sink,
     SinkContext,
     SinkFacts,
@@ -164,6 +166,21 @@ class DatabaseSink(Sink):
     def apply_correction(self, correction: Correction, context: SinkContext) -> None:
         quarantines = self.on_bad_row == "quarantine"
         late_rows.apply_late_rows(self.dialect(), self.table, self.key, correction, context, quarantines=quarantines)
+
+    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
+        return generations.held(self.dialect(), self.table, self.system(), context)
+
+    def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
+        generations.hand_over(self.dialect(), self.table, context, generation)
+
+    def set_aside(self, context: SinkContext, session: Session) -> None:
+        generations.set_aside(self.dialect(), self.table, context)
+
+    def bring_back(self, context: SinkContext, session: Session) -> None:
+        generations.bring_back(self.dialect(), self.table, context)
+
+    def discard(self, context: SinkContext, session: Session) -> None:
+        generations.discard(self.dialect(), self.table, context)
 
 
 def long_names(names: Sequence[str], longest: tuple[int, str]) -> Iterator[Finding]:

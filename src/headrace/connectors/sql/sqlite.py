@@ -31,7 +31,17 @@ from headrace.connectors.sql.sqlite_staging import STAGED, file_stager
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn
 from headrace.connectors.sql.values import ISO, Forms, rows
-from headrace.contract import Identity, OptionError, OutputMode, ProjectPath, SinkContext, SinkLocation, canonical_path
+from headrace.contract import (
+    Held,
+    Identity,
+    OptionError,
+    OutputMode,
+    ProjectPath,
+    Session,
+    SinkContext,
+    SinkLocation,
+    canonical_path,
+)
 from headrace.errors import Finding
 
 if TYPE_CHECKING:
@@ -90,6 +100,9 @@ class Sqlite(DatabaseSink):
         """A file that is not there yet is no fault: the first start makes it."""
         if Path(self.path).exists():
             yield from super().check_connection(frame, context)
+
+    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
+        return super().held(context, session) if Path(self.path).exists() else ()
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from super().problems(mode)
@@ -178,6 +191,11 @@ class SqliteDialect:
             )
         )
         return str(found[0][0]) if found else table
+
+    def rename(self, connection: Connection, table: str, name: str) -> None:
+        # Otherwise SQLite writes the new name into the views that read the table.
+        run(connection, "PRAGMA legacy_alter_table = ON")
+        run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
 
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote)

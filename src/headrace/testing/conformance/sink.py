@@ -175,3 +175,51 @@ class SinkConformance(SinkTriggers):
             assert told, "a batch of the copy's failed, and the sink does not say why"
         assert told, "a batch was taken for the one that the copy had written, and its rows are lost"
         assert self.written(spark, self.make(home, mode), copy) == held
+
+    def test_a_query_begins_anew_beside_its_result_or_over_it(
+        self, spark: SparkSession, home: Path, tmp_path: Path
+    ) -> None:
+        """Each step is made twice, as after a crash; what was set aside comes back as it was, ledger included."""
+        modes = [mode for mode in OUTPUT_MODES if mode in self.make(home, mode).facts.modes]
+        sink = self.make(home, modes[0])
+        if not sink.facts.durable:
+            return
+        for step in range(2):
+            self.feed(tmp_path, step, shared=False)
+        first = self.context(tmp_path, modes[0], application="mine")
+        second = replace(first, generation=2, checkpoint=tmp_path / "second" / "checkpoint")
+        if sink.droppable:
+            assert sink.held(first, lambda: spark) == ()
+            self.start(spark, sink, tmp_path, first, ends=True)
+            before = self.written(spark, sink, first)
+            assert [each.count for each in sink.held(first, lambda: spark)][:1] > [0]
+            for way in (sink.set_aside, sink.set_aside, sink.bring_back, sink.bring_back):
+                way(first, lambda: spark)
+            assert self.written(spark, self.make(home, modes[0]), first) == before
+            self.feed(tmp_path, 2, shared=False)
+            self.start(spark, self.make(home, modes[0]), tmp_path, first, ends=True)
+            assert self.written(spark, sink, first) == self.answer(spark, tmp_path, modes[0])
+            sink.set_aside(first, lambda: spark)
+            assert sink.held(second, lambda: spark) == ()
+            self.start(spark, self.make(home, modes[0]), tmp_path, second, ends=True)
+            with pytest.raises(SinkError, match="HR583"):
+                sink.bring_back(first, lambda: spark)
+            sink.discard(first, lambda: spark)
+            assert self.written(spark, sink, second) == self.answer(spark, tmp_path, modes[0])
+        mode = next((mode for mode in modes if sink.kept_result(mode).possible), None)
+        if mode is None or not sink.readable_back:
+            return
+        place = home / "kept"
+        place.mkdir(exist_ok=True)
+        sink = self.make(place, mode)
+        first = replace(first, query="q_kept", mode=mode, checkpoint=tmp_path / "third" / "checkpoint")
+        second = replace(first, generation=2, checkpoint=tmp_path / "fourth" / "checkpoint")
+        self.start(spark, sink, tmp_path, first, ends=True)
+        for ends, begins in ((first, 2), (first, 2), (second, 1)):
+            sink.hand_over(ends, begins, lambda: spark)
+        self.feed(tmp_path, 3, shared=False)
+        self.start(spark, self.make(place, mode), tmp_path, first, ends=True)
+        assert self.written(spark, sink, first) == self.answer(spark, tmp_path, mode)
+        sink.hand_over(first, 2, lambda: spark)
+        self.start(spark, self.make(place, mode), tmp_path, second, ends=True)
+        assert self.written(spark, sink, second) == self.answer(spark, tmp_path, mode)

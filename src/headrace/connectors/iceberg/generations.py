@@ -1,0 +1,107 @@
+"""The result of one generation of a query set aside, brought back, discarded, or handed to the next generation.
+
+A table is set aside by renaming it in its catalog; its files stay where they are.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.connectors.exactly_once import attempts
+from headrace.connectors.iceberg.batches import committing
+from headrace.connectors.iceberg.ledger import PROPERTY, Ledger
+from headrace.connectors.iceberg.table import TableRef
+from headrace.contract import Held, SinkContext
+from headrace.errors import Finding, SinkError
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+def held(place: TableRef, context: SinkContext) -> tuple[Held, ...]:
+    """The rows of the table, if it is the generation's."""
+    with place.told():
+        table = _own(place, context)
+        current = None if table is None else table.current_snapshot()
+        if current is None or current.summary is None:
+            return ()
+        return (Held(count=int(current.summary["total-records"] or 0), what=f"rows of {place}"),)
+
+
+def hand_over(place: TableRef, context: SinkContext, generation: int) -> None:
+    """Let the table, with its rows, be that of another generation; each keeps its own ledger there."""
+    from pyiceberg.exceptions import CommitFailedException
+
+    with place.told():
+        for _ in attempts():
+            table = _own(place, context)
+            known = None if table is None else Ledger.of(table)
+            if table is None or known is None:
+                return
+            there = table.metadata.properties
+            fresh = replace(known, generation=generation, batch=-1, checkpoint="", lines=())
+            text = there.get(_kept(generation))
+            taken = replace(fresh if text is None else Ledger.loads(text), epoch=uuid.uuid4().hex)
+            try:
+                with committing(table, taken, {_kept(context.generation): known.text}) as update, update.fast_append():
+                    pass
+                return
+            except CommitFailedException:
+                continue
+    what = f"others commit to {place} all the time"
+    raise SinkError(Finding(code="HR453", what=what, fix="let other writers leave pauses; then give the command again"))
+
+
+def set_aside(place: TableRef, context: SinkContext) -> None:
+    """Give the table, if it is the generation's, a name of its own."""
+    with place.told():
+        if _own(place, context) is not None:
+            place.connect().rename_table(place.table, aside_name(place, context))
+
+
+def bring_back(place: TableRef, context: SinkContext) -> None:
+    """Give the table its name again; one without batches that a later generation has made in its place is dropped."""
+    with place.told():
+        catalog, kept = place.connect(), aside_name(place, context)
+        if not catalog.table_exists(kept):
+            return
+        newer = place.find()
+        if newer is not None:
+            ledger, current = Ledger.of(newer), newer.current_snapshot()
+            rows = current is not None and (current.summary is None or current.summary["total-records"] != "0")
+            if ledger is None or ledger.query != context.query or ledger.batch >= 0 or rows:
+                what = f"{place} has rows again, so that the former ones cannot be brought back"
+                fix = "look whose they are; drop the table if nobody needs it, and give the command again"
+                raise SinkError(Finding(code="HR583", what=what, fix=fix))
+            catalog.drop_table(place.table)
+        catalog.rename_table(kept, place.table)
+
+
+def discard(place: TableRef, context: SinkContext) -> None:
+    """Drop the table that was set aside with its files, or forget the ledger that was handed over."""
+    with place.told():
+        catalog, kept = place.connect(), aside_name(place, context)
+        if catalog.table_exists(kept):
+            catalog.purge_table(kept)
+        table = place.find()
+        if table is not None and _kept(context.generation) in table.metadata.properties:
+            with table.transaction() as transaction:
+                transaction.remove_properties(_kept(context.generation))
+
+
+def aside_name(place: TableRef, context: SinkContext) -> str:
+    """What the table of the context's generation is called when it is set aside."""
+    return f"{place.table}__headrace_aside_g{context.generation}"
+
+
+def _kept(generation: int) -> str:
+    """The property that keeps the ledger of a generation while the table is another's."""
+    return f"{PROPERTY}.g{generation}"
+
+
+def _own(place: TableRef, context: SinkContext) -> Table | None:
+    table = place.find()
+    known = None if table is None else Ledger.of(table)
+    return table if known is not None and known.is_of(context) else None

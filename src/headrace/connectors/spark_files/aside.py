@@ -1,0 +1,91 @@
+"""A directory of results set aside: renamed beside its place, so that it takes no time and no space."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.contract import Held, KeptResult, SinkContext
+from headrace.errors import Finding, SinkError
+from headrace.storage.durable import sync_directory
+
+# Spark's log of a directory of files tells by their numbers which batches are in.
+FILES_STAY = KeptResult(
+    possible=False, why="Spark's log of its files would take the new batches for those that are written, and skip them"
+)
+
+
+def held(directory: Path) -> tuple[Held, ...]:
+    """The files of results below `directory`, and how many bytes they have."""
+    files = [
+        Path(folder) / name
+        for folder, folders, names in os.walk(directory)
+        for name in names
+        if not name.startswith(("_", ".")) and not _is_hidden(Path(folder).relative_to(directory))
+    ]
+    return (Held(count=len(files), what=f"files of results in '{directory}'"),) if files else ()
+
+
+def set_aside(directory: Path, context: SinkContext) -> None:
+    """Give the directory another name, if it is there."""
+    if directory.exists():
+        with _moving(directory):
+            _rename(directory, aside(directory, context))
+
+
+def bring_back(directory: Path, context: SinkContext) -> None:
+    """Give the directory its name again, if it was set aside; what holds no results in its place is removed."""
+    kept = aside(directory, context)
+    if not kept.exists():
+        return
+    if held(directory):
+        what = f"'{directory}' holds files again, so that the former ones cannot be brought back"
+        fix = "look whose they are; move them away, and give the command again"
+        raise SinkError(Finding(code="HR583", what=what, fix=fix))
+    with _moving(directory):
+        if directory.exists():
+            shutil.rmtree(directory)
+        _rename(kept, directory)
+
+
+def discard(directory: Path, context: SinkContext) -> None:
+    """Delete what was set aside."""
+    kept = aside(directory, context)
+    with _moving(directory):
+        if kept.exists():
+            shutil.rmtree(kept)
+
+
+def aside(directory: Path, context: SinkContext) -> Path:
+    """What the directory is called when it is set aside; Spark takes no name that begins with a dot for data."""
+    return directory.with_name(f".{directory.name}.headrace-g{context.generation}")
+
+
+def require_local(path: str) -> None:
+    """Raise SinkError for a place where no directory can be renamed in one step."""
+    if "://" in path and not path.startswith("file:"):
+        what = f"'{path}' lies where a directory cannot be renamed in one step"
+        fix = "remove or move it with the tools of that storage, and give the command again"
+        raise SinkError(Finding(code="HR587", what=what, fix=fix))
+
+
+def _rename(old: Path, new: Path) -> None:
+    os.rename(old, new)
+    sync_directory(new.parent)
+
+
+def _is_hidden(place: Path) -> bool:
+    return any(part.startswith(("_", ".")) and "=" not in part for part in place.parts)
+
+
+@contextmanager
+def _moving(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as fault:
+        what = f"the directory '{directory}' cannot be moved out of the way or back: {fault.strerror or fault}"
+        fix = "give this user the right to write the directory that it lies in, and give the command again"
+        raise SinkError(Finding(code="HR587", what=what, fix=fix)) from fault

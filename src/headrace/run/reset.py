@@ -1,0 +1,365 @@
+"""A query begun anew: what it has done is set aside, and the next generation reads its sources from the beginning.
+
+The record comes first, the sink second; the one step that ends the generation is the renaming of its directory. Each
+step may be done again, so that a reset that was cut off is ended by the same command.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.logs import numbered
+from headrace.contract import Held, SinkContext
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, ProjectError, nearest
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout, generations_set_aside
+from headrace.run import driver_lock
+from headrace.run.application import application, known_facts
+from headrace.run.naming import named
+from headrace.run.repartition import require_stopped
+from headrace.run.reset_record import Choice, ResetRecord, current, cut_off, newest_set_aside
+from headrace.run.sink_location import former_location
+from headrace.storage.durable import sync_directory
+from headrace.storage.faults import writing_to
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FOLDERS = {"offsets": "planned batches", "commits": "committed batches"}
+
+
+def _nobody(step: str) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetPlan:
+    """What a reset does: what it moves out of the way, in the storage and in the sink, and what is to be known of it.
+
+    result: whether the sink's rows stay. continues: it ends a reset that was cut off.
+    """
+
+    query: str
+    generation: int
+    result: Choice
+    stored: tuple[Held, ...]
+    held: tuple[Held, ...]
+    notes: tuple[str, ...]
+    continues: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as plain data, for `--json`."""
+        return {
+            **asdict(self),
+            "stored": [asdict(each) for each in self.stored],
+            "held": [asdict(each) for each in self.held],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetResult:
+    """What was done: the generation that the query now runs as, and those that are kept for --undo."""
+
+    query: str
+    done: str
+    generation: int
+    set_aside: tuple[int, ...] = ()
+    plan: ResetPlan | None = field(default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as plain data, for `--json`."""
+        plan = {} if self.plan is None else {"plan": self.plan.as_dict()}
+        facts = {"query": self.query, "done": self.done, "generation": self.generation}
+        return {**facts, "set_aside": list(self.set_aside), **plan}
+
+
+def plan_reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> ResetPlan:
+    """What `reset` would do; nothing is changed. Raises as it does."""
+    with _work(project, query, spark) as work:
+        return work.plan(result)
+
+
+def reset(
+    project: Project,
+    query: str,
+    *,
+    result: Choice,
+    spark: SparkSession | None = None,
+    reached: Callable[[str], None] = _nobody,
+) -> ResetResult:
+    """Begin `query`, which must not be running, anew: the next start reads its sources from the beginning.
+
+    What it has done is set aside, and `undo_reset` brings it back as long as nothing has run since. result: `drop`
+    sets the sink's rows aside too, `keep` lets them stay where rows that come again replace them. Called again after a
+    crash, it ends what was begun. Raises ProjectError, CheckFailed, CheckpointError, SinkError or PlatformError.
+    """
+    with _work(project, query, spark, locked=True) as work:
+        return work.reset(result, reached)
+
+
+def undo_reset(
+    project: Project, query: str, *, spark: SparkSession | None = None, reached: Callable[[str], None] = _nobody
+) -> ResetResult:
+    """Bring back what the last reset of `query` has set aside, if no batch was planned since. Raises as `reset`."""
+    with _work(project, query, spark, locked=True) as work:
+        return work.undo(reached)
+
+
+def discard_reset(project: Project, query: str, *, spark: SparkSession | None = None) -> ResetResult:
+    """Delete what resets of `query` have set aside, in the storage and in the sink. Raises as `reset`."""
+    with _work(project, query, spark, locked=True) as work:
+        return work.discard()
+
+
+@contextmanager
+def _work(project: Project, query: str, spark: SparkSession | None, *, locked: bool = False) -> Iterator[_Work]:
+    if query not in project.queries:
+        fix = nearest(query, project.queries)
+        raise ProjectError(Finding(code="HR606", what=f"no query is named '{query}'", fix=fix))
+    work = _Work(project, project.queries[query], spark, changes=locked)
+    fix = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost"
+    require_stopped(project, work.query, code="HR553", fix=fix)
+    lock = driver_lock.take(project, work.query) if locked else None
+    try:
+        yield work
+    finally:
+        if lock is not None:
+            lock.release()
+        work.close()
+
+
+class _Work:
+    """One command's work on one query, and the session that it may need."""
+
+    def __init__(self, project: Project, query: Query, spark: SparkSession | None, *, changes: bool) -> None:
+        self.project, self.query, self.spark, self.changes = project, query, spark, changes
+        self.own_session = False
+        if not query.sink.facts.durable:
+            what = f"the sink of query '{query.name}' keeps nothing, so that each start begins anew"
+            raise CheckFailed(Finding(code="HR582", what=what, fix="nothing is to be done", where=query.where))
+        self.live = current(QueryLayout(project.storage, query.name))
+
+    def session(self) -> SparkSession:
+        """The session for a sink that needs one."""
+        from headrace.build.project_session import session
+
+        if self.spark is None:
+            self.spark, self.own_session = session(self.project, purpose="short"), True
+        return self.spark
+
+    def close(self) -> None:
+        """Stop a session of our own."""
+        if self.own_session and self.spark is not None:
+            self.spark.stop()
+
+    # ------------------------------------------------------------------------------------------------- the ways
+
+    def plan(self, result: Choice) -> ResetPlan:
+        begun = cut_off(self.live)
+        if begun is not None and begun[1].way == "undo":
+            raise self._refused("HR580", "the undoing of a reset was cut off", f"end it: {self._command('--undo')}")
+        continues = begun is not None and begun[1].way == "reset"
+        if begun is not None and continues and begun[1].result != result:
+            chosen = begun[1].result
+            why = f"a reset that {'keeps' if chosen == 'keep' else 'drops'} its result was begun and cut off"
+            way = f"end it: {self._command(f'--{chosen}-result')}; or take it back: {self._command('--undo')}"
+            raise self._refused("HR580", why, way)
+        self._require_possible(result)
+        former = former_location(self.project, self.query, self.live)
+        held: tuple[Held, ...] = ()
+        if former is None:
+            with self._named():
+                held = tuple(self.query.sink.held(self._context(self.live), self.session))
+        stored = tuple(_stored(self.live))
+        if not stored and not held and not continues:
+            what = f"query '{self.query.name}' has no checkpoint yet, and its sink holds nothing of it"
+            raise CheckFailed(Finding(code="HR582", what=what, fix="nothing is to be done", where=self.query.where))
+        return ResetPlan(
+            query=self.query.name,
+            generation=self.live.generation,
+            result=result,
+            stored=stored,
+            held=held,
+            notes=tuple(self._notes(result, former)),
+            continues=continues,
+        )
+
+    def reset(self, result: Choice, reached: Callable[[str], None]) -> ResetResult:
+        plan = self.plan(result)
+        live, aside, sink = self.live, self.live.set_aside, self.query.sink
+        with writing_to(live.home):
+            live.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not plan.continues:
+                ResetRecord.begun(result).enter(live)
+        reached("recorded")
+        if former_location(self.project, self.query, live) is None:
+            with self._named():
+                if result == "drop":
+                    sink.set_aside(self._context(live), self.session)
+                else:
+                    sink.hand_over(self._context(live), live.generation + 1, self.session)
+        reached("sink")
+        with writing_to(aside.home.parent):
+            aside.home.parent.mkdir(exist_ok=True, mode=0o700)
+            os.rename(live.home, aside.home)
+            sync_directory(aside.home.parent)
+            sync_directory(live.home.parent)
+        reached("moved")
+        return self._result("reset", plan)
+
+    def undo(self, reached: Callable[[str], None]) -> ResetResult:
+        begun = cut_off(self.live)
+        if begun is not None and begun[1].way == "discard":
+            why = "what was set aside is being discarded"
+            raise self._refused("HR583", why, f"end that: {self._command('--discard')}")
+        # Of a reset that was cut off the generation lies where it was.
+        old = self.live if ResetRecord.of(self.live) is not None else newest_set_aside(self.live)
+        record = None if old is None else ResetRecord.of(old)
+        if old is None or record is None:
+            raise self._refused("HR583", "no reset of it can be undone", "nothing is to be done")
+        at_home = QueryLayout(old.storage, old.query, old.generation)
+        following = QueryLayout(old.storage, old.query, old.generation + 1)
+        if Checkpoint(following.checkpoint).last_batch is not None or self.live.generation > following.generation:
+            why = "it has run since, and what it has written would be lost"
+            raise self._refused("HR583", why, f"reset it once more, or delete the former: {self._command('--discard')}")
+        if former_location(self.project, self.query, old) is not None:
+            raise self._refused("HR583", "its sink is another one now", "name the former sink again")
+        self._bring_back(old, record, following, reached)
+        with writing_to(at_home.home):
+            if old.home != at_home.home:
+                shutil.rmtree(following.home, ignore_errors=True)
+                os.rename(old.home, at_home.home)
+                sync_directory(at_home.home.parent)
+            reached("moved")
+            at_home.reset.unlink(missing_ok=True)
+            sync_directory(at_home.home)
+        return self._result("undo")
+
+    def _bring_back(
+        self, old: QueryLayout, record: ResetRecord, following: QueryLayout, reached: Callable[[str], None]
+    ) -> None:
+        with writing_to(old.home):
+            record.on("undo").enter(old)
+        reached("recorded")
+        sink = self.query.sink
+        try:
+            with self._named():
+                if record.result == "drop":
+                    sink.bring_back(self._context(old), self.session)
+                else:
+                    sink.hand_over(self._context(following), old.generation, self.session)
+        except HeadraceError as fault:
+            if any(finding.code == "HR583" for finding in fault.findings):
+                # The sink has refused before it changed anything: the reset stays done.
+                record.on("reset").enter(old)
+            raise
+        reached("sink")
+
+    def discard(self) -> ResetResult:
+        begun = cut_off(self.live)
+        if begun is not None and begun[1].way != "discard":
+            why = f"{'a reset' if begun[1].way == 'reset' else 'the undoing of a reset'} was cut off"
+            raise self._refused("HR580", why, "end it first, by the same command")
+        generations = generations_set_aside(self.live.storage, self.live.query)
+        if not generations:
+            raise self._refused("HR582", "no reset has set anything aside", "nothing is to be done")
+        with writing_to(self.live.home):
+            # The number of the generation is told by its directory, once those before it are gone.
+            self.live.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            sync_directory(self.live.home.parent)
+        for number in generations:
+            old = QueryLayout(self.live.storage, self.live.query, number).set_aside
+            record = ResetRecord.of(old)
+            with writing_to(old.home):
+                if record is not None:
+                    record.on("discard").enter(old)
+            if former_location(self.project, self.query, old) is None:
+                with self._named():
+                    self.query.sink.discard(self._context(old), self.session)
+            with writing_to(old.home):
+                shutil.rmtree(old.home)
+        return self._result("discard")
+
+    # ---------------------------------------------------------------------------------------------- what is told
+
+    def _require_possible(self, result: Choice) -> None:
+        sink = self.query.sink
+        kept = sink.kept_result(self.query.mode)
+        if result == "keep" and not kept.possible:
+            raise self._refused("HR580", f"its result cannot stay: {kept.why}", self._command("--drop-result"))
+        if result == "drop" and not sink.droppable:
+            why = f"what the sink '{self.query.sink_kind}' was given cannot be taken back"
+            raise self._refused("HR580", why, f"{self._command('--keep-result')}: {kept.why}")
+
+    def _notes(self, result: Choice, former: str | None) -> Iterator[str]:
+        if former is not None:
+            yield f"its batches were written to {former}, which is not its sink any more and stays as it is"
+        elif result == "keep":
+            yield self.query.sink.kept_result(self.query.mode).why
+        yield "its sources are read again from where they begin; what they no longer hold does not come again"
+
+    def _refused(self, code: str, why: str, fix: str) -> CheckFailed:
+        what = f"query '{self.query.name}' cannot be reset so: {why}"
+        return CheckFailed(Finding(code=code, what=what, fix=fix, where=self.query.where))
+
+    def _command(self, option: str) -> str:
+        return f"headrace reset {self.query.name} {option}"
+
+    def _result(self, done: str, plan: ResetPlan | None = None) -> ResetResult:
+        live = current(self.live)
+        kept = tuple(generations_set_aside(live.storage, live.query))
+        return ResetResult(query=live.query, done=done, generation=live.generation, set_aside=kept, plan=plan)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        with named(f"the sink of query '{self.query.name}'", self.query.where):
+            yield
+
+    def _context(self, layout: QueryLayout) -> SinkContext:
+        facts = application(self.project).facts() if self.changes else known_facts(self.project)
+        return SinkContext(
+            query=self.query.name,
+            generation=layout.generation,
+            mode=self.query.mode,
+            checkpoint=layout.checkpoint,
+            **facts,
+        )
+
+
+def _stored(layout: QueryLayout) -> Iterator[Held]:
+    """What the storage keeps of a generation, counted."""
+    checkpoint = layout.checkpoint
+    try:
+        batches: Mapping[str, int] = {name: len(numbered(checkpoint / name)) for name in _FOLDERS}
+    except CheckpointError:
+        # Of a directory that cannot be read nothing is told but that it is there.
+        batches = {}
+    counts = (
+        *((batches.get(name, 0), f"{called} in the checkpoint") for name, called in _FOLDERS.items()),
+        (_bytes(checkpoint) - _bytes(checkpoint / "state"), "bytes of the checkpoint"),
+        (_bytes(checkpoint / "state"), "bytes of state"),
+        (_lines(layout.archive), "batches in the archive"),
+        (sum(map(_lines, layout.quarantine.rglob("*.jsonl"))), "rows in the quarantine of its sources"),
+        (sum(1 for _ in layout.tables.glob("*/*")), "versions of its tables"),
+    )
+    yield from (Held(count=count, what=what) for count, what in counts if count)
+
+
+def _bytes(folder: Path) -> int:
+    return sum(os.lstat(os.path.join(home, name)).st_size for home, _, names in os.walk(folder) for name in names)
+
+
+def _lines(file: Path) -> int:
+    try:
+        with file.open("rb") as opened:
+            return sum(1 for _ in opened)
+    except OSError:
+        return 0

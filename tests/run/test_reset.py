@@ -1,0 +1,301 @@
+"""A query is reset, that is taken back, and a crash between any two steps leaves one of the two."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import zipfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.checkpoint import Checkpoint
+from headrace.cli.entry import main
+from headrace.connectors.exactly_once import Admitted, KeptLine
+from headrace.connectors.sql.ledger import Entry, Ledger
+from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.contract import SinkContext
+from headrace.errors import HeadraceError
+from headrace.model import Project
+from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.application import application
+from headrace.run.checkpoint_look import inspect_checkpoint
+from headrace.run.reset import reset, undo_reset
+from headrace.run.reset_record import Choice
+from tests.run.projects import rows, write_project
+
+pytestmark = pytest.mark.plain
+FIXTURES = Path(__file__).parent.parent / "checkpoint" / "fixtures"
+BODY = """
+@hr.query(sink=hr.sink.sqlite("out.db", table="Totals", key=["name"]), mode="update")
+def totals(events):
+    return events.groupBy("name").agg(F.sum("amount").alias("total"))
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="copies"), mode="append")
+def copies(events):
+    return events
+
+@hr.query(sink=hr.sink.files("s3a://lake/out", format="json"), mode="append")
+def remote(events):
+    return events
+
+@hr.query(sink=hr.sink.foreach(print), mode="append")
+def printed(events):
+    return events
+
+@hr.query(sink=hr.sink.console(), mode="append")
+def shown(events):
+    return events
+"""
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def killed_at(wanted: str) -> Callable[[str], None]:
+    def reached(step: str) -> None:
+        if step == wanted:
+            raise Killed(step)
+
+    return reached
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project whose query has run: its checkpoint, its table of two rows, three lines of the ledger."""
+    root = write_project(tmp_path / "p", BODY)
+    found = hr.load(root)
+    layout = QueryLayout(found.storage, "totals")
+    with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
+        archive.extractall(layout.checkpoint)
+    context = SinkContext(
+        query="totals",
+        generation=1,
+        mode="update",
+        checkpoint=layout.checkpoint,
+        **application(found).facts(),
+    )
+    dialect = SqliteDialect(str(root / "out.db"))
+    with closing(dialect.connect()) as connection:
+        ledger = Ledger(connection, dialect, context, "Totals")
+        ledger.create()
+        for statement in (
+            "CREATE TABLE Totals (name TEXT PRIMARY KEY, total INTEGER)",
+            "INSERT INTO Totals VALUES ('a', 1), ('b', 2)",
+            "CREATE VIEW seen AS SELECT total FROM totals",
+        ):
+            connection.cursor().execute(statement)
+        ledger.own("{}")
+        for batch in range(3):
+            line = KeptLine(batch=batch, checkpoint=Checkpoint(layout.checkpoint).id or "")
+            ledger.add(Entry(batch=Admitted(line), epoch=0, rows=2, quarantined=0))
+    return found
+
+
+def state(project: Project) -> dict[str, Any]:
+    """All that a reset may change, as far as the next start sees it."""
+    root = project.root
+    tables = {name for (name,) in rows(root / "out.db", "SELECT name FROM sqlite_master WHERE type = 'table'")}
+    generation = latest_generation(project.storage, "totals")
+    checkpoint = Checkpoint(QueryLayout(project.storage, "totals", generation).checkpoint)
+    owner = rows(root / "out.db", "SELECT query, generation FROM _headrace_tables WHERE table_name = 'Totals'")
+    return {
+        "generation": generation,
+        "batch": checkpoint.last_batch,
+        "rows": rows(root / "out.db", "SELECT * FROM totals ORDER BY 1") if "Totals" in tables else None,
+        "owner": owner,
+        "lines": rows(root / "out.db", "SELECT COUNT(*) FROM _headrace_ledger WHERE generation = 1"),
+    }
+
+
+OLD = {
+    "generation": 1,
+    "batch": 2,
+    "rows": [("a", 1), ("b", 2)],
+    "owner": [("totals", 1)],
+    "lines": [(3,)],
+}
+DROPPED = {"generation": 2, "batch": None, "rows": None, "owner": [("", 0)], "lines": [(3,)]}
+KEPT = {**OLD, "generation": 2, "batch": None, "owner": [("totals", 2)]}
+
+
+def codes(project: Project) -> list[str]:
+    """What keeps the next start from beginning."""
+    found = inspect_checkpoint(project, project.queries["totals"]).findings
+    return [finding.code for finding in found if finding.severity == "error"]
+
+
+@pytest.mark.parametrize(("result", "new"), [("drop", DROPPED), ("keep", KEPT)])
+@pytest.mark.parametrize("step", ["recorded", "sink", "moved"])
+def test_a_reset_that_is_killed_is_ended_or_taken_back(
+    project: Project, result: Choice, new: dict[str, Any], step: str
+) -> None:
+    assert state(project) == OLD
+    for ends in ("undo", "again"):
+        with pytest.raises(Killed):
+            reset(project, "totals", result=result, reached=killed_at(step))
+        assert codes(project) == ([] if step == "moved" else ["HR581"])
+        if ends == "undo":
+            undo_reset(project, "totals")
+            assert (state(project), codes(project)) == (OLD, [])
+    if step != "moved":
+        assert reset(project, "totals", result=result).generation == 2
+    assert (state(project), codes(project)) == (new, [])
+
+
+@pytest.mark.parametrize(("result", "new"), [("drop", DROPPED), ("keep", KEPT)])
+@pytest.mark.parametrize("step", ["recorded", "sink", "moved"])
+def test_taking_a_reset_back_is_ended_after_a_kill(
+    project: Project, result: Choice, new: dict[str, Any], step: str
+) -> None:
+    hr.reset(project, "totals", result=result)
+    assert state(project) == new
+    with pytest.raises(Killed):
+        undo_reset(project, "totals", reached=killed_at(step))
+    assert codes(project) == ["HR581"]
+    with pytest.raises(HeadraceError, match="HR580"):
+        hr.reset(project, "totals", result=result)
+    assert hr.undo_reset(project, "totals").generation == 1
+    assert (state(project), codes(project)) == (OLD, [])
+
+
+def test_what_was_set_aside_is_deleted_and_the_next_generation_stays(project: Project) -> None:
+    hr.reset(project, "totals", result="drop")
+    assert hr.discard_reset(project, "totals").set_aside == ()
+    tables = {name for (name,) in rows(project.root / "out.db", "SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert not [name for name in tables if "aside" in name]
+    assert state(project) == {**DROPPED, "lines": [(0,)]}
+    with pytest.raises(HeadraceError, match="HR583"):
+        hr.undo_reset(project, "totals")
+    with pytest.raises(HeadraceError, match="HR582"):
+        hr.discard_reset(project, "totals")
+
+
+def test_a_view_of_the_table_reads_the_new_one(project: Project) -> None:
+    hr.reset(project, "totals", result="drop")
+    with closing(SqliteDialect(str(project.root / "out.db")).connect()) as connection:
+        connection.cursor().execute("CREATE TABLE totals (name TEXT, total INTEGER)")
+    assert rows(project.root / "out.db", "SELECT * FROM seen") == []
+
+
+def planned_since(project: Project) -> None:
+    hr.reset(project, "totals", result="drop")
+    with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
+        archive.extractall(QueryLayout(project.storage, "totals", 2).checkpoint)
+
+
+def rows_since(project: Project) -> None:
+    hr.reset(project, "totals", result="drop")
+    with closing(SqliteDialect(str(project.root / "out.db")).connect()) as connection:
+        connection.cursor().execute("CREATE TABLE totals AS SELECT 1 AS name")
+
+
+def another_choice(project: Project) -> None:
+    with pytest.raises(Killed):
+        reset(project, "totals", result="keep", reached=killed_at("recorded"))
+
+
+def damaged_record(project: Project) -> None:
+    QueryLayout(project.storage, "totals").reset.write_text("{")
+
+
+def no_database(project: Project) -> None:
+    (project.root / "out.db").write_text("this is no database, but a text that is long enough\n" * 9)
+
+
+def no_directory(project: Project) -> None:
+    (project.storage / "queries" / "totals" / "reset").write_text("")
+
+
+def running(project: Project) -> None:
+    file = (project.storage / "queries" / "totals" / "driver.lock").open("w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    held.append(file)
+
+
+held: list[Any] = []
+
+
+@pytest.mark.parametrize(
+    ("before", "command", "code", "said"),
+    [
+        (None, "unknown --drop-result", "HR091", "no query 'unknown'"),
+        (None, "copies --drop-result", "HR582", "no checkpoint yet"),
+        (None, "copies --keep-result", "HR580", "headrace reset copies --drop-result"),
+        (None, "printed --drop-result", "HR580", "headrace reset printed --keep-result"),
+        (None, "shown --drop-result", "HR582", "keeps nothing"),
+        (None, "remote --drop-result", "HR587", "s3a://lake/out"),
+        (None, "totals --undo", "HR583", "no reset of it can be undone"),
+        (planned_since, "totals --undo", "HR583", "it has run since"),
+        (rows_since, "totals --undo", "HR583", "holds rows again"),
+        (another_choice, "totals --drop-result", "HR580", "headrace reset totals --keep-result"),
+        (another_choice, "totals --discard", "HR580", "cut off"),
+        (damaged_record, "totals --drop-result", "HR584", "cannot be read"),
+        (no_database, "totals --drop-result", "HR405", "out.db"),
+        (no_directory, "totals --drop-result", "HR540", "cannot be written"),
+        (running, "totals --drop-result", "HR526", "already running"),
+    ],
+)
+def test_what_cannot_be_reset_is_said_in_a_sentence(
+    project: Project,
+    before: Callable[[Project], None] | None,
+    command: str,
+    code: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if before is not None:
+        before(project)
+    try:
+        assert main(["reset", *command.split(), "--yes", "--json", "-C", str(project.root)]) in (1, 2)
+    finally:
+        while held:
+            held.pop().close()
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["code"] == code
+    assert said in finding["what"] + finding["fix"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["totals"], "choose --drop-result or --keep-result"),
+        (["totals", "--drop-result"], "give --yes"),
+        (["totals", "--drop-result", "--undo"], "give one of"),
+    ],
+)
+def test_nothing_is_done_without_a_word(
+    project: Project, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reset", *arguments, "-C", str(project.root)]) == 2
+    assert said in capsys.readouterr().err
+    assert state(project) == OLD
+
+
+def test_it_says_what_it_moves_with_numbers(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reset", "totals", "--drop-result", "--yes", "-C", str(project.root)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for said in ("3 committed batches", "bytes of state", "2 rows of table 'Totals'", "3 lines of its ledger"):
+        assert said in told
+    assert "headrace reset totals --undo" in told
+    assert main(["reset", "totals", "--undo", "--json", "-C", str(project.root)]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "query": "totals",
+        "done": "undo",
+        "generation": 1,
+        "set_aside": [],
+    }
+
+
+def test_a_sink_that_was_changed_leaves_the_former_result_where_it_is(project: Project) -> None:
+    record = {"kind": "sqlite", "name": "former", "systems": [""], "shown": "table 'former' in old.db"}
+    QueryLayout(project.storage, "totals").sink.write_text(json.dumps(record))
+    plan = hr.plan_reset(project, "totals", result="drop")
+    assert (plan.held, "table 'former' in old.db" in plan.notes[0]) == ((), True)
+    hr.reset(project, "totals", result="drop")
+    assert state(project) == {**OLD, "generation": 2, "batch": None}
