@@ -22,6 +22,8 @@ NAMES = [
     "discard_reset",
     "every",
     "inspect_checkpoint",
+    "inspect_offsets",
+    "inspect_watermark",
     "late",
     "load",
     "once",

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from headrace.check.result import CheckResult
     from headrace.history import QueryStatus
     from headrace.run.checkpoint_look import Inspected
+    from headrace.run.offsets_look import BatchOffsets
     from headrace.run.repartition import Repartitioned
     from headrace.run.reset import ResetPlan, ResetResult
     from headrace.run.reset_record import Choice
     from headrace.run.result import Reporter, RunResult
     from headrace.run.running import Reached
     from headrace.run.stop import StopRequest
+    from headrace.run.watermark_look import Watermarks
     from headrace.verify import Lateness, Verdict
 
 
@@ -115,10 +117,24 @@ def discard_reset(project: Project, query: str, *, spark: SparkSession | None = 
 
 
 def inspect_checkpoint(project: Project, query: str) -> Inspected:
-    """What is wrong with the checkpoint of `query`, without a JVM; see `headrace.run.checkpoint_look`."""
+    """What the checkpoint of `query` holds and what is wrong with it, without a JVM."""
     from headrace.run.checkpoint_look import inspect_checkpoint as inspect_one
 
     return inspect_one(project, project.queries[query])
+
+
+def inspect_offsets(project: Project, query: str, batch: int | None = None) -> BatchOffsets:
+    """What `batch` of `query`, or the newest one, takes of each source, without a JVM."""
+    from headrace.run.offsets_look import inspect_offsets as inspect_one
+
+    return inspect_one(project, project.queries[query], batch)
+
+
+def inspect_watermark(project: Project, query: str, *, limit: int = 20) -> Watermarks:
+    """How the watermark of `query` moved in the last `limit` batches, and what holds it back, without a JVM."""
+    from headrace.run.watermark_look import inspect_watermark as inspect_one
+
+    return inspect_one(project, project.queries[query], limit=limit)
 
 
 def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> Verdict:

@@ -26,7 +26,8 @@ def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = Fals
                 code="HR320",
                 what=f"query '{query.name}' has run before, and the source '{source.name}' cannot resume from its "
                 "checkpoint",
-                fix="reset the query, or read from a source that keeps its rows; a sink that keeps nothing, such "
+                fix="reset the query (headrace reset QUERY), or read from a source that keeps its rows; a sink that "
+                "keeps nothing, such "
                 "as console, needs no checkpoint",
                 where=query.where,
             )

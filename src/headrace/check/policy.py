@@ -33,6 +33,6 @@ def kept_policy(query: Query, kept: Mapping[str, str], wanted: str) -> Iterator[
         yield Finding(
             code="HR274",
             what=f"query '{query.name}' has several watermarks and was begun with the policy {begun}, not {wanted}",
-            fix=f"set {POLICY} to {begun} again, or reset the query",
+            fix=f"set {POLICY} to {begun} again, or reset the query (headrace reset QUERY)",
             where=query.where,
         )

@@ -56,7 +56,8 @@ def gap_before_newest(
         where=Where(file=str(file)),
         what=f"the offsets of batch {missing} are missing, so that it is not known which rows batch {newest} begins "
         "with: Spark refuses the checkpoint",
-        fix="restore the file, or the whole storage directory, from a backup; or reset the query",
+        fix="restore the file, or the whole storage directory, from a backup; or reset the query (headrace reset "
+        "QUERY)",
     )
 
 

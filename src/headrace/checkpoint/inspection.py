@@ -127,7 +127,7 @@ def _ahead(where: Where, done: int, last: int | None) -> Finding:
         what=f"batch {done} is committed, but "
         + ("no batch has offsets" if last is None else f"the newest offsets are of batch {last}")
         + ", so Spark would give used numbers to new rows",
-        fix="restore the offsets from a backup, or reset the query",
+        fix="restore the offsets from a backup, or reset the query (headrace reset QUERY)",
     )
 
 
@@ -171,7 +171,7 @@ def _source_logs(folder: Path, ends: dict[str, int]) -> Iterator[Finding]:
                 what=f"the log of source '{name}' lacks entry {missing[0]}"
                 + (f" and {len(missing) - 1} more" if missing[1:] else "")
                 + ": Spark cannot tell which files it has read",
-                fix="restore the file from a backup, or reset the query",
+                fix="restore the file from a backup, or reset the query (headrace reset QUERY)",
             )
 
 

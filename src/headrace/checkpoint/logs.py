@@ -76,12 +76,13 @@ def broken(file: Path, why: str) -> CheckpointError:
     if folder == "offsets":
         fix = (
             f"if it is the newest and the sink's ledger does not hold batch {name}, delete it and .{name}.crc: "
-            "Spark then plans the batch again; otherwise restore it from a backup, or reset the query"
+            "Spark then plans the batch again; otherwise restore it from a backup, or reset the query (headrace reset "
+            "QUERY)"
         )
     elif folder == "commits":
         fix = f"delete it and .{name}.crc beside it: Spark then runs the batch again, and the sink skips what it has"
     else:
-        fix = "restore it from a backup, or reset the query"
+        fix = "restore it from a backup, or reset the query (headrace reset QUERY)"
     return CheckpointError(
         Finding(code="HR503", where=Where(file=str(file)), what=f"a file of the checkpoint is damaged: {why}", fix=fix)
     )

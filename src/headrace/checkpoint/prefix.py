@@ -123,7 +123,7 @@ def _keys(checkpoint: Checkpoint, entries: dict[int, OffsetEntry], names: Sequen
                 where=Where(file=str(checkpoint.root)),
                 what=f"the checkpoint numbers its {len(known)} sources, so it cannot be "
                 f"determined which is '{strangers[0]}'",
-                fix="reset the query, with named sources",
+                fix="reset the query (headrace reset QUERY), with named sources",
             )
         )
     return {name: name for name in names}

@@ -87,7 +87,7 @@ class Repartitions:
                 code="HR556",
                 where=Where(file=str(self.path), line=line),
                 what=f"the record of changed state partitions cannot be read: {error}",
-                fix="restore it from a backup, or reset the query",
+                fix="restore it from a backup, or reset the query (headrace reset QUERY)",
             )
         )
 

@@ -59,7 +59,8 @@ def _entry(folder: Path, number: int) -> LogEntry:
                 code="HR509",
                 where=Where(file=str(folder)),
                 what=f"the log of source '{folder.name}' lacks entry {number}",
-                fix="restore the file from a backup, or reset the query: Spark cannot tell which files it read",
+                fix="restore the file from a backup, or reset the query (headrace reset QUERY): Spark cannot tell "
+                "which files it read",
             )
         )
     return LogEntry(lines=found)

@@ -102,7 +102,7 @@ def state_problems(root: Path, version: int, committed: int | None, partitions: 
 def _fix(bad: Bad, version: int, committed: int | None, stores: list[tuple[StateOperator, int, Store]]) -> str:
     if bad.without:
         return f"delete it and .{bad.file.name}.crc beside it: the files before and after it hold the same state"
-    anew = "restore it from a backup, or reset the query"
+    anew = "restore it from a backup, or reset the query (headrace reset QUERY)"
     # Made again from the state before, the newest committed batch writes the same state once more.
     again = committed is not None and version == committed + 1
     if again and version > 1 and all(store.bad(version - 1) is None for _, _, store in stores):
@@ -143,7 +143,7 @@ def _schemas(folder: Path) -> Iterator[Finding]:
                 code="HR517",
                 where=Where(file=str(file)),
                 what=f"the schema of the state of operator {folder.name} is unusable: {fault}",
-                fix="restore it from a backup, or reset the query",
+                fix="restore it from a backup, or reset the query (headrace reset QUERY)",
             )
 
 
@@ -153,5 +153,5 @@ def _metadata_missing(folder: Path) -> Finding:
         where=Where(file=str(folder / "_metadata" / "metadata")),
         what=f"the description of state operator {folder.name} is missing, so that it is not known how many "
         "partitions its state has",
-        fix="restore the file from a backup, or reset the query",
+        fix="restore the file from a backup, or reset the query (headrace reset QUERY)",
     )

@@ -23,12 +23,14 @@ def checkpoint(queries: tuple[str, ...], directory: Path, target: str | None, as
 
     Looks at all that the next start of each QUERY, or of every one, would begin with: offsets, commits, the logs of
     sources, the state, and what Headrace keeps beside them. Nothing is changed and nothing is started. For each bad
-    file it says what is lost and what to do. `headrace run` takes the same look before each start.
+    file it says what is lost and what to do. `headrace run` takes the same look before each start. Of a QUERY that is
+    named it tells as well which batches the checkpoint and the archive have, sizes, state, and the settings that stay.
     """
     project = opened(directory, target)
     names = chosen(project, queries)
 
     from headrace.api import inspect_checkpoint
+    from headrace.cli.view.looks import facts
 
     found = [inspect_checkpoint(project, name) for name in names]
     if as_json:
@@ -43,4 +45,54 @@ def checkpoint(queries: tuple[str, ...], directory: Path, target: str | None, as
         click.echo(f"{each.query}: {stands}; {'usable' if each.usable else 'cannot be started from'}")
         for finding in each.findings:
             say_finding(finding, err=False)
+        if queries and each.facts is not None:
+            for line in facts(each.facts):
+                click.echo(f"  {line}")
     return 0 if all(each.usable for each in found) else 1
+
+
+@inspect.command()
+@click.argument("query")
+@click.option("--batch", type=click.IntRange(min=0), metavar="N", help="This batch [default: the newest planned one].")
+@project_options
+def offsets(query: str, batch: int | None, directory: Path, target: str | None, as_json: bool) -> int:
+    """Show what a batch of QUERY takes of each source: where it begins and ends there, files or partitions.
+
+    Batches that Spark has purged are taken from the archive. What a source still holds is told where that can be told
+    without Spark.
+    """
+    project = opened(directory, target)
+    (name,) = chosen(project, [query])
+
+    from headrace.api import inspect_offsets
+    from headrace.cli.view.looks import offset_lines
+
+    found = inspect_offsets(project, name, batch)
+    if as_json:
+        say_json(found.as_dict())
+    else:
+        click.echo("\n".join(offset_lines(found)))
+    return 0
+
+
+@inspect.command()
+@click.argument("query")
+@click.option("--limit", type=click.IntRange(min=1), default=20, metavar="N", help="So many batches [default: 20].")
+@project_options
+def watermark(query: str, limit: int, directory: Path, target: str | None, as_json: bool) -> int:
+    """Show how the watermark of QUERY moved, which source holds it back, and when the next window closes.
+
+    Windows are told where the text of the query names their length.
+    """
+    project = opened(directory, target)
+    (name,) = chosen(project, [query])
+
+    from headrace.api import inspect_watermark
+    from headrace.cli.view.looks import watermark_lines
+
+    found = inspect_watermark(project, name, limit=limit)
+    if as_json:
+        say_json(found.as_dict())
+    else:
+        click.echo("\n".join(watermark_lines(found)))
+    return 0

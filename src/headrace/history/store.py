@@ -152,12 +152,13 @@ class History:
         known = {batch for (batch,) in found}
         return [batch for batch in range(min(known, default=0), through + 1) if batch not in known] if runs > 1 else []
 
-    def recent(self, query: str, count: int = 100) -> list[BatchRecord]:
-        """The newest batches of a query's newest generation, in order."""
+    def recent(self, query: str, count: int = 100, *, generation: int | None = None) -> list[BatchRecord]:
+        """The newest batches of a generation of a query (None: the newest first), in order."""
         with self._reading() as db:
             rows = db.execute(
-                "SELECT record FROM batches WHERE query = ? ORDER BY generation DESC, batch DESC LIMIT ?",
-                (query, count),
+                "SELECT record FROM batches WHERE query = ? AND generation = coalesce(?, generation) "
+                "ORDER BY generation DESC, batch DESC LIMIT ?",
+                (query, generation, count),
             ).fetchall()
         return [BatchRecord.from_dict(json.loads(text)) for (text,) in reversed(rows)]
 

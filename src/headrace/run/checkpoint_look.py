@@ -12,19 +12,25 @@ from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.checkpoint_facts import CheckpointFacts, checkpoint_facts
 from headrace.run.manifest import forms, written_async
+from headrace.run.naming import with_command
 from headrace.run.reset_record import require_whole
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspected:
-    """What was found in a query's storage; the newest planned and the newest committed batch, None before the first."""
+    """What was found in a query's storage; the newest planned and the newest committed batch, None before the first.
+
+    facts: what is there; None before the first batch, or where it cannot be read.
+    """
 
     query: str
     checkpoint: str
     planned: int | None
     committed: int | None
     findings: Sequence[Finding]
+    facts: CheckpointFacts | None = None
 
     @property
     def usable(self) -> bool:
@@ -40,6 +46,7 @@ class Inspected:
             "committed": self.committed,
             "usable": self.usable,
             "findings": [finding.as_dict() for finding in self.findings],
+            "facts": None if self.facts is None else self.facts.as_dict(),
         }
 
 
@@ -57,6 +64,7 @@ def inspect_checkpoint(project: Project, query: Query) -> Inspected:
         planned=planned,
         committed=committed,
         findings=tuple(findings),
+        facts=checkpoint_facts(layout),
     )
 
 
@@ -77,7 +85,8 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
                 where=Where(file=str(checkpoint.root / "state")),
                 what=f"query '{query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
                 "directory was lost, or the query kept no state before",
-                fix="restore the directory from a backup, or undo the change, or reset the query",
+                fix="restore the directory from a backup, or undo the change, or reset the query (headrace reset "
+                "QUERY)",
             )
         )
 
@@ -109,9 +118,9 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     for finding in found:
         if isinstance(gap, Finding) and finding.where == gap.where:
             continue
-        yield finding
+        yield with_command(query, finding)
     if isinstance(gap, Finding):
-        yield gap
+        yield with_command(query, gap)
 
 
 def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from headrace.contract import Sink
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Query
 from headrace.model.layout import QueryLayout
+from headrace.run.naming import reset_command
 from headrace.storage import json_lines
 from headrace.storage.faults import writing_to
 
@@ -102,7 +103,7 @@ def _compared(query: Query, before: QueryRevision, now: QueryRevision) -> Iterat
         yield Finding(
             code="HR545",
             what=f"query '{query.name}' is not what it was {past}: the result may mix meanings",
-            fix=f"if it means something else now, reset it; {tells}",
+            fix=f"if it means something else now, reset the query ({reset_command(query)}); {tells}",
             where=query.where,
         )
     else:

@@ -145,7 +145,7 @@ def _require_homes(query: Query, logs: Sequence[Log], moves: Sequence[Move]) -> 
                         code="HR525",
                         what=f"{log.whose} of query '{query.name}' is in '{log.home}' now, and its log names "
                         f"'{file.path}': every file there would count as a new one",
-                        fix="put the old path and its files back, or reset the query",
+                        fix="put the old path and its files back, or reset the query (headrace reset QUERY)",
                         where=query.where,
                     )
                 )

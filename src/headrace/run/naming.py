@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from headrace.errors import NOWHERE, HeadraceError, Where
+from headrace.errors import NOWHERE, Finding, HeadraceError, Where
+from headrace.model import Query
+
+# How messages name the way out that most of them have; a connector knows no query's name.
+_RESET = "headrace reset QUERY"
 
 
 @contextmanager
@@ -24,3 +28,13 @@ def named(whose: str, where: Where) -> Iterator[None]:
             for each in error.findings
         )
         raise
+
+
+def reset_command(query: Query) -> str:
+    """The command that resets `query`, with the choice that its sink has."""
+    return f"headrace reset {query.name} --{'drop' if query.sink.droppable else 'keep'}-result"
+
+
+def with_command(query: Query, finding: Finding) -> Finding:
+    """The finding about `query`, with the command to type in place of its pattern."""
+    return replace(finding, fix=finding.fix.replace(_RESET, reset_command(query)))

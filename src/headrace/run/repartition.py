@@ -15,6 +15,7 @@ from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.run import driver_lock
 from headrace.run.checkpoint_look import require_usable
+from headrace.run.naming import reset_command
 from headrace.run.state_store import begun_with
 from headrace.spark.messages import sentence_of
 from headrace.spark.session_conf import applied
@@ -149,7 +150,8 @@ def require_stopped(project: Project, query: Query, *, code: str, fix: str) -> N
 def _require_rocksdb(query: Query, checkpoint: Checkpoint) -> None:
     # Spark looks at it only after it has planned the change, and leaves a checkpoint that cannot continue.
     if begun_with(checkpoint).get(PROVIDER_KEY) != PROVIDERS["rocksdb"]:
-        raise _impossible(query, "its state is not kept by RocksDB", "reset the query to change the number")
+        fix = f"reset the query ({reset_command(query)}) to change the number"
+        raise _impossible(query, "its state is not kept by RocksDB", fix)
 
 
 def _impossible(query: Query, why: str, fix: str) -> CheckFailed:

@@ -34,7 +34,8 @@ def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> No
             code="HR468",
             what=f"query '{query.name}' has written its batches up to {last} to {former}; {shown} would begin "
             f"with the next one and lack what is there",
-            fix="name the former sink again, or reset the query; if all rows were moved to the new place, remove "
+            fix="name the former sink again, or reset the query (headrace reset QUERY); if all rows were moved to the "
+            "new place, remove "
             f"{layout.sink} and start again",
             where=query.where,
         )

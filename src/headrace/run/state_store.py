@@ -57,13 +57,15 @@ def compared(
                 code="HR550",
                 what=f"the state of query '{query.name}' is kept by {_provider(provider)}, "
                 f"and the project now asks for {_provider(wanted)}",
-                fix=f"write state_store: {{provider: {_provider(provider)}}} for this target, or reset the query",
+                fix=f"write state_store: {{provider: {_provider(provider)}}} for this target, or reset the query "
+                "(headrace reset QUERY)",
                 where=query.where,
             )
         )
     for key, name in _FIXED.items():
         if key in kept and spark.conf.get(key, kept[key]) != kept[key]:
-            yield _kept(query, name, str(spark.conf.get(key)), kept[key], "reset the query to change it")
+            fix = "reset the query (headrace reset QUERY) to change it"
+            yield _kept(query, name, str(spark.conf.get(key)), kept[key], fix)
     partitions, asked = changes.partitions(checkpoint), project.target.spark.get(PARTITIONS)
     if asked is not None and asked != str(partitions):
         fix = f"change it by: headrace state repartition {query.name} {asked}"

@@ -19,6 +19,7 @@ from headrace.run.account import Account
 from headrace.run.attempt import Attempt
 from headrace.run.fresh_tables import FreshTables
 from headrace.run.lag import left_out
+from headrace.run.naming import with_command
 from headrace.run.notes import Notes
 from headrace.run.quarantine import Quarantine
 from headrace.run.query_run import QueryRun
@@ -229,7 +230,8 @@ class Supervision:
 
     def _finish(self, query: Query, run_id: int | None, outcome: Outcome) -> None:
         if outcome.finding is not None:
-            outcome = replace(outcome, finding=self.project.redacted_finding(outcome.finding))
+            finding = with_command(query, self.project.redacted_finding(outcome.finding))
+            outcome = replace(outcome, finding=finding)
         self.outcomes[query.name] = outcome
         self.notes.record(
             lambda history: history.end_run(run_id, outcome.state, outcome.finding) if run_id is not None else None

@@ -182,7 +182,7 @@ KNOWN = (
         "HR546",
         r"STATE_STORE_\w*SCHEMA|schema does not match existing state",
         "the state in its checkpoint was made by another form of the query",
-        "undo the change, or reset the query",
+        "undo the change, or reset the query (headrace reset QUERY)",
     ),
     Known(
         "HR543",

@@ -64,6 +64,6 @@ def _unreadable(query: Query, error: Exception) -> Finding:
     return Finding(
         code="HR714",
         what=f"the sink of query '{query.name}' cannot be read: {sentence_of(error)}",
-        fix="restore what is damaged there, or reset the query",
+        fix="restore what is damaged there, or reset the query (headrace reset QUERY)",
         where=query.where,
     )

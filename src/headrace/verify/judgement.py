@@ -160,6 +160,6 @@ def _wrong(query: Query, verdict: Verdict) -> Finding:
     return Finding(
         code="HR712",
         what=verdict.why,
-        fix="look at the rows below; if nothing else writes to the sink, reset the query",
+        fix="look at the rows below; if nothing else writes to the sink, reset the query (headrace reset QUERY)",
         where=query.where,
     )

@@ -19,6 +19,7 @@ from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.application import known_facts
 from headrace.run.lag import left_out
 from headrace.run.moved_project import not_brought_along
+from headrace.run.naming import with_command
 from headrace.verify import faults
 from headrace.verify.answer import Answer, answer
 from headrace.verify.comparison import schema_differences
@@ -62,7 +63,7 @@ def verify_each(
             yield replace(
                 verdict,
                 seconds=time.monotonic() - begun,
-                findings=tuple(map(project.redacted_finding, verdict.findings)),
+                findings=tuple(with_command(declared, project.redacted_finding(each)) for each in verdict.findings),
             )
 
 
@@ -192,7 +193,8 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         finding = Finding(
             code="HR711",
             what="; ".join(differing),
-            fix="the sink's table was made for another form of the query: undo the change, or reset the query",
+            fix="the sink's table was made for another form of the query: undo the change, or reset the query "
+            "(headrace reset QUERY)",
             where=query.where,
         )
         state: State = "mismatch" if len(parts) == 1 else "undecided"
@@ -219,6 +221,6 @@ def _lost(query: Query, held: int, committed: int) -> Finding:
     return Finding(
         code="HR704",
         what=f"the sink holds batches up to {held}, but batch {committed} was committed: {committed - held} are lost",
-        fix="restore the checkpoint of the same time as the sink, or reset the query",
+        fix="restore the checkpoint of the same time as the sink, or reset the query (headrace reset QUERY)",
         where=query.where,
     )

@@ -160,7 +160,7 @@ class Rerun:
         return Finding(
             code="HR715",
             what=f"query '{self.query.name}' cannot be run again over its batches: {why}",
-            fix="compare the differing rows below by hand, or reset the query and verify sooner",
+            fix="compare the differing rows below by hand, or reset the query (headrace reset QUERY) and verify sooner",
             where=self.query.where,
         )
 

@@ -146,7 +146,7 @@ def other_shape(query: Query) -> Finding:
     return Finding(
         code="HR567",
         what=f"query '{query.name}' is not the same query over an older version of its tables",
-        fix="let the tables keep their columns, or reset the query",
+        fix="let the tables keep their columns, or reset the query (headrace reset QUERY)",
         where=query.where,
     )
 

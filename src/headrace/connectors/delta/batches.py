@@ -57,7 +57,7 @@ class DeltaStore(Store["DataFrame"]):
     def begin(self, frame: DataFrame, batch: int) -> None:
         self._table = at_path(frame.sparkSession, self.location, SinkError)
         if self._table is None:
-            what, fix = f"{self.name} is no longer there", "put it back, or reset the query"
+            what, fix = f"{self.name} is no longer there", "put it back, or reset the query (headrace reset QUERY)"
             raise SinkError(Finding(code="HR405", what=what, fix=fix))
 
     def standing(self, batch: int) -> Standing:

@@ -11,7 +11,7 @@ FAILURES = (
         what="rows of a Delta table that it reads were changed or deleted",
         fix=(
             "start again with skip_change_commits to leave such versions out, or with ignore_deletes, where rows were "
-            "only deleted; or reset the query"
+            "only deleted; or reset the query (headrace reset QUERY)"
         ),
     ),
     Failure(
@@ -20,7 +20,7 @@ FAILURES = (
         what="the columns of a Delta table that it reads have changed meanwhile",
         fix=(
             "start again: the query continues with the new columns; if a column was dropped, renamed or got another "
-            "type, reset the query"
+            "type, reset the query (headrace reset QUERY)"
         ),
     ),
     Failure(
@@ -39,7 +39,7 @@ FAILURES = (
         code="HR347",
         pattern=r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
         what="a Delta table that it reads is another one than that which its checkpoint knows",
-        fix="put the old table back, or reset the query",
+        fix="put the old table back, or reset the query (headrace reset QUERY)",
     ),
     Failure(
         code="HR343",
@@ -49,7 +49,8 @@ FAILURES = (
         ),
         what="versions or files of a Delta table were deleted before they were read",
         fix=(
-            "restore them, or reset the query; let the table keep more: delta.logRetentionDuration, and VACUUM "
+            "restore them, or reset the query (headrace reset QUERY); let the table keep more: "
+            "delta.logRetentionDuration, and VACUUM "
             "with a longer time"
         ),
     ),

@@ -178,5 +178,6 @@ class Delta(DeltaOptions, Source):
 
 
 _KEEP = (
-    "restore it, or reset the query; let the table keep more: delta.logRetentionDuration, and VACUUM with a longer time"
+    "restore it, or reset the query (headrace reset QUERY); let the table keep more: delta.logRetentionDuration, and "
+    "VACUUM with a longer time"
 )

@@ -56,7 +56,7 @@ def _behind(context: SinkContext, table: str, batches: Sequence[int]) -> Checkpo
         f"table '{table}' has batches of query '{context.query}' up to {batches[-1]}, the checkpoint "
         f"'{context.checkpoint}' only to {batches[0] - 1}: it is an old copy"
     )
-    fix = "restore the newest checkpoint directory, or reset the query"
+    fix = "restore the newest checkpoint directory, or reset the query (headrace reset QUERY)"
     return CheckpointBehind(Finding(code="HR410", what=what, fix=fix))
 
 
@@ -69,7 +69,7 @@ def _finding(
     judgement: Judgement, context: SinkContext, table: str, lines: Sequence[Line], here: CheckpointView, kept: Kept
 ) -> Finding:
     last = lines[-1].batch if lines else None
-    anew = "or reset the query"
+    anew = "or reset the query (headrace reset QUERY)"
     match judgement:
         case OtherCheckpoint(found):
             which = "is a new one" if found is None else "is another one"

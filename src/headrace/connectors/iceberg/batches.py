@@ -107,7 +107,8 @@ class IcebergStore(Store[Written]):
         found = self._ledger = Ledger.of(self._table)
         if found is None or not found.is_of(self.context):
             what = f"{self.place} no longer holds the result of query '{self.context.query}'"
-            raise SinkError(Finding(code="HR407", what=what, fix="put the table back, or reset the query"))
+            fix = "put the table back, or reset the query (headrace reset QUERY)"
+            raise SinkError(Finding(code="HR407", what=what, fix=fix))
         lines = [each.line for each in found.known]
         self._standing = Standing(
             newer="" if found.epoch == self.epoch else f"epoch {found.epoch[:8]}, this one has {self.epoch[:8]}",

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.snapshots import Snapshot
 
-BEGIN_ANEW = "reset the query; and let the table keep its snapshots for longer than the query may stand still"
+BEGIN_ANEW = (
+    "reset the query (headrace reset QUERY); and let the table keep its snapshots for longer than the query may stand "
+    "still"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +154,7 @@ class History:
         """Raise SourceError where another table has the name now."""
         if offset.table != str(self.table.metadata.table_uuid):
             what = f"{self.name} is not the one that the query has read so far: it was dropped and made again"
-            fix = "bring the old one back under this name, or reset the query"
+            fix = "bring the old one back under this name, or reset the query (headrace reset QUERY)"
             raise SourceError(Finding(code="HR353", what=what, fix=fix))
 
     def _files_of(self, snapshot: Snapshot | None, offset: Offset) -> list[FileScanTask]:
@@ -193,7 +196,8 @@ class History:
             if not there or not _is_first(way[-1]):
                 raise self._expired(start.snapshot)
             what = f"{self.name} was set back to a state before snapshot {start.snapshot}, which the query has read"
-            raise SourceError(Finding(code="HR353", what=what, fix="undo that, or reset the query"))
+            fix = "undo that, or reset the query (headrace reset QUERY)"
+            raise SourceError(Finding(code="HR353", what=what, fix=fix))
         if at is None and way and not _is_first(way[-1]):
             raise self._expired(None)
         way.append(None if at is None else self._snapshot(at))
@@ -244,7 +248,8 @@ class History:
             return
         done = "deleted rows of" if operation == "delete" else "replaced rows of"
         what = f"snapshot {snapshot.snapshot_id} {done} {self.name}, which a stream cannot take back"
-        fix = f"reset the query, or set skip_{operation}_snapshots to continue without what the snapshot did"
+        way = f"set skip_{operation}_snapshots to continue without what it did"
+        fix = f"reset the query (headrace reset QUERY), or {way}"
         raise SourceError(Finding(code="HR354", what=what, fix=fix))
 
 

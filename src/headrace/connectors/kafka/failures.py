@@ -15,7 +15,8 @@ FAILURES = (
         code="HR336",
         pattern=r"KAFKA_DATA_LOSS|Some data may have been lost|Cannot fetch record for offset",
         what="messages of its topic were deleted before they were read",
-        fix="reset the query, or set fail_on_data_loss to false to continue without them; let the topic keep more",
+        fix="reset the query (headrace reset QUERY), or set fail_on_data_loss to false to continue without them; let "
+        "the topic keep more",
     ),
     Failure(
         code="HR332",

@@ -98,7 +98,7 @@ class Rate(Source):
                 Finding(
                     code="HR313",
                     what="the rate source's log, which holds the time of its creation, is missing or cannot be read",
-                    fix="restore the checkpoint's directory sources/, or reset the query",
+                    fix="restore the checkpoint's directory sources/, or reset the query (headrace reset QUERY)",
                 )
             ) from error
 

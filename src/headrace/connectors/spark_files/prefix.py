@@ -66,7 +66,7 @@ def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
         for log in range(0 if start is None else start + 1, 0 if end is None else end + 1):
             if log not in by_log:
                 what = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
-                fix = "restore the checkpoint's directory sources/, or reset the query"
+                fix = "restore the checkpoint's directory sources/, or reset the query (headrace reset QUERY)"
                 raise SourceError(Finding(code="HR313", what=what, fix=fix))
             taken.extend((path, batch.batch) for path in by_log[log])
     return taken

@@ -106,8 +106,8 @@ class CommittedFiles:
             f"the checkpoint of query '{context.query}' has committed batch {last}, and '{self.path}' holds {there}: "
             "what was written elsewhere, or is lost, would be missing"
         )
-        fix = "name the former directory or table again, or restore its files and their _spark_metadata; or begin the "
-        fix += "query anew"
+        fix = "name the former directory or table again, or restore its files and their _spark_metadata; or reset "
+        fix += "the query (headrace reset QUERY)"
         raise CheckpointError(Finding(code="HR468", what=what, fix=fix))
 
     def snapshot(self, spark: SparkSession, context: SinkContext, partition_by: Sequence[str]) -> Snapshot:
