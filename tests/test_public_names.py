@@ -33,6 +33,7 @@ NAMES = [
     "repartition",
     "reset",
     "run",
+    "show_state",
     "sink",
     "source",
     "start",
