@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import zipfile
 from collections.abc import Callable
@@ -275,6 +276,22 @@ def test_nothing_is_done_without_a_word(
     assert main(["reset", *arguments, "-C", str(project.root)]) == 2
     assert said in capsys.readouterr().err
     assert state(project) == OLD
+
+
+class Terminal(io.StringIO):
+    """A terminal at which somebody types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "code", "new"), [("drop\ny\n", 0, DROPPED), ("keep\nn\n", 1, OLD)])
+def test_at_a_terminal_it_asks(
+    project: Project, typed: str, code: int, new: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    assert main(["reset", "totals", "-C", str(project.root)]) == code
+    assert state(project) == new
 
 
 def test_it_says_what_it_moves_with_numbers(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

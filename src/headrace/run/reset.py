@@ -194,18 +194,14 @@ class _Work:
 
     def reset(self, result: Choice, reached: Callable[[str], None]) -> ResetResult:
         plan = self.plan(result)
-        live, aside, sink = self.live, self.live.set_aside, self.query.sink
+        live, aside = self.live, self.live.set_aside
         with writing_to(live.home):
             live.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not plan.continues:
                 ResetRecord.begun(result).enter(live)
         reached("recorded")
         if former_location(self.project, self.query, live) is None:
-            with self._named():
-                if result == "drop":
-                    sink.set_aside(self._context(live), self.session)
-                else:
-                    sink.hand_over(self._context(live), live.generation + 1, self.session)
+            self._move(live, result, plan)
         reached("sink")
         with writing_to(aside.home.parent):
             aside.home.parent.mkdir(exist_ok=True, mode=0o700)
@@ -214,6 +210,19 @@ class _Work:
             sync_directory(live.home.parent)
         reached("moved")
         return self._result("reset", plan)
+
+    def _move(self, live: QueryLayout, result: Choice, plan: ResetPlan) -> None:
+        try:
+            with self._named():
+                if result == "drop":
+                    self.query.sink.set_aside(self._context(live), self.session)
+                else:
+                    self.query.sink.hand_over(self._context(live), live.generation + 1, self.session)
+        except HeadraceError as fault:
+            if not plan.continues and any(finding.code == "HR587" for finding in fault.findings):
+                # The sink has refused before it changed anything.
+                live.reset.unlink(missing_ok=True)
+            raise
 
     def undo(self, reached: Callable[[str], None]) -> ResetResult:
         begun = cut_off(self.live)
@@ -293,6 +302,10 @@ class _Work:
     def _require_possible(self, result: Choice) -> None:
         sink = self.query.sink
         kept = sink.kept_result(self.query.mode)
+        if not kept.possible and not sink.droppable:
+            why = f"the sink '{self.query.sink_kind}' can neither take back what it was given nor let it stay"
+            way = f"empty its place and its ledger by hand, and remove {self.live.home}"
+            raise self._refused("HR580", why, way)
         if result == "keep" and not kept.possible:
             raise self._refused("HR580", f"its result cannot stay: {kept.why}", self._command("--drop-result"))
         if result == "drop" and not sink.droppable:

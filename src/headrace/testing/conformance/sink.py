@@ -206,20 +206,19 @@ class SinkConformance(SinkTriggers):
                 sink.bring_back(first, lambda: spark)
             sink.discard(first, lambda: spark)
             assert self.written(spark, sink, second) == self.answer(spark, tmp_path, modes[0])
+            sink.set_aside(second, lambda: spark)
         mode = next((mode for mode in modes if sink.kept_result(mode).possible), None)
         if mode is None or not sink.readable_back:
             return
-        place = home / "kept"
-        place.mkdir(exist_ok=True)
-        sink = self.make(place, mode)
+        sink = self.make(home, mode)
         first = replace(first, query="q_kept", mode=mode, checkpoint=tmp_path / "third" / "checkpoint")
         second = replace(first, generation=2, checkpoint=tmp_path / "fourth" / "checkpoint")
         self.start(spark, sink, tmp_path, first, ends=True)
         for ends, begins in ((first, 2), (first, 2), (second, 1)):
             sink.hand_over(ends, begins, lambda: spark)
         self.feed(tmp_path, 3, shared=False)
-        self.start(spark, self.make(place, mode), tmp_path, first, ends=True)
+        self.start(spark, self.make(home, mode), tmp_path, first, ends=True)
         assert self.written(spark, sink, first) == self.answer(spark, tmp_path, mode)
         sink.hand_over(first, 2, lambda: spark)
-        self.start(spark, self.make(place, mode), tmp_path, second, ends=True)
+        self.start(spark, self.make(home, mode), tmp_path, second, ends=True)
         assert self.written(spark, sink, second) == self.answer(spark, tmp_path, mode)
