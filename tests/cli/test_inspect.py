@@ -161,7 +161,7 @@ def test_a_checkpoint_is_told_with_its_batches_sizes_and_settings(
     assert main(["inspect", "checkpoint", "counts", "-C", str(project)]) == 0
     shown = capsys.readouterr().out
     assert "operator 0 stateStoreSave" in shown
-    assert "setting     spark.sql.shuffle.partitions = " in shown
+    assert "setting     spark.sql.streaming.stateStore.providerClass = " in shown
 
 
 def test_the_offsets_of_a_batch_are_told_by_file_and_by_partition(
