@@ -316,3 +316,31 @@ def test_a_sink_that_was_changed_leaves_the_former_result_where_it_is(project: P
     assert (plan.held, "table 'former' in old.db" in plan.notes[0]) == ((), True)
     hr.reset(project, "totals", result="drop")
     assert state(project) == {**OLD, "generation": 2, "batch": None}
+
+
+def test_a_database_that_ends_its_transaction_with_a_rename_is_caught_up_with(project: Project) -> None:
+    """As MySQL does: the table has its other name, and the line that says whose it is was not written."""
+    path = project.root / "out.db"
+    dialect = SqliteDialect(str(path))
+
+    def done(*statements: str) -> None:
+        with closing(dialect.connect()) as connection:
+            for statement in ("PRAGMA legacy_alter_table = ON", *statements):
+                connection.cursor().execute(statement)
+
+    hr.reset(project, "totals", result="drop")
+    ((aside,),) = rows(path, "SELECT name FROM sqlite_master WHERE name LIKE '%aside%' AND type = 'table'")
+    line = "INSERT OR REPLACE INTO _headrace_tables SELECT '{}', application, project, query, generation, spark_schema "
+    line += "FROM _headrace_tables WHERE table_name = '{}'"
+    hr.undo_reset(project, "totals")
+    with pytest.raises(Killed):
+        reset(project, "totals", result="drop", reached=killed_at("recorded"))
+    done(line.format(aside, "Totals"), f"ALTER TABLE Totals RENAME TO {aside}")
+    hr.reset(project, "totals", result="drop")
+    assert state(project) == DROPPED
+    with pytest.raises(Killed):
+        undo_reset(project, "totals", reached=killed_at("recorded"))
+    done(f"ALTER TABLE {aside} RENAME TO Totals")
+    hr.undo_reset(project, "totals")
+    assert state(project) == OLD
+    assert rows(path, f"SELECT * FROM _headrace_tables WHERE table_name = '{aside}'") == []
