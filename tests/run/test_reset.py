@@ -344,3 +344,28 @@ def test_a_database_that_ends_its_transaction_with_a_rename_is_caught_up_with(pr
     hr.undo_reset(project, "totals")
     assert state(project) == OLD
     assert rows(path, f"SELECT * FROM _headrace_tables WHERE table_name = '{aside}'") == []
+
+
+def test_who_reads_the_result_is_named(tmp_path: Path) -> None:
+    body = """
+    copied = hr.source.files("out", format="json", schema="name STRING")
+
+    @hr.query(sink=hr.sink.files("out", format="json"), mode="append")
+    def copies(events):
+        return events
+
+    @hr.query(sink=hr.sink.sqlite("out.db", table="t"), mode="append")
+    def reader(copied):
+        return copied
+    """
+    root = write_project(tmp_path / "p", body)
+    (root / "out" / "name=_a").mkdir(parents=True)
+    (root / "out" / "_headrace_schema.json").write_text("{}")
+    (root / "out" / "name=_a" / "part-0.json").write_text("{}")
+    plan = hr.plan_reset(hr.load(root), "copies", result="drop")
+    assert [each.count for each in plan.held] == [1]
+    assert "query 'reader' reads the result" in plan.notes[0]
+    hr.reset(hr.load(root), "copies", result="drop")
+    assert not (root / "out").exists()
+    hr.undo_reset(hr.load(root), "copies")
+    assert (root / "out" / "name=_a" / "part-0.json").exists()

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.logs import numbered
 from headrace.contract import Held, SinkContext
-from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, ProjectError, nearest
+from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, generations_set_aside
 from headrace.run import driver_lock
 from headrace.run.application import application, known_facts
 from headrace.run.naming import named
 from headrace.run.repartition import require_stopped
+from headrace.run.reset_plan import ResetPlan, ResetResult, readers, stored
 from headrace.run.reset_record import Choice, ResetRecord, current, cut_off, newest_set_aside
 from headrace.run.sink_location import former_location
 from headrace.storage.durable import sync_directory
@@ -32,53 +30,9 @@ from headrace.storage.faults import writing_to
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FOLDERS = {"offsets": "planned batches", "commits": "committed batches"}
-
 
 def _nobody(step: str) -> None:
     """Tell nobody."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResetPlan:
-    """What a reset does: what it moves out of the way, in the storage and in the sink, and what is to be known of it.
-
-    result: whether the sink's rows stay. continues: it ends a reset that was cut off.
-    """
-
-    query: str
-    generation: int
-    result: Choice
-    stored: tuple[Held, ...]
-    held: tuple[Held, ...]
-    notes: tuple[str, ...]
-    continues: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """The plan as plain data, for `--json`."""
-        return {
-            **asdict(self),
-            "stored": [asdict(each) for each in self.stored],
-            "held": [asdict(each) for each in self.held],
-            "notes": list(self.notes),
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResetResult:
-    """What was done: the generation that the query now runs as, and those that are kept for --undo."""
-
-    query: str
-    done: str
-    generation: int
-    set_aside: tuple[int, ...] = ()
-    plan: ResetPlan | None = field(default=None)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The result as plain data, for `--json`."""
-        plan = {} if self.plan is None else {"plan": self.plan.as_dict()}
-        facts = {"query": self.query, "done": self.done, "generation": self.generation}
-        return {**facts, "set_aside": list(self.set_aside), **plan}
 
 
 def plan_reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> ResetPlan:
@@ -178,15 +132,15 @@ class _Work:
         if former is None:
             with self._named():
                 held = tuple(self.query.sink.held(self._context(self.live), self.session))
-        stored = tuple(_stored(self.live))
-        if not stored and not held and not continues:
+        kept = tuple(stored(self.live))
+        if not kept and not held and not continues:
             what = f"query '{self.query.name}' has no checkpoint yet, and its sink holds nothing of it"
             raise CheckFailed(Finding(code="HR582", what=what, fix="nothing is to be done", where=self.query.where))
         return ResetPlan(
             query=self.query.name,
             generation=self.live.generation,
             result=result,
-            stored=stored,
+            stored=kept,
             held=held,
             notes=tuple(self._notes(result, former)),
             continues=continues,
@@ -317,6 +271,9 @@ class _Work:
             yield f"its batches were written to {former}, which is not its sink any more and stays as it is"
         elif result == "keep":
             yield self.query.sink.kept_result(self.query.mode).why
+        else:
+            for name in readers(self.project, self.query):
+                yield f"query '{name}' reads the result, and would get every row of it again; reset it as well"
         yield "its sources are read again from where they begin; what they no longer hold does not come again"
 
     def _refused(self, code: str, why: str, fix: str) -> CheckFailed:
@@ -345,34 +302,3 @@ class _Work:
             checkpoint=layout.checkpoint,
             **facts,
         )
-
-
-def _stored(layout: QueryLayout) -> Iterator[Held]:
-    """What the storage keeps of a generation, counted."""
-    checkpoint = layout.checkpoint
-    try:
-        batches: Mapping[str, int] = {name: len(numbered(checkpoint / name)) for name in _FOLDERS}
-    except CheckpointError:
-        # Of a directory that cannot be read nothing is told but that it is there.
-        batches = {}
-    counts = (
-        *((batches.get(name, 0), f"{called} in the checkpoint") for name, called in _FOLDERS.items()),
-        (_bytes(checkpoint) - _bytes(checkpoint / "state"), "bytes of the checkpoint"),
-        (_bytes(checkpoint / "state"), "bytes of state"),
-        (_lines(layout.archive), "batches in the archive"),
-        (sum(map(_lines, layout.quarantine.rglob("*.jsonl"))), "rows in the quarantine of its sources"),
-        (sum(1 for _ in layout.tables.glob("*/*")), "versions of its tables"),
-    )
-    yield from (Held(count=count, what=what) for count, what in counts if count)
-
-
-def _bytes(folder: Path) -> int:
-    return sum(os.lstat(os.path.join(home, name)).st_size for home, _, names in os.walk(folder) for name in names)
-
-
-def _lines(file: Path) -> int:
-    try:
-        with file.open("rb") as opened:
-            return sum(1 for _ in opened)
-    except OSError:
-        return 0
