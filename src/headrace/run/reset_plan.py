@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint.logs import numbered
-from headrace.contract import Held
+from headrace.contract import Held, same_place
 from headrace.errors import CheckpointError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
@@ -89,12 +89,8 @@ def _lines(file: Path) -> int:
 
 def readers(project: Project, query: Query) -> Iterator[str]:
     """The other queries that read what the sink of `query` writes."""
-    path, table = query.sink.project_path, query.sink.catalog_table
+    place = query.sink.identity
     for other in project.queries.values():
-        for source in project.sources_of(other) if other.name != query.name else ():
-            connector = source.connector
-            if (path is not None and connector.project_path == path) or (
-                table is not None and connector.catalog_table == table
-            ):
-                yield other.name
-                break
+        read = (source.connector.identity for source in project.sources_of(other) if other.name != query.name)
+        if place is not None and any(each is not None and same_place(place, each) for each in read):
+            yield other.name
