@@ -89,8 +89,8 @@ def _lines(file: Path) -> int:
 
 def readers(project: Project, query: Query) -> Iterator[str]:
     """The other queries that read what the sink of `query` writes."""
-    place = query.sink.identity
+    place = query.sink.identity()
     for other in project.queries.values():
-        read = (source.connector.identity for source in project.sources_of(other) if other.name != query.name)
+        read = (source.connector.identity() for source in project.sources_of(other) if other.name != query.name)
         if place is not None and any(each is not None and same_place(place, each) for each in read):
             yield other.name
