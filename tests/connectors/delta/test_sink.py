@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -34,6 +35,26 @@ class TestDeltaSink(SinkConformance):
         return DeltaSink(
             path=str(home / "a `table`"), key=["name"], partition_by=["name"] if mode == "complete" else []
         )
+
+
+class TestNamedDeltaSink(SinkConformance):
+    """A table of Spark's catalog differs from a path in how it is renamed alone."""
+
+    pytestmark = real
+
+    @pytest.fixture(autouse=True)
+    def table(self, spark: SparkSession) -> Iterator[None]:
+        self.name = f"result_{uuid4().hex}"
+        yield
+        spark.sql(f"DROP TABLE IF EXISTS {self.name}")
+
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return DeltaSink(table=self.name, key=["name"])
+
+
+for _name in dir(SinkConformance):
+    if _name.startswith("test_") and "begins_anew" not in _name:
+        setattr(TestNamedDeltaSink, _name, None)
 
 
 @pytest.mark.plain

@@ -90,10 +90,12 @@ def discard_path(path: str, context: SinkContext) -> None:
     aside.discard(_directory(path), context)
 
 
-def set_aside_table(spark: SparkSession, table: str, context: SinkContext) -> None:
+def set_aside_table(table: DeltaTable, name: str, context: SinkContext) -> None:
     """Give the table of Spark's catalog another name."""
-    with _told(table):
-        spark.sql(f"ALTER TABLE {table} RENAME TO {aside_name(table, context)}")
+    location = table.location
+    with _told(name):
+        table.spark.sql(f"ALTER TABLE {name} RENAME TO {aside_name(name, context)}")
+        _forget(table.spark, location)
 
 
 def bring_back_table(spark: SparkSession, table: str, there: DeltaTable | None, context: SinkContext) -> None:
@@ -104,6 +106,8 @@ def bring_back_table(spark: SparkSession, table: str, there: DeltaTable | None, 
         with _told(table):
             spark.sql(f"DROP TABLE IF EXISTS {table}")
             spark.sql(f"ALTER TABLE {kept} RENAME TO {table}")
+            if there is not None:
+                _forget(spark, there.location)
 
 
 def discard_table(spark: SparkSession, table: str, context: SinkContext) -> None:

@@ -175,7 +175,7 @@ class DeltaSink(Sink):
         if self.path is not None:
             generations.set_aside_path(session(), self.path, context)
         else:
-            generations.set_aside_table(session(), str(self.table), context)
+            generations.set_aside_table(table, str(self.table), context)
 
     def bring_back(self, context: SinkContext, session: Session) -> None:
         table = self._table_of(session)
