@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import io
 import json
@@ -369,3 +370,16 @@ def test_who_reads_the_result_is_named(tmp_path: Path) -> None:
     assert not (root / "out").exists()
     hr.undo_reset(hr.load(root), "copies")
     assert (root / "out" / "name=_a" / "part-0.json").exists()
+
+
+def test_every_message_that_asks_for_a_reset_names_the_command() -> None:
+    lacking = []
+    for file in Path(hr.__file__).parent.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        pieces = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and id(node) not in pieces):
+                text = ast.unparse(node)
+                if "reset the query" in text and "headrace reset QUERY" not in text and "reset_command" not in text:
+                    lacking.append(f"{file.name}: {text}")
+    assert lacking == []

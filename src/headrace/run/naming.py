@@ -38,3 +38,13 @@ def reset_command(query: Query) -> str:
 def with_command(query: Query, finding: Finding) -> Finding:
     """The finding about `query`, with the command to type in place of its pattern."""
     return replace(finding, fix=finding.fix.replace(_RESET, reset_command(query)))
+
+
+@contextmanager
+def commanded(query: Query) -> Iterator[None]:
+    """Let the faults raised inside, which are about `query`, have the command to type."""
+    try:
+        yield
+    except HeadraceError as fault:
+        fault.findings = tuple(with_command(query, each) for each in fault.findings)
+        raise

@@ -16,6 +16,7 @@ from headrace.contract import Lag
 from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.naming import commanded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,11 @@ class BatchOffsets:
 
 def inspect_offsets(project: Project, query: Query, batch: int | None = None) -> BatchOffsets:
     """The offsets of `batch`, or of the newest one that was planned. Raises CheckFailed, CheckpointError."""
+    with commanded(query):
+        return _inspected(project, query, batch)
+
+
+def _inspected(project: Project, query: Query, batch: int | None) -> BatchOffsets:
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
     first, newest = known_batches(query, checkpoint, archive)

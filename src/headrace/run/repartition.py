@@ -15,7 +15,7 @@ from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.run import driver_lock
 from headrace.run.checkpoint_look import require_usable
-from headrace.run.naming import reset_command
+from headrace.run.naming import commanded, reset_command
 from headrace.run.state_store import begun_with
 from headrace.spark.messages import sentence_of
 from headrace.spark.session_conf import applied
@@ -62,7 +62,8 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     )
     lock = driver_lock.take(project, declared)
     try:
-        return _repartitioned(project, declared, partitions, spark)
+        with commanded(declared):
+            return _repartitioned(project, declared, partitions, spark)
     finally:
         if lock is not None:
             lock.release()

@@ -19,7 +19,7 @@ from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, generations_set_aside
 from headrace.run import driver_lock
 from headrace.run.application import application, known_facts
-from headrace.run.naming import named
+from headrace.run.naming import commanded, named
 from headrace.run.repartition import require_stopped
 from headrace.run.reset_plan import ResetPlan, ResetResult, readers, stored
 from headrace.run.reset_record import Choice, ResetRecord, current, cut_off, newest_set_aside
@@ -83,7 +83,8 @@ def _work(project: Project, query: str, spark: SparkSession | None, *, locked: b
     require_stopped(project, work.query, code="HR553", fix=fix)
     lock = driver_lock.take(project, work.query) if locked else None
     try:
-        yield work
+        with commanded(work.query):
+            yield work
     finally:
         if lock is not None:
             lock.release()

@@ -18,6 +18,7 @@ from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.model.project import View
 from headrace.model.transform import PythonTransform
 from headrace.progress import BatchRecord
+from headrace.run.naming import commanded
 from headrace.run.offsets_look import known_batches
 from headrace.units import Duration
 
@@ -88,6 +89,11 @@ class Watermarks:
 
 def inspect_watermark(project: Project, query: Query, *, limit: int = 20) -> Watermarks:
     """The watermarks of the last `limit` batches, without a JVM. Raises CheckFailed, CheckpointError."""
+    with commanded(query):
+        return _inspected(project, query, limit)
+
+
+def _inspected(project: Project, query: Query, limit: int) -> Watermarks:
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
     first, newest = known_batches(query, checkpoint, archive)

@@ -14,6 +14,7 @@ from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.run.application import known_facts
+from headrace.run.naming import commanded
 from headrace.verify import export
 from headrace.verify.answer import Answer, answer
 from headrace.verify.late_rows import counts, listed
@@ -46,7 +47,21 @@ def late(
     and CheckFailed or SinkError when rows cannot be brought back or written.
     """
     declared = declared_query(project, query)
-    layout = layout_of(project, declared)
+    with commanded(declared):
+        return _late(project, declared, since=since, limit=limit, to=to, replay=replay, spark=spark)
+
+
+def _late(
+    project: Project,
+    declared: Query,
+    *,
+    since: int,
+    limit: int,
+    to: str | os.PathLike[str] | None,
+    replay: bool,
+    spark: SparkSession | None,
+) -> Lateness:
+    query, layout = declared.name, layout_of(project, declared)
     committed = committed_batch(layout)
     unreadable = tuple(blockers(project, declared, layout))
     if not unreadable and committed is None:
