@@ -166,6 +166,19 @@ def test_taking_a_reset_back_is_ended_after_a_kill(
     assert (state(project), codes(project)) == (OLD, [])
 
 
+def test_a_database_that_refuses_leaves_the_query_as_it_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(dialect: SqliteDialect, connection: Any, table: str, name: str) -> None:
+        connection.cursor().execute("ALTER TABLE of_nobody RENAME TO nothing")
+
+    for command, before in ((hr.reset, OLD), (hr.undo_reset, DROPPED)):
+        with monkeypatch.context() as patch, pytest.raises(HeadraceError, match="HR587"):
+            patch.setattr(SqliteDialect, "rename", refused)
+            command(project, "totals", **({"result": "drop"} if command is hr.reset else {}))  # type: ignore[operator]
+        assert (state(project), codes(project)) == (before, [])
+        if before is OLD:
+            hr.reset(project, "totals", result="drop")
+
+
 def test_what_was_set_aside_is_deleted_and_the_next_generation_stays(project: Project) -> None:
     hr.reset(project, "totals", result="drop")
     assert hr.discard_reset(project, "totals").set_aside == ()

@@ -174,8 +174,7 @@ class _Work:
                 else:
                     self.query.sink.hand_over(self._context(live), live.generation + 1, self.session)
         except HeadraceError as fault:
-            if not plan.continues and any(finding.code == "HR587" for finding in fault.findings):
-                # The sink has refused before it changed anything.
+            if not plan.continues and _is_refused(fault):
                 live.reset.unlink(missing_ok=True)
             raise
 
@@ -221,9 +220,9 @@ class _Work:
                 else:
                     sink.hand_over(self._context(following), old.generation, self.session)
         except HeadraceError as fault:
-            if any(finding.code == "HR583" for finding in fault.findings):
-                # The sink has refused before it changed anything: the reset stays done.
-                record.on("reset").enter(old)
+            if _is_refused(fault):
+                # The reset stays as it was before.
+                record.enter(old)
             raise
         reached("sink")
 
@@ -303,3 +302,8 @@ class _Work:
             checkpoint=layout.checkpoint,
             **facts,
         )
+
+
+def _is_refused(fault: HeadraceError) -> bool:
+    """Whether a sink has refused before it changed anything."""
+    return all(finding.code in ("HR583", "HR587") for finding in fault.findings)

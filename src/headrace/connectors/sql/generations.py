@@ -119,13 +119,18 @@ def _drop_empty(ledger: Ledger, context: SinkContext) -> None:
 @contextmanager
 def _locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledger]:
     """The ledger in one transaction, into which no batch of the query comes; an older driver writes nothing more."""
-    with _told(dialect, context), closing(dialect.connect()) as connection:
-        ledger = Ledger(connection, dialect, context, dialect.real_name(connection, name))
-        ledger.create()
-        with Transaction().begin(connection, dialect):
-            ledger.owner(lock=True)
-            ledger.enter_epoch(ledger.epoch(lock=True) + 1)
-            yield ledger
+    transaction = Transaction()
+    try:
+        with closing(dialect.connect()) as connection:
+            ledger = Ledger(connection, dialect, context, dialect.real_name(connection, name))
+            ledger.create()
+            with transaction.begin(connection, dialect):
+                ledger.owner(lock=True)
+                ledger.enter_epoch(ledger.epoch(lock=True) + 1)
+                yield ledger
+    except dialect.errors as fault:
+        unchanged = dialect.transactional_ddl and not transaction.is_in_doubt
+        raise _explained(dialect, context, fault, code="HR587" if unchanged else "") from None
 
 
 @contextmanager
@@ -134,6 +139,11 @@ def _told(dialect: Dialect, context: SinkContext) -> Iterator[None]:
     try:
         yield
     except dialect.errors as fault:
-        problem = dialect.explain(fault)
-        what = f"the result of query '{context.query}' cannot be looked at or moved: {problem.what}"
-        raise SinkError(Finding(code=problem.code, what=what, fix=problem.fix)) from None
+        raise _explained(dialect, context, fault) from None
+
+
+def _explained(dialect: Dialect, context: SinkContext, fault: Exception, *, code: str = "") -> SinkError:
+    """The fault in one sentence; `code` HR587 says that nothing was changed."""
+    problem = dialect.explain(fault)
+    what = f"the result of query '{context.query}' cannot be looked at or moved: {problem.what}"
+    return SinkError(Finding(code=code or problem.code, what=what, fix=problem.fix))
