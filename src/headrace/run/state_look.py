@@ -67,7 +67,9 @@ def show_state(
     committed = checkpoint.last_committed
     if committed is None or not checkpoint.state_operators():
         why = "it has committed no batch" if committed is None else "it keeps none"
-        raise _unshown(query, why, f"run it first: headrace run {query.name}" if committed is None else "nothing")
+        raise _unshown(
+            query, why, f"run it first: headrace run {query.name}" if committed is None else "nothing is to be done"
+        )
     number = committed if batch is None else batch
     if number > committed:
         raise _unshown(query, f"batch {number} is not committed", f"name one up to {committed}")
