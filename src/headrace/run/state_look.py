@@ -65,11 +65,10 @@ def show_state(
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     checkpoint = Checkpoint(layout.checkpoint)
     committed = checkpoint.last_committed
-    if committed is None or not checkpoint.state_operators():
-        why = "it has committed no batch" if committed is None else "it keeps none"
-        raise _unshown(
-            query, why, f"run it first: headrace run {query.name}" if committed is None else "nothing is to be done"
-        )
+    if committed is None:
+        raise _unshown(query, "it has committed no batch", f"run it first: headrace run {query.name}")
+    if not checkpoint.state_operators():
+        raise _unshown(query, "it keeps none", "nothing is to be done")
     number = committed if batch is None else batch
     if number > committed:
         raise _unshown(query, f"batch {number} is not committed", f"name one up to {committed}")
