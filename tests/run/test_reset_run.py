@@ -50,14 +50,14 @@ def test_a_reset_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: P
     land(root, 1, [{"name": "a", "amount": 5}])
     project = run_again()
     assert (held("totals"), held("copies")) == ([("a", 5), ("b", 2)], [("a", 1), ("a", 5), ("b", 2)])
-    assert {hr.verify(project, query, spark=spark).state for query in project.queries} == {"match"}
+    assert {hr.verify(project, query, spark=spark).state for query in project.queries} == {"equal"}
     with pytest.raises(HeadraceError, match="it has run since"):
         hr.undo_reset(project, "copies")
     # The rows stay and are replaced; what does not come again stays, and verify tells.
     assert hr.reset(project, "totals", result="keep").generation == 3
     assert held("totals") == [("a", 5), ("b", 2)]
     project = run_again()
-    assert hr.verify(project, "totals", spark=spark).state == "match"
+    assert hr.verify(project, "totals", spark=spark).state == "equal"
     (root / "pipeline.py").write_text(
         (root / "pipeline.py").read_text().replace("events.group", "events.where(\"name <> 'b'\").group")
     )
@@ -72,10 +72,10 @@ def test_a_reset_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: P
     land(root, 2, [{"name": "c", "amount": 9}])
     project = run_again()
     assert held("copies") == [("a", 1), ("a", 5), ("b", 2), ("c", 9)]
-    assert hr.verify(project, "copies", spark=spark).state == "match"
+    assert hr.verify(project, "copies", spark=spark).state == "equal"
     for query in ("totals", "copies"):
         assert hr.discard_reset(project, query).set_aside == ()
-    assert {hr.verify(run_again(), query, spark=spark).state for query in ("copies",)} == {"match"}
+    assert {hr.verify(run_again(), query, spark=spark).state for query in ("copies",)} == {"equal"}
 
 
 def test_a_start_refuses_a_reset_that_was_cut_off(spark: SparkSession, tmp_path: Path) -> None:
