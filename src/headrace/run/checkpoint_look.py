@@ -96,8 +96,8 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
     try:
         require_whole(layout)
-    except CheckpointError as fault:
-        yield from fault.findings
+    except CheckpointError as error:
+        yield from error.findings
     try:
         partitions = Repartitions(layout.repartitions).partitions(checkpoint)
     except CheckpointError as error:

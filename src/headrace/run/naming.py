@@ -45,6 +45,6 @@ def commanded(query: Query) -> Iterator[None]:
     """Let the faults raised inside, which are about `query`, have the command to type."""
     try:
         yield
-    except HeadraceError as fault:
-        fault.findings = tuple(with_command(query, each) for each in fault.findings)
+    except HeadraceError as error:
+        error.findings = tuple(with_command(query, each) for each in error.findings)
         raise

@@ -173,8 +173,8 @@ class _Work:
                     self.query.sink.set_aside(self._context(live), self.session)
                 else:
                     self.query.sink.hand_over(self._context(live), live.generation + 1, self.session)
-        except HeadraceError as fault:
-            if not plan.continues and _is_refused(fault):
+        except HeadraceError as error:
+            if not plan.continues and _is_refused(error):
                 live.reset.unlink(missing_ok=True)
             raise
 
@@ -219,8 +219,8 @@ class _Work:
                     sink.bring_back(self._context(old), self.session)
                 else:
                     sink.hand_over(self._context(following), old.generation, self.session)
-        except HeadraceError as fault:
-            if _is_refused(fault):
+        except HeadraceError as error:
+            if _is_refused(error):
                 # The reset stays as it was before.
                 record.enter(old)
             raise
@@ -304,6 +304,6 @@ class _Work:
         )
 
 
-def _is_refused(fault: HeadraceError) -> bool:
+def _is_refused(error: HeadraceError) -> bool:
     """Whether a sink has refused before it changed anything."""
-    return all(finding.code in ("HR583", "HR587") for finding in fault.findings)
+    return all(finding.code in ("HR583", "HR587") for finding in error.findings)

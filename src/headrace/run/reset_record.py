@@ -41,16 +41,16 @@ class ResetRecord:
             raise ValueError("it names another choice")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError, KeyError, TypeError) as fault:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 Finding(
                     code="HR584",
                     where=Where(file=str(layout.reset)),
-                    what=f"the record of a reset cannot be read: {fault}",
+                    what=f"the record of a reset cannot be read: {error}",
                     fix="restore it from a backup; or write it again: "
                     '{"result": "drop", "way": "reset", "at": ""}, with keep for drop where the result was kept',
                 )
-            ) from fault
+            ) from error
 
     def enter(self, layout: QueryLayout) -> None:
         """Keep the record in the generation's directory. Raises OSError."""

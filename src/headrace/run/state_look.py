@@ -78,10 +78,10 @@ def show_state(
             shown = tuple(_shown(session, query, checkpoint, found, number, key or {}, limit))
     except HeadraceError:
         raise
-    except Exception as fault:
+    except Exception as error:
         fix = f"look at the checkpoint: headrace inspect checkpoint {query.name}"
         fix += "" if batch is None else "; Spark keeps the state of about the last 100 batches"
-        raise _unshown(query, f"Spark cannot read it after batch {number}: {sentence_of(fault)}", fix) from fault
+        raise _unshown(query, f"Spark cannot read it after batch {number}: {sentence_of(error)}", fix) from error
     sizes = {number: size_of(checkpoint.root / "state" / str(number)) for number in {each.operator for each in found}}
     return StateShown(query=query.name, batch=number, stores=shown, sizes_bytes=dict(sorted(sizes.items())))
 

@@ -14,7 +14,7 @@ from headrace.connectors.delta import ledger
 from headrace.connectors.delta.lineage import own_files
 from headrace.connectors.delta.log import local
 from headrace.connectors.delta.table import DeltaTable, State
-from headrace.connectors.exactly_once import attempts
+from headrace.connectors.exactly_once import Conflict, take_epoch
 from headrace.connectors.spark_files import aside
 from headrace.contract import Held, SinkContext
 from headrace.errors import Finding, SinkError
@@ -36,23 +36,24 @@ def held(table: DeltaTable | None, name: str, context: SinkContext) -> tuple[Hel
 
 def hand_over(table: DeltaTable | None, name: str, context: SinkContext, generation: int) -> None:
     """Let the table, with its rows, be that of another generation."""
-    for _ in attempts():
-        txn_ids = {} if table is None else table.now().txn_ids
-        begun = ledger.progress(context, txn_ids).batch is not None or ledger.is_handed_over(context, txn_ids)
-        if table is None or not begun:
-            return
-        known = ledger.progress_of_all(txn_ids).get((context.query, generation))
-        if known is not None and known.is_closed:
-            what = (
-                f"a start of generation {context.generation} of query '{context.query}' has entered itself into {name}"
-            )
-            raise SinkError(Finding(code="HR583", what=what, fix="let the new generation continue"))
-        ours, theirs = (ledger.handover_mark(context.query, number) for number in (context.generation, generation))
-        entered = {theirs: 1} | ({ours: 0} if ours in txn_ids else {})
-        if table.mark(entered, seen={mark: txn_ids[mark] for mark in entered if mark in txn_ids}):
-            return
     what = f"other writers changed {name} again and again"
-    raise SinkError(Finding(code="HR441", what=what, fix="give the command again when the table is at rest"))
+    contended = Finding(code="HR441", what=what, fix="give the command again when the table is at rest")
+    if table is not None:
+        take_epoch(lambda: _handed_over(table, name, context, generation), contended)
+
+
+def _handed_over(table: DeltaTable, name: str, context: SinkContext, generation: int) -> None:
+    txn_ids = table.now().txn_ids
+    if ledger.progress(context, txn_ids).batch is None and not ledger.is_handed_over(context, txn_ids):
+        return
+    known = ledger.progress_of_all(txn_ids).get((context.query, generation))
+    if known is not None and known.is_closed:
+        what = f"{name} was taken over by a start of generation {context.generation} of query '{context.query}'"
+        raise SinkError(Finding(code="HR583", what=what, fix="let the new generation continue"))
+    ours, theirs = (ledger.handover_mark(context.query, number) for number in (context.generation, generation))
+    entered = {theirs: 1} | ({ours: 0} if ours in txn_ids else {})
+    if not table.mark(entered, seen={mark: txn_ids[mark] for mark in entered if mark in txn_ids}):
+        raise Conflict("another writer was quicker")
 
 
 def require_alone(state: State, name: str, context: SinkContext) -> None:
@@ -148,8 +149,8 @@ def _told(table: str) -> Iterator[None]:
 
     try:
         yield
-    except PySparkException as fault:
-        what = f"the Delta table '{table}' cannot be renamed: {first_sentence(fault)}"
+    except PySparkException as error:
+        what = f"the Delta table '{table}' cannot be renamed: {first_sentence(error)}"
         raise SinkError(
             Finding(code="HR587", what=what, fix="correct the cause, and give the command again")
-        ) from fault
+        ) from error

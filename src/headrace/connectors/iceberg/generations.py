@@ -9,7 +9,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.connectors.exactly_once import attempts
+from headrace.connectors.exactly_once import Conflict, take_epoch
 from headrace.connectors.iceberg.batches import committing
 from headrace.connectors.iceberg.ledger import PROPERTY, Ledger
 from headrace.connectors.iceberg.table import TableRef
@@ -32,26 +32,28 @@ def held(place: TableRef, context: SinkContext) -> tuple[Held, ...]:
 
 def hand_over(place: TableRef, context: SinkContext, generation: int) -> None:
     """Let the table, with its rows, be that of another generation; each keeps its own ledger there."""
+    what = f"others commit to {place} all the time"
+    fix = "let other writers leave pauses; then give the command again"
+    with place.told():
+        contended = Finding(code="HR453", what=what, fix=fix)
+        take_epoch(lambda: _handed_over(place, context, generation), contended)
+
+
+def _handed_over(place: TableRef, context: SinkContext, generation: int) -> None:
     from pyiceberg.exceptions import CommitFailedException
 
-    with place.told():
-        for _ in attempts():
-            table = _own(place, context)
-            known = None if table is None else Ledger.of(table)
-            if table is None or known is None:
-                return
-            there = table.metadata.properties
-            fresh = replace(known, generation=generation, batch=-1, checkpoint="", lines=())
-            text = there.get(_kept(generation))
-            taken = replace(fresh if text is None else Ledger.loads(text), epoch=uuid.uuid4().hex)
-            try:
-                with committing(table, taken, {_kept(context.generation): known.text}) as update, update.fast_append():
-                    pass
-                return
-            except CommitFailedException:
-                continue
-    what = f"others commit to {place} all the time"
-    raise SinkError(Finding(code="HR453", what=what, fix="let other writers leave pauses; then give the command again"))
+    table = _own(place, context)
+    known = None if table is None else Ledger.of(table)
+    if table is None or known is None:
+        return
+    text = table.metadata.properties.get(_kept(generation))
+    fresh = replace(known, generation=generation, batch=-1, checkpoint="", lines=())
+    taken = replace(fresh if text is None else Ledger.loads(text), epoch=uuid.uuid4().hex)
+    try:
+        with committing(table, taken, {_kept(context.generation): known.text}) as update, update.fast_append():
+            pass
+    except CommitFailedException as error:
+        raise Conflict("another writer was quicker") from error
 
 
 def set_aside(place: TableRef, context: SinkContext) -> None:

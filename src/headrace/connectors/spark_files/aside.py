@@ -85,7 +85,7 @@ def _is_hidden(place: Path) -> bool:
 def _moving(directory: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as fault:
-        what = f"the directory '{directory}' cannot be moved out of the way or back: {fault.strerror or fault}"
+    except OSError as error:
+        what = f"the directory '{directory}' cannot be moved out of the way or back: {error.strerror or error}"
         fix = "give this user the right to write the directory that it lies in, and give the command again"
-        raise SinkError(Finding(code="HR587", what=what, fix=fix)) from fault
+        raise SinkError(Finding(code="HR587", what=what, fix=fix)) from error

@@ -128,22 +128,22 @@ def _locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledge
                 ledger.owner(lock=True)
                 ledger.enter_epoch(ledger.epoch(lock=True) + 1)
                 yield ledger
-    except dialect.errors as fault:
+    except dialect.errors as error:
         unchanged = dialect.transactional_ddl and not transaction.is_in_doubt
-        raise _explained(dialect, context, fault, code="HR587" if unchanged else "") from None
+        raise _explained(dialect, context, error, code="HR587" if unchanged else "") from None
 
 
 @contextmanager
 def _told(dialect: Dialect, context: SinkContext) -> Iterator[None]:
-    """Tell a fault of the database in one sentence."""
+    """Tell an error of the database in one sentence."""
     try:
         yield
-    except dialect.errors as fault:
-        raise _explained(dialect, context, fault) from None
+    except dialect.errors as error:
+        raise _explained(dialect, context, error) from None
 
 
-def _explained(dialect: Dialect, context: SinkContext, fault: Exception, *, code: str = "") -> SinkError:
-    """The fault in one sentence; `code` HR587 says that nothing was changed."""
-    problem = dialect.explain(fault)
+def _explained(dialect: Dialect, context: SinkContext, error: Exception, *, code: str = "") -> SinkError:
+    """The error in one sentence; `code` HR587 says that nothing was changed."""
+    problem = dialect.explain(error)
     what = f"the result of query '{context.query}' cannot be looked at or moved: {problem.what}"
     return SinkError(Finding(code=code or problem.code, what=what, fix=problem.fix))
