@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.run.checkpoint_look import Inspected
     from headrace.run.offsets_look import BatchOffsets
     from headrace.run.repartition import Repartitioned
-    from headrace.run.reset import ResetPlan, ResetResult
+    from headrace.run.reset_plan import ResetPlan, ResetResult
     from headrace.run.reset_record import Choice
     from headrace.run.result import Reporter, RunResult
     from headrace.run.running import Reached

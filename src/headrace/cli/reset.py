@@ -13,7 +13,7 @@ from headrace.cli.output import say_json
 
 if TYPE_CHECKING:
     from headrace.model import Project
-    from headrace.run.reset import ResetPlan, ResetResult
+    from headrace.run.reset_plan import ResetPlan, ResetResult
     from headrace.run.reset_record import Choice
 
 _DONE = {
