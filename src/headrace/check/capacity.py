@@ -74,8 +74,8 @@ def memory(query: Query, held: HeldState | None, *, in_memory: bool, memory_byte
         yield Finding(
             code="HR647",
             what=f"query '{query.name}' held {held.sentence}, and Spark has {size_of(memory_bytes)} of it",
-            fix="keep the state on disk, in RocksDB (state_store: {provider: rocksdb}, and reset the query), bound "
-            "it, or give Spark more memory",
+            fix="keep the state on disk, in RocksDB (state_store: {provider: rocksdb}; then "
+            f"headrace reset {query.name}), bound it, or give Spark more memory",
             where=query.where,
         )
 

@@ -105,7 +105,7 @@ def of_several_forms(query: Query, parts: Sequence[Range], rest: str = "") -> Fi
     return Finding(
         code="HR650",
         what=f"{older} of query '{query.name}' were made by another form of it{rest}",
-        fix="reset the query and let it read its sources again, if all rows are to mean the same",
+        fix="reset the query (headrace reset QUERY), which reads its sources again, if all rows are to mean the same",
         where=query.where,
     )
 
@@ -114,6 +114,6 @@ def _lacking(query: Query, rows: int, judged: str) -> Finding:
     return Finding(
         code="HR712",
         what=f"of what {judged} gave, {rows} rows are missing in the sink or have other values",
-        fix="look at the rows below; if nothing else writes to the sink, reset the query",
+        fix="look at the rows below; if nothing else writes to the sink, reset the query (headrace reset QUERY)",
         where=query.where,
     )
