@@ -33,7 +33,6 @@ NAMES = [
     "repartition",
     "reset",
     "run",
-    "show_state",
     "sink",
     "source",
     "start",

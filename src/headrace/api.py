@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from headrace.run.reset_record import Choice
     from headrace.run.result import Reporter, RunResult
     from headrace.run.running import Reached
-    from headrace.run.state_look import StateShown
     from headrace.run.stop import StopRequest
     from headrace.run.watermark_look import Watermarks
     from headrace.verify import Lateness, Verdict
@@ -82,24 +81,6 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     from headrace.run.repartition import repartition as repartition_query
 
     return repartition_query(project, query, partitions, spark=spark)
-
-
-def show_state(
-    project: Project,
-    query: str,
-    *,
-    key: Mapping[str, str] | None = None,
-    limit: int = 10,
-    batch: int | None = None,
-    spark: SparkSession | None = None,
-) -> StateShown:
-    """The state of `query` after its newest committed batch, or after `batch`; read by Spark, and left as it is.
-
-    key: values by the names of the key's columns, as `{"name": "a"}` or `{"window.start": "2026-01-01 00:00:00"}`.
-    """
-    from headrace.run.state_look import show_state as show_one
-
-    return show_one(project, project.queries[query], key=key, limit=limit, batch=batch, spark=spark)
 
 
 def plan_reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> ResetPlan:

@@ -313,7 +313,6 @@ CODES = (
     Code("HR583", "a reset cannot be undone"),
     Code("HR584", "the record of a reset cannot be read"),
     Code("HR585", "a batch is not known"),
-    Code("HR586", "the state cannot be shown"),
     Code("HR587", "a result cannot be set aside"),
     Code("HR601", "a query failed"),
     Code("HR604", "Spark ran out of memory"),
