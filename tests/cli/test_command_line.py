@@ -33,6 +33,7 @@ OPTIONS = {
     "schema": ["JSON Schema", "--json"],
     "inspect": ["checkpoint"],
     "state": ["repartition"],
+    "reset": ["--drop-result", "--keep-result", "--undo", "--discard", "--yes", "--json"],
 }
 
 

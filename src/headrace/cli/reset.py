@@ -41,7 +41,7 @@ def reset(
     target: str | None,
     as_json: bool,
 ) -> int:
-    """Begin QUERY anew: its next start reads its sources from the beginning.
+    """Let QUERY read its sources from the beginning.
 
     The query must not be running. Its checkpoint, state and records, and with --drop-result what its sink holds, are
     counted, shown and set aside; --undo brings them back until the query has planned a batch again. After a crash,
