@@ -197,6 +197,10 @@ HARMLESS = {
         "def f(x):\n    if x is None:\n        return 1\n    return 2",
         "def f(x):\n    if x is not None:\n        return 2\n    return 1",
     ),
+    "a docstring beside getattr": (
+        "def f(x):\n    return getattr(x, 'a', 1)",
+        "def f(x):\n    'Doc.'\n    return getattr(x, 'a', 1)",
+    ),
     "not in for in": (
         "def f(x):\n    if x in (1, 2):\n        return 1\n    return 2",
         "def f(x):\n    if x not in (1, 2):\n        return 2\n    return 1",
@@ -510,6 +514,56 @@ DANGEROUS = {
         "class B:\n    def g(self, x):\n        return x\nclass C(B):\n    def g(self, x):\n        return super().g(x) + 1\n    def __call__(self, x):\n        return self.g(x)\nf = C()",
         "class B:\n    def g(self, x):\n        return x\nclass C(B):\n    def g(self, x):\n        return super().g(x) + 2\n    def __call__(self, x):\n        return self.g(x)\nf = C()",
         "the constant 1 became 2",
+    ),
+    "a docstring that the code reads": (
+        "def g():\n    'a'\ndef f(x):\n    return g.__doc__",
+        "def g():\n    'b'\ndef f(x):\n    return g.__doc__",
+        "attribute `__doc__` was 'a' and is 'b'",
+    ),
+    "a function for one type": (
+        "from functools import singledispatch as s\n@s\ndef f(x):\n    return x\n@f.register\ndef _(x: int):\n    return x + 1",
+        "from functools import singledispatch as s\n@s\ndef f(x):\n    return x\n@f.register\ndef _(x: int):\n    return x + 2",
+        "the constant 1 became 2",
+    ),
+    "a slot of an object": (
+        "class C:\n    __slots__ = ('k',)\n    def __init__(self, k):\n        self.k = k\nc = C(2)\ndef f(x):\n    return x * c.k",
+        "class C:\n    __slots__ = ('k',)\n    def __init__(self, k):\n        self.k = k\nc = C(3)\ndef f(x):\n    return x * c.k",
+        "attribute `k` was 2 and is 3",
+    ),
+    "a named tuple": (
+        "from typing import NamedTuple\nclass C(NamedTuple):\n    k: int\nc = C(2)\ndef f(x):\n    return x * c.k",
+        "from typing import NamedTuple\nclass C(NamedTuple):\n    k: int\nc = C(3)\ndef f(x):\n    return x * c.k",
+        "2 and is 3",
+    ),
+    "a default dictionary's entry": (
+        "from collections import defaultdict\nD = defaultdict(int, a=1)\ndef f(x):\n    return D[x]",
+        "from collections import defaultdict\nD = defaultdict(int, a=2)\ndef f(x):\n    return D[x]",
+        "global D differs, a value of type collections.defaultdict",
+    ),
+    "an inherited dictionary's entry": (
+        "class C(dict):\n    pass\nD = C(a=1)\ndef f(x):\n    return D[x]",
+        "class C(dict):\n    pass\nD = C(a=2)\ndef f(x):\n    return D[x]",
+        "was 1 and is 2",
+    ),
+    "a lambda of a lambda": (
+        "f = (lambda k: lambda x: x * k)(2)",
+        "f = (lambda k: lambda x: x * k)(3)",
+        "captured value `k` was 2 and is 3",
+    ),
+    "a method that is called by name": (
+        "class C:\n    def do_a(self, x):\n        return x\nc = C()\ndef f(x):\n    return getattr(c, 'do_' + x)(x)",
+        "class C:\n    def do_a(self, x):\n        return x + 1\nc = C()\ndef f(x):\n    return getattr(c, 'do_' + x)(x)",
+        "its code differs",
+    ),
+    "await for a call": (
+        "async def f(x):\n    return x()",
+        "async def f(x):\n    return await x()",
+        "its code differs",
+    ),
+    "what with enters": (
+        "def f(x, y):\n    with x:\n        return y",
+        "def f(x, y):\n    with y:\n        return y",
+        "its code differs",
     ),
     "a local variable instead of another": (
         "def f(x):\n    a = x + 1\n    b = x + 2\n    return a",

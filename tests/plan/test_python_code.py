@@ -130,6 +130,11 @@ NOT_COMPARABLE = {
         "def f(x):\n    import nowhere_at_all\n    return nowhere_at_all.g(x)",
         "nowhere_at_all",
     ),
+    "a proxy of nothing": (
+        "class P:\n    @property\n    def __class__(self):\n        raise RuntimeError\n"
+        "p = P()\ndef f(x):\n    return p",
+        "type P cannot be looked at: RuntimeError",
+    ),
     "a list of too many elements": ("L = list(range(100_001))\ndef f(x):\n    return L", "100,000 elements"),
     "lists in lists in lists": (
         "L = []\nfor _ in range(100):\n    L = [L]\ndef f(x):\n    return L",
@@ -285,7 +290,7 @@ def results(text: str) -> list[Any]:
     for value in (0, 1, 5):
         try:
             found.append(function(value))
-        except ValueError as error:
+        except NameError as error:
             found.append(type(error))
     return found
 

@@ -447,6 +447,21 @@ def a_projects_function_reaches_the_workers(scene: Scene) -> None:
         del sys.modules[module.__name__]
 
 
+@canary("spark/python_functions")
+def a_plans_python_functions_are_unpickled(scene: Scene) -> None:
+    from pyspark.core.broadcast import _broadcastRegistry
+    from pyspark.sql import functions as F
+
+    from headrace.spark.plans import analysed_plan
+    from headrace.spark.python_functions import functions
+
+    table = {number: number * 10 for number in range(400_000)}  # more than a megabyte
+    tenfold = F.udf(lambda amount: table[amount], "int")
+    (found,) = functions(analysed_plan(scene.batch.select(tenfold("amount")))).values()
+    assert (found.function(2), found.eval_type, found.return_type) == (20, 100, '"integer"')
+    assert _broadcastRegistry == {}
+
+
 @canary("spark/gateway", "spark/jvm", "spark/cds_training", "connectors/delta/sink")
 def the_jvm_of_this_process_is_ours(scene: Scene) -> None:
     from pyspark import SparkContext

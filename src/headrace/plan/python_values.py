@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import copyreg
 import enum
 import functools
 import hashlib
@@ -11,16 +10,15 @@ import importlib
 import json
 import logging
 import os
-import re
 import sys
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from headrace.plan.bytecode import VARIABLE_OPS, Step
-from headrace.plan.listing import Listing
-from headrace.plan.python_names import VALUE, Environment, Named, Scope, Unknown, captured_values
+from headrace.plan.python_names import Environment, Named, Unknown
+from headrace.plan.python_objects import Objects, all_captured, path_of, reduced
+from headrace.plan.python_uses import DYNAMIC, Uses
 from headrace.redaction import SECRET_NAME, redacted
 
 Data: TypeAlias = dict[str, Any]
@@ -30,30 +28,7 @@ MOST_ELEMENTS = 100_000
 DEEPEST = 60
 _FOLDED = 200  # A container of more elements is kept as a hash.
 _SHOWN = 80
-_NAME = re.compile(r"[A-Za-z_]\w*")
-# Attributes of a class that say nothing about what it does, or that `__slots__` and the like have made.
-_IGNORED = {
-    *(
-        "__doc__",
-        "__module__",
-        "__dict__",
-        "__weakref__",
-        "__firstlineno__",
-        "__static_attributes__",
-        "__annotations__",
-    ),
-    *("__orig_bases__", "__parameters__", "__abstractmethods__", "_abc_impl", "__annotate__", "__dataclass_params__"),
-    *("__annotations_cache__", "__annotate_func__"),
-}
-_ENUM_PARTS = {
-    *("_member_names_", "_member_map_", "_value2member_map_", "_member_type_", "_new_member_", "_use_args_", "__new__"),
-    *("_generate_next_value_", "_unhashable_values_", "_hashable_values_", "_value_repr_"),
-}
-# With these the names of attributes are no longer known before.
-_DYNAMIC = (getattr, vars, dir, setattr, delattr, hasattr)
 _UNFORESEEABLE = (eval, exec, compile, globals, __import__, importlib.import_module)
-# What PySpark keeps beside a function that was made from it.
-_DERIVED = {"_judf_placeholder", "_judtf_placeholder", "_returnType_placeholder", "_name", "__wrapped__"}
 _NO_STATE = {
     "pyspark.sql.session.SparkSession",
     "pyspark.core.context.SparkContext",
@@ -72,11 +47,8 @@ class Values:
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []
         self._waiting: list[tuple[Any, Data, str | None]] = []
-        self._used: set[str] = set()
-        self._keywords = set(keywords)
-        self._any_keyword = self._dynamic = False
-        self._members: list[tuple[Data, str, str, Any]] = []
-        self._globals_set: set[str] = set()
+        self._uses = Uses(keywords)
+        self._objects = Objects(self.value, self._uses, self._owns_name, self.owned)
         self._directory: str | None = None
         # Values whose names say that they are secrets are not shown.
         self._secrets = {value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) > 2}
@@ -85,14 +57,25 @@ class Values:
         """The data of `thing`, with all that it reaches in `nodes`."""
         cls = thing if isinstance(thing, type) else type(thing)
         if not isinstance(thing, types.FunctionType):  # Spark calls its methods by name.
-            self._used |= {name for each in cls.__mro__ for name in vars(each) if not name.startswith("_")}
+            self._uses.add(*(name for each in cls.__mro__ for name in vars(each) if not name.startswith("_")))
         found = self.value(thing)
-        while self._waiting or self._take_members():
+        while self._waiting or self._take_attributes():
             while self._waiting:
                 each, node, self._directory = self._waiting.pop(0)
-                self._fill(each, node)
-        self._name_parameters()
+                try:
+                    self._objects.fill(each, node)
+                except Exception as error:  # As above; what is half known is not known.
+                    node.clear()
+                    node.update(kind="object", name=type(each).__name__, **_not_readable(type(each), error))
+        self._uses.finish(self.nodes)
         return found
+
+    def _take_attributes(self) -> bool:
+        taken = self._uses.take()
+        for node, name, each in taken:
+            node.setdefault("attributes", []).append([name, self.value(each)])
+            node["attributes"].sort(key=lambda pair: str(pair[0]))
+        return bool(taken)
 
     def owned(self, module: types.ModuleType) -> bool:
         """Whether a module belongs to the project; a copy that was pickled does if the module of its name does."""
@@ -125,7 +108,10 @@ class Values:
             return {"not comparable": f"it is nested more than {DEEPEST} deep"}
         if kind in (list, tuple, set, frozenset, dict, types.MappingProxyType):
             return self._container(thing, depth + 1)
-        return self._object(thing, depth + 1)
+        try:
+            return self._object(thing, depth + 1)
+        except Exception as error:  # A proxy or a class of others may do anything when it is looked at.
+            return _not_readable(kind, error)
 
     def _hashed(self, content: bytes) -> str:
         return hashlib.sha256(self._salt.encode() + b"\0" + content).hexdigest()[:16]
@@ -137,8 +123,7 @@ class Values:
         shown = text[:_SHOWN]
         if text not in self._secrets and redacted(text) == text:
             data["shown"] = shown + ("..." if len(text) > _SHOWN else "")
-        if len(text) < 100 and _NAME.fullmatch(text):
-            self._used.add(text)
+        self._uses.add(text)
         return data
 
     def _environment(self, name: str | None) -> Data:
@@ -179,7 +164,7 @@ class Values:
             return {"method": self.value(thing.__func__, depth), "of": self.value(thing.__self__, depth)}
         if isinstance(thing, functools.partial):
             keywords = [[name, self.value(each, depth)] for name, each in sorted(thing.keywords.items())]
-            self._keywords |= set(thing.keywords)
+            self._uses.add_keywords(*thing.keywords)
             arguments = [self.value(each, depth) for each in thing.args]
             return {"partial": self.value(thing.func, depth), "arguments": arguments, "keywords": keywords}
         if isinstance(thing, property):
@@ -196,10 +181,11 @@ class Values:
             return {"library": f"{thing.__module__}.{thing.__qualname__}"}
         if isinstance(thing, types.FunctionType) and not self._owns_name(thing.__globals__.get("__name__")):
             return self._of_library(thing, depth)
-        if isinstance(thing, logging.Logger) or _path(type(thing)) in _NO_STATE:
-            return {"library": _path(type(thing))}
-        if not isinstance(thing, (types.FunctionType, type)) and _reduced(thing) is None:
-            return {"not comparable": f"a value of type {_path(type(thing))} cannot be looked at"}
+        if isinstance(thing, logging.Logger) or path_of(type(thing)) in _NO_STATE:
+            return {"library": path_of(type(thing))}
+        known = id(thing) in self._numbers or isinstance(thing, (types.FunctionType, type))
+        if not known and reduced(thing) is None:
+            return {"not comparable": f"a value of type {path_of(type(thing))} cannot be looked at"}
         return self._node(thing)
 
     def _builtin(self, thing: Any, depth: int) -> Data:
@@ -207,7 +193,7 @@ class Values:
         if owner is None or isinstance(owner, types.ModuleType):
             if thing in _UNFORESEEABLE:
                 return {"not comparable": f"it calls {thing.__name__}, whose code is not known before"}
-            self._dynamic |= thing in _DYNAMIC
+            self._uses.dynamic |= thing in DYNAMIC
             return {"library": f"{thing.__module__ or builtins.__name__}.{thing.__qualname__}"}
         if isinstance(owner, type):
             return {"method": thing.__name__, "of": self.value(owner, depth)}
@@ -226,7 +212,7 @@ class Values:
         registry = getattr(function, "registry", None)
         if isinstance(registry, types.MappingProxyType):  # functools.singledispatch
             return {"library": f"{module}.{code.co_name}", "captured": [["registry", self.value(registry, depth)]]}
-        captured = [[name, self.value(each, depth)] for name, each in sorted(_all_captured(function))]
+        captured = [[name, self.value(each, depth)] for name, each in sorted(all_captured(function))]
         name = getattr(code, "co_qualname", code.co_name)
         return {"library": f"{module}.{name}", "captured": captured}
 
@@ -241,149 +227,6 @@ class Values:
             self._waiting.append((thing, self.nodes[-1], _directory(thing) or self._directory))
         return {"ref": number}
 
-    def _fill(self, thing: Any, node: Data) -> None:
-        if isinstance(thing, types.FunctionType):
-            self._function(thing, node)
-        elif isinstance(thing, type):
-            self._class(thing, node)
-        elif isinstance(thing, types.ModuleType):
-            node.update(kind="module", name=thing.__name__, attributes=[])
-            for name, each in sorted(vars(thing).items()):
-                if not (name.startswith("__") and name.endswith("__")):
-                    node["attributes"].append([name, self.value(each)])
-        else:
-            self._instance(thing, node)
-
-    def _class(self, cls: type, node: Data) -> None:
-        node.update(kind="class", name=f"{cls.__module__}.{cls.__qualname__}")
-        node["bases"] = [self.value(base) for base in cls.__bases__ if base is not object]
-        if type(cls) is not type:
-            node["metaclass"] = self.value(type(cls))
-        node["attributes"] = []
-        members = dict(vars(cls))
-        if isinstance(cls, enum.EnumMeta):
-            found: Mapping[str, Any] = cls.__members__
-            node["members"] = [[name, self.value(each.value)] for name, each in found.items()]
-            members = {name: each for name, each in members.items() if name not in {*found, *_ENUM_PARTS}}
-        fields = members.pop("__dataclass_fields__", None)
-        if isinstance(fields, dict):
-            node["fields"] = [[name, self.value(dict(each.metadata))] for name, each in fields.items()]
-        hints = members.get("__annotations__")
-        if hints and not self._is_plain(type(cls)):  # A library's metaclass may make something of them.
-            node["hints"] = [[name, self.value(hint)] for name, hint in hints.items()]
-        inherited = {name for base in cls.__mro__[1:] if not self._owns_name(base.__module__) for name in vars(base)}
-        for name, each in sorted(members.items()):
-            special = name.startswith("__") and name.endswith("__")
-            if name in _IGNORED or (name in ("__qualname__", "__hash__") and not callable(each)):
-                continue
-            if special or name in inherited:
-                node["attributes"].append([name, self.value(each)])
-            else:
-                self._members.append((node, "attributes", name, each))
-        self._members.append((node, "attributes", "__name__", cls.__name__))
-
-    def _is_plain(self, metaclass: type) -> bool:
-        return metaclass.__module__ in ("builtins", "abc", "enum", "typing")
-
-    def _take_members(self) -> bool:
-        """Enter those attributes whose names the code uses by now; tell whether there were any."""
-        taken = [each for each in self._members if self._dynamic or each[2] in self._used]
-        self._members = [each for each in self._members if not (self._dynamic or each[2] in self._used)]
-        for node, part, name, each in taken:
-            node[part].append([name, self.value(each)])
-            node[part].sort(key=lambda pair: str(pair[0]))
-        return bool(taken)
-
-    def _instance(self, thing: Any, node: Data) -> None:
-        cls = type(thing)
-        node.update(kind="object", name=_path(cls), **{"class": self.value(cls)})
-        found = _reduced(thing)
-        if isinstance(found, str):
-            node["arguments"] = [{"library": f"{getattr(thing, '__module__', None) or cls.__module__}.{found}"}]
-            return
-        if isinstance(thing, PurePath):
-            node["arguments"] = [self._text(str(thing))]
-            return
-        self._alive.append(found)
-        make, arguments, state, elements, pairs = (*found, None, None, None)[:5]
-        if make not in (copyreg.__newobj__, cls):  # type: ignore[attr-defined]
-            node["made by"] = self.value(make)
-        node["arguments"] = [self.value(each) for each in arguments if each is not cls]
-        for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
-            self._state(part, node)
-        self._contents(node, elements, pairs)
-
-    def _state(self, state: Any, node: Data) -> None:
-        if not isinstance(state, dict):
-            if state is not None:
-                node.setdefault("state", []).append(self.value(state))
-            return
-        node.setdefault("attributes", [])
-        for name, each in sorted(state.items(), key=lambda pair: str(pair[0])):
-            if name in _DERIVED:
-                continue
-            found = self.value(each)
-            if "not comparable" in found:
-                self._members.append((node, "attributes", name, each))
-            else:
-                node["attributes"].append([name, found])
-
-    def _contents(self, node: Data, elements: Iterable[Any] | None, pairs: Iterable[Any] | None) -> None:
-        if elements is not None:
-            node["elements"] = self.value(list(elements))
-        if pairs is not None:
-            node["entries"] = self.value(dict(pairs))
-
-    def _function(self, function: types.FunctionType, node: Data) -> None:
-        code, module = function.__code__, function.__globals__
-        node.update(kind="function", name=f"{module.get('__name__', '')}.{function.__qualname__}")
-        known = dict(captured_values(function))
-        scope = Scope(module, known, self.owned)
-        node["defaults"] = [self.value(each) for each in function.__defaults__ or ()]
-        node["keyword defaults"] = [
-            [name, self.value(each)] for name, each in sorted((function.__kwdefaults__ or {}).items())
-        ]
-        node["code"], outer = Listing(self.value, self.uses, code, scope).data()
-        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-        if outer:
-            node["captured"] = [self.value(_content(cells[name])) if name in cells else None for name in outer]
-        node["attributes"] = []
-        for name, each in sorted(vars(function).items()):
-            if name not in _DERIVED:
-                self._members.append((node, "attributes", name, each))
-        self._members.append((node, "attributes", "__name__", function.__name__))
-
-    def uses(self, step: Step) -> None:
-        """Note what a step tells about names: of attributes, of keywords, of globals that are set."""
-        if step.op in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-            self._globals_set.add(step.arg)
-        elif isinstance(step.arg, str) and step.op != VALUE and not VARIABLE_OPS.fullmatch(step.op):
-            self._used.add(step.arg)
-            self._dynamic |= step.arg in ("__dict__", "__getattribute__")
-        elif isinstance(step.arg, tuple) and step.arg and all(isinstance(each, str) for each in step.arg):
-            self._keywords |= set(step.arg)
-            self._used |= set(step.arg)
-        elif step.op == "CALL_FUNCTION_EX" and step.bits & 1:
-            self._any_keyword = True
-
-    def _name_parameters(self) -> None:
-        """Keep the names of parameters that some call uses, and of globals that some function sets."""
-        waiting = list(self.nodes)
-        while waiting:
-            data = waiting.pop()
-            if isinstance(data, dict):
-                if "positional" in data:
-                    named = [[number, name] for number, name in enumerate(data["names"]) if self._is_keyword(name)]
-                    data["named"] = named
-                if str(data.get("name", "")).startswith("global ") and data["name"][7:] in self._globals_set:
-                    data["set"] = data["name"]
-                waiting.extend(data.values())
-            elif isinstance(data, list):
-                waiting.extend(data)
-
-    def _is_keyword(self, name: str) -> bool:
-        return self._any_keyword or name in self._keywords
-
 
 # What is there for people alone, by its key in the data.
 _FOR_PEOPLE = {"shown", "name", "names"}
@@ -396,40 +239,14 @@ def essence(data: Any) -> Any:
     return [essence(each) for each in data] if isinstance(data, list) else data
 
 
-def _reduced(thing: Any) -> Any:
-    """How a copy of `thing` would be made, as pickle would be told; None if nobody could."""
-    cls = type(thing)
-    if _path(cls) == "pyspark.core.broadcast.Broadcast":
-        return (cls, (thing.value,))
-    if cls.__module__.startswith("py4j."):
-        return None
-    try:
-        reducer = copyreg.dispatch_table.get(cls)
-        return reducer(thing) if reducer is not None else thing.__reduce_ex__(4)
-    except Exception:  # Code of others decides what it says.
-        return None
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return Named("nothing yet")
-
-
-def _all_captured(function: types.FunctionType) -> list[tuple[str, Any]]:
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return [(name, _content(cell)) for name, cell in cells]
+def _not_readable(kind: type, error: Exception) -> Data:
+    return {"not comparable": f"a value of type {kind.__name__} cannot be looked at: {type(error).__name__}"}
 
 
 def _order(element: Any) -> tuple[str, str, str]:
     cls = type(element)
     plain = repr(element) if cls.__module__ == "builtins" and cls in (str, int, float, bool, bytes) else ""
     return (cls.__qualname__, str(getattr(element, "__qualname__", "")), plain)
-
-
-def _path(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _directory(thing: Any) -> str | None:
