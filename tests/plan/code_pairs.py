@@ -533,7 +533,7 @@ DANGEROUS = {
     "a named tuple": (
         "from typing import NamedTuple\nclass C(NamedTuple):\n    k: int\nc = C(2)\ndef f(x):\n    return x * c.k",
         "from typing import NamedTuple\nclass C(NamedTuple):\n    k: int\nc = C(3)\ndef f(x):\n    return x * c.k",
-        "2 and is 3",
+        "its content was 2 and is 3",
     ),
     "a default dictionary's entry": (
         "from collections import defaultdict\nD = defaultdict(int, a=1)\ndef f(x):\n    return D[x]",
@@ -543,7 +543,7 @@ DANGEROUS = {
     "an inherited dictionary's entry": (
         "class C(dict):\n    pass\nD = C(a=1)\ndef f(x):\n    return D[x]",
         "class C(dict):\n    pass\nD = C(a=2)\ndef f(x):\n    return D[x]",
-        "was 1 and is 2",
+        "its content was {'a': 1} and is {'a': 2}",
     ),
     "a lambda of a lambda": (
         "f = (lambda k: lambda x: x * k)(2)",

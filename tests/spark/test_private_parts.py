@@ -458,7 +458,8 @@ def a_plans_python_functions_are_unpickled(scene: Scene) -> None:
     table = {number: number * 10 for number in range(400_000)}  # more than a megabyte
     tenfold = F.udf(lambda amount: table[amount], "int")
     (found,) = functions(analysed_plan(scene.batch.select(tenfold("amount")))).values()
-    assert (found.function(2), found.eval_type, found.return_type) == (20, 100, '"integer"')
+    assert (found.function(2), found.return_type) == (20, '"integer"')
+    assert found.eval_type in (100, 101)  # without and with Arrow
     assert _broadcastRegistry == {}
 
 

@@ -1,11 +1,9 @@
 """The Python functions of a plan come back from the JVM, of each kind, in the plan's order."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,15 +13,16 @@ from headrace.plan.python_code import differences, meaning
 from headrace.spark.plans import analysed_plan
 from headrace.spark.python_functions import PythonFunction, functions
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 pytestmark = pytest.mark.spark
 SCHEMA = "k STRING, v LONG"
 
 
 def plus(number: Any) -> Any:
     return number + 1
+
+
+def plus_all(numbers: pd.Series) -> pd.Series:
+    return numbers + 1
 
 
 def frames(parts: Iterator[Any]) -> Iterator[Any]:
@@ -52,7 +51,7 @@ class Rows:
 
 
 @pytest.fixture
-def things(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
+def things(spark: Any, tmp_path: Path) -> dict[str, Any]:
     return {
         "batch": spark.createDataFrame([("a", 1)], SCHEMA),
         "stream": spark.readStream.schema(SCHEMA).name("events").json(str(tmp_path)),
@@ -60,7 +59,7 @@ def things(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def processor(batch: DataFrame, stream: DataFrame, spark: SparkSession) -> DataFrame:
+def processor(batch: Any, stream: Any, spark: Any) -> Any:
     from pyspark.sql.streaming import StatefulProcessor
 
     class Counter(StatefulProcessor):
@@ -77,16 +76,16 @@ def processor(batch: DataFrame, stream: DataFrame, spark: SparkSession) -> DataF
     return grouped.transformWithStateInPandas(Counter(), SCHEMA, "update", "none")
 
 
-def registered(batch: DataFrame, stream: DataFrame, spark: SparkSession) -> DataFrame:
+def registered(batch: Any, stream: Any, spark: Any) -> Any:
     spark.udf.register("plus_one", plus, "long")
     return batch.selectExpr("plus_one(v)")
 
 
-def table_function(batch: DataFrame, stream: DataFrame, spark: SparkSession) -> DataFrame:
+def table_function(batch: Any, stream: Any, spark: Any) -> Any:
     return F.udtf(Rows, returnType="n: long")(F.lit(1))
 
 
-def in_a_subquery(batch: DataFrame, stream: DataFrame, spark: SparkSession) -> DataFrame:
+def in_a_subquery(batch: Any, stream: Any, spark: Any) -> Any:
     spark.udf.register("plus_one", plus, "long")
     batch.createOrReplaceTempView("numbers")
     return spark.sql("SELECT v, (SELECT max(plus_one(v)) FROM numbers) FROM numbers")
@@ -96,7 +95,7 @@ CASES: dict[str, tuple[Any, Any]] = {
     "a function of a row": (lambda batch, stream, spark: batch.select(F.udf(plus, "long")("v")), plus),
     "a function of a stream's row": (lambda batch, stream, spark: stream.select(F.udf(plus, "long")("v")), plus),
     "a function in a condition": (lambda batch, stream, spark: batch.where(F.udf(plus, "long")("v") > 1), plus),
-    "a function of series": (lambda batch, stream, spark: batch.select(F.pandas_udf(plus, "long")("v")), plus),
+    "a function of series": (lambda batch, stream, spark: batch.select(F.pandas_udf(plus_all, "long")("v")), plus_all),
     "a function of a group's series": (
         lambda batch, stream, spark: batch.groupBy("k").agg(F.pandas_udf(mean, "double")("v")),
         mean,
@@ -121,7 +120,7 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def found_in(frame: DataFrame) -> list[PythonFunction]:
+def found_in(frame: Any) -> list[PythonFunction]:
     return list(functions(analysed_plan(frame)).values())
 
 

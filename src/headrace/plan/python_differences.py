@@ -126,7 +126,7 @@ class _Walk:
         for part in ("bases", "arguments", "elements", "entries", "state", "class", "metaclass", "made by"):
             if part in old and part in new:
                 for first, second in _pairs(old[part], new[part]):
-                    yield from self.value(first, second, "", where)
+                    yield from self.value(first, second, "its content", where)
             elif part in old or part in new:
                 yield _in(where, f"its {part} differ")
 

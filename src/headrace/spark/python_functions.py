@@ -9,8 +9,8 @@ from typing import Any
 
 from headrace.spark.plans import sequence
 
-# Other kinds of expressions with functions, such as aggregates, are of this pattern too.
-_PATTERNS = ("PYTHON_UDF", "PYTHON_UDTF")
+# A table function is known as a generator alone; all other expressions with functions are of the first pattern.
+_PATTERNS = ("PYTHON_UDF", "GENERATOR")
 
 
 @dataclass(frozen=True, kw_only=True)
