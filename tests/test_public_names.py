@@ -27,6 +27,7 @@ NAMES = [
     "late",
     "load",
     "once",
+    "plan",
     "plan_reset",
     "query",
     "real_time",

@@ -3,10 +3,11 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# The rooms `check`, `load`, `run` and `verify` are imported first, so that the functions of the same names below stay
+# The rooms `check`, `load`, `plan`, `run` and `verify` are imported first, so that the functions of the same names stay
 # what `headrace.check` and the others mean.
 from headrace import check as _check
 from headrace import load as _load
+from headrace import plan as _plan
 from headrace import run as _run
 from headrace import verify as _verify
 from headrace.api import (
@@ -17,6 +18,7 @@ from headrace.api import (
     inspect_watermark,
     late,
     load,
+    plan,
     plan_reset,
     repartition,
     reset,
@@ -49,6 +51,7 @@ __all__ = [
     "late",
     "load",
     "once",
+    "plan",
     "plan_reset",
     "query",
     "real_time",
@@ -65,7 +68,7 @@ __all__ = [
     "view",
 ]
 
-del _check, _load, _run, _verify
+del _check, _load, _plan, _run, _verify
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.check.result import CheckResult
     from headrace.history import QueryStatus
+    from headrace.plan.judgement import Judgement
     from headrace.run.checkpoint_look import Inspected
     from headrace.run.offsets_look import BatchOffsets
     from headrace.run.repartition import Repartitioned
@@ -69,11 +71,27 @@ def run(
     reporter: Reporter | None = None,
     reached: Reached | None = None,
     stop: StopRequest | None = None,
+    accept_forward: bool = False,
 ) -> RunResult:
-    """Run queries of `project` until they end or are asked to stop. See `headrace.run.supervise.run`."""
+    """Run queries of `project` until they end or are asked to stop. See `headrace.run.supervise.run`.
+
+    accept_forward: queries whose change only rows from now on follow resume, as with `on_change: forward`.
+    """
     from headrace.run.supervise import run as run_project
 
+    if accept_forward:
+        accepting = {name: replace(query, on_change="forward") for name, query in project.queries.items()}
+        project = replace(project, queries=accepting)
     return run_project(project, queries, trigger=trigger, spark=spark, reporter=reporter, reached=reached, stop=stop)
+
+
+def plan(
+    project: Project, queries: Sequence[str] | None = None, *, spark: SparkSession | None = None
+) -> list[Judgement]:
+    """What each of `queries` (None: all) as written would change of the one that ran; nothing is started or changed."""
+    from headrace.run.plan import plan as plan_project
+
+    return plan_project(project, queries, spark=spark)
 
 
 def repartition(project: Project, query: str, partitions: int, *, spark: SparkSession | None = None) -> Repartitioned:

@@ -64,6 +64,18 @@ def test_both_forms_run_to_the_same_result_and_it_is_proved(
     (status,) = json.loads(capsys.readouterr().out)["queries"]
     assert (status["state"], status["rows_total"], status["verdict"]["state"]) == ("finished", ROWS, "equal")
 
+    # What a change of the query means is told before it runs.
+    file = next((tmp_path / "sql").rglob("*.sql"))
+    text = file.read_text()
+    changes = {"-- counts\n" + text: ("same", 0), text.replace("count(*)", "count(action)"): ("rebuild", 1)}
+    for changed, (verdict, code) in changes.items():
+        file.write_text(changed)
+        capsys.readouterr()
+        assert main(["plan", "-C", str(tmp_path / "sql"), "--json", "--detailed-exitcode"]) == code
+        (told,) = json.loads(capsys.readouterr().out)["queries"]
+        assert (told["query"], told["verdict"]) == ("action_counts", verdict)
+    assert {each["part"] for each in told["differences"]} == {"values of the aggregation", "column 'count'"}
+
 
 SLOW = """
 import time

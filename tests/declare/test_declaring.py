@@ -38,6 +38,7 @@ def test_a_source_knows_where_it_was_declared():
         (lambda: hr.source.rate(watermark=("time", "soon")), "HR118", "2 hours"),
         (lambda: hr.every("soon"), "HR118", "5 seconds"),
         (lambda: hr.query(sink=hr.sink.console(), mode="upsert")(lambda: 1), "HR119", "update"),
+        (lambda: hr.query(sink=hr.sink.console(), on_change="forwards")(lambda: 1), "HR133", "forward"),
         (lambda: hr.query(sink=hr.sink.console(), trigger="onse")(lambda: 1), "HR119", "every"),
         (lambda: hr.query(sink=hr.sink.console(), trigger=5)(lambda: 1), "HR119", "every"),
         (lambda: hr.query(lambda: 1), "HR120", "sink="),

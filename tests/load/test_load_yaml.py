@@ -132,6 +132,7 @@ FAULTS = {
     "watermark without a delay": (BASE.replace("queries:", "    watermark: {column: t}\nqueries:"), 4, "HR112", "2 h"),
     "delay of no length": (BASE.replace("queries:", "    watermark: [t, soon]\nqueries:"), 4, "HR118", "2 hours"),
     "unknown mode": (BASE + "    mode: upsert\n", 8, "HR119", "update"),
+    "unknown on_change": (BASE + "    on_change: forwards\n", 8, "HR133", "forward"),
     "unknown trigger": (BASE + "    trigger: onse\n", 8, "HR119", "every"),
     "no sink": (BASE.replace("    sink: console\n", ""), 5, "HR120", "sink: console"),
     "no SELECT": (BASE.replace("    select: SELECT * FROM events\n", ""), 5, "HR120", "sql:"),

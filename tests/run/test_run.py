@@ -236,26 +236,31 @@ def test_the_same_function_runs_as_a_batch_and_as_a_stream(tmp_path: Path, spark
     assert verify(project, "totals", spark=spark).state == "equal"
 
 
-def test_a_query_that_was_changed_over_its_checkpoint_is_told_once(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_changed_query_is_refused_each_time_until_the_change_is_undone(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT[:1])
 
-    def told() -> set[str]:
+    def started(**options: bool) -> set[str]:
         notes = Told()
-        assert run(load(root), spark=spark, reporter=notes).exit_code == 0
-        return {finding.code for finding in notes.all(Finding) if finding.severity == "warning"}
+        result = run(load(root), spark=spark, reporter=notes, **options)
+        assert result.exit_code == int(any(outcome.state == "failed" for outcome in result.outcomes))
+        return {outcome.finding.code for outcome in result.outcomes if outcome.finding} | {
+            finding.code for finding in notes.all(Finding) if finding.code == "HR538"
+        }
 
-    assert told() == set()
+    assert started() == set()
     land(root, 1, FRUIT[1])
-    assert told() == set()
     text = (root / "pipeline.py").read_text()
     (root / "pipeline.py").write_text(text.replace('F.sum("amount")', 'F.max(F.col("amount").cast("bigint"))'))
+    assert [started(), started(), started(accept_forward=True)] == [{"HR535"}] * 3
+    (root / "pipeline.py").write_text(text.replace('F.sum("amount")', '(F.sum("amount") * 2)'))
+    assert started() == {"HR537"}
+    assert started(accept_forward=True) == {"HR538"}
     land(root, 2, FRUIT[1])
-    assert told() == {"HR545"}
-    assert told() == set()
+    assert started() == set()
     lines = (root / ".headrace" / "queries" / "totals" / "g1" / "manifest.jsonl").read_text().splitlines()
-    assert [json.loads(line)["from_batch"] for line in lines] == [0, 2]
+    assert [json.loads(line)["from_batch"] for line in lines] == [0, 1]
     fingerprints = rows(root / "out.db", "SELECT fingerprint FROM _headrace_ledger ORDER BY batch")
-    assert [fingerprints.count(each) for each in fingerprints] == [2, 2, 1]
+    assert [fingerprints.count(each) for each in fingerprints] == [1, 2, 2]
 
 
 def test_functions_of_the_project_reach_the_python_workers(tmp_path: Path, spark: SparkSession) -> None:

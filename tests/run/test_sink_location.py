@@ -78,6 +78,7 @@ def test_a_checkpoint_without_the_record_gets_one_where_the_batches_are(spark: S
     (record,) = tmp_path.glob(".headrace/queries/q/g1/sink.json")
     for other in (now, "table: elsewhere"):
         record.unlink(missing_ok=True)
+        record.with_name("manifest.jsonl").unlink(missing_ok=True)
         refused = run(tmp_path, spark, other)
         assert refused.finding is not None
         assert (refused.state, refused.finding.code) == ("failed", "HR468")

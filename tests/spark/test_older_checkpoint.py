@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.model.layout import QueryLayout
-from headrace.run.manifest import forms
+from headrace.plan.manifest import forms
 from tests.run.test_run import Told
 
 from .older_checkpoint import ARCHIVE, QUERIES, land

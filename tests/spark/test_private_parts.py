@@ -365,6 +365,33 @@ def plans_are_taken_apart_and_put_together(scene: Scene) -> None:
     assert plans.frame_of(spark, plans.inlined(spark, twice)).count() == 4
 
 
+@canary("spark/plan_json")
+def an_optimised_plan_is_read_as_json(scene: Scene) -> None:
+    from pyspark.sql import functions as F
+
+    from headrace.spark.plan_json import plan_tree
+
+    twelve = ", ".join(f"'{letter}'" for letter in "abcdefghijkl")
+    made = scene.stream.selectExpr(
+        f"name IN ({twelve}) AS known",
+        "from_json(name, 'a INT', map('mode', 'FAILFAST')) AS parsed",
+        "current_timestamp() AS seen",
+        "X'0102' AS bytes",
+        "try_cast(name AS INT) AS number",
+        "amount > (SELECT max(x) FROM VALUES (1), (2) AS t(x)) AS more",
+    ).join(scene.batch.select(F.col("amount").alias("number")), "number")
+    tree = plan_tree(made)
+    told = repr(tree.root)
+    for kept in ("'l'", "(mode,FAILFAST)", "CurrentBatchTimestamp", "X'0102'", "TRY", "ScalarSubquery"):
+        assert kept in told, kept
+    assert sorted(str(each) if isinstance(each, str) else each.kind for each in tree.inputs.values()) == [
+        "events",
+        "rows",
+        "rows",
+    ]
+    assert tree.delays == (3_600_000,)
+
+
 @canary("spark/source_uses")
 def the_second_use_of_a_source_gets_a_name_of_its_own(scene: Scene) -> None:
     from headrace.spark.plans import analysed_plan, source_names

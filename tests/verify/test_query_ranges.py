@@ -11,7 +11,8 @@ import pytest
 
 from headrace.model import PythonTransform
 from headrace.model.layout import QueryLayout
-from headrace.run.manifest import QueryRevision
+from headrace.plan.form import QueryForm
+from headrace.plan.manifest import QueryRevision
 from headrace.verify.query_ranges import Range, ranges
 from tests.verify.kit import Row, Scene, scene, write
 
@@ -25,6 +26,11 @@ def form(fingerprint: str, from_batch: int, *, spark: str = "4.2.0", shape: str 
     )
 
 
+def known(column: str, from_batch: int) -> QueryRevision:
+    """A line of today, which holds what the query is."""
+    return replace(form(column, from_batch), form=QueryForm(columns=(("a", column),)).as_dict())
+
+
 # The forms of a manifest, and the ranges of the batches 0 to 9; `+` marks the newest form.
 MANIFESTS: dict[str, tuple[list[QueryRevision], str]] = {
     "none": ([], "+batches 0 to 9"),
@@ -32,6 +38,7 @@ MANIFESTS: dict[str, tuple[list[QueryRevision], str]] = {
     "begun later": ([form("a", 3)], "+batches 0 to 9"),
     "two": ([form("a", 0), form("b", 4)], "batches 0 to 3, +batches 4 to 9"),
     "there and back": ([form("a", 0), form("b", 4), form("a", 5)], "+batches 0 to 3, batch 4, +batches 5 to 9"),
+    "known": ([known("a", 0), known("b", 4), known("b", 6)], "batches 0 to 3, +batches 4 to 9"),
     "never ran": ([form("a", 0), form("b", 4), form("c", 4)], "batches 0 to 3, +batches 4 to 9"),
     "to come": ([form("a", 0), form("b", 10)], "+batches 0 to 9"),
     "another Spark": ([form("a", 0), form("b", 4, spark="4.3.0")], "+batches 0 to 9"),

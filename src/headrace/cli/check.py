@@ -28,7 +28,7 @@ _CODE = re.compile(r"HR\d{0,3}")
 def check(
     no_spark: bool, no_connect: bool, selected: Sequence[str], directory: Path, target: str | None, as_json: bool
 ) -> int:
-    """Say what is wrong, what each query guarantees, and how long it keeps its state.
+    """Say what is wrong and what each query guarantees and keeps.
 
     With --select the exit code is that of the findings that are shown.
     """

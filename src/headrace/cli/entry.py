@@ -19,6 +19,7 @@ from headrace.cli.inspect import inspect
 from headrace.cli.jars import jars
 from headrace.cli.late import late
 from headrace.cli.output import say_error
+from headrace.cli.plan import plan
 from headrace.cli.reset import reset
 from headrace.cli.run import run
 from headrace.cli.schema import schema
@@ -40,6 +41,7 @@ COMMANDS: tuple[click.Command, ...] = (
     init,
     demo,
     check,
+    plan,
     run,
     status,
     verify,

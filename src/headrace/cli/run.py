@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 @click.option("--once", is_flag=True, help="Take everything that is there in one batch, then end.")
 @click.option("--available-now", is_flag=True, help="Take everything that is there in batches, then end.")
 @click.option("--trigger", metavar="INTERVAL", help='Make a batch at this interval, as "5 seconds".')
+@click.option("--accept-forward", is_flag=True, help="Resume after changes that only rows from now on follow.")
 @project_options
 def run(
     queries: tuple[str, ...],
     once: bool,
     available_now: bool,
     trigger: str | None,
+    accept_forward: bool,
     directory: Path,
     target: str | None,
     as_json: bool,
@@ -42,7 +44,7 @@ def run(
 
     triggers = [wanted or project.queries[name].trigger for name in names]
     with view_for(project, names, ends=all(each.ends for each in triggers), as_json=as_json) as view:
-        result = run_queries(project, names, trigger=wanted, reporter=view)
+        result = run_queries(project, names, trigger=wanted, reporter=view, accept_forward=accept_forward)
     view.summary(result)
     return result.exit_code
 

@@ -98,6 +98,11 @@ class Sink(Connector):
         and without one not at all. Called for a sink that has a `catalog_table`, if another query reads it.
         """
 
+    @property
+    def columns_by_name(self) -> bool:
+        """Whether the sink takes the result's columns by their names, so that their order does not count."""
+        return True
+
     # -------------------------------------------------------------------------------------------- what it holds
 
     @property

@@ -70,6 +70,7 @@ class Assembly:
             trigger=declared.trigger,
             where=declared.where,
             description=declared.description,
+            on_change=declared.on_change,
         )
 
     def _connector(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Any | None:

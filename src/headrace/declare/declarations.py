@@ -10,6 +10,7 @@ from headrace.contract import OutputMode
 from headrace.declare.faults import is_collecting, report
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where
 from headrace.model import Default, Duration, Trigger, Watermark
+from headrace.model.project import OnChange
 
 Starter: TypeAlias = Callable[..., Any]
 starters: list[Starter] = []  # what starts a query, once an outer room has said how; see `starting`
@@ -100,6 +101,7 @@ class DeclaredQuery(DeclaredTransform):
     sink: DeclaredSink | None = None
     mode: OutputMode = "append"
     trigger: Trigger = field(default_factory=Default)
+    on_change: OnChange = "refuse"
 
     def start(self, spark: Any, **overrides: Any) -> Any:
         """Start the query in the caller's session and return Spark's StreamingQuery.

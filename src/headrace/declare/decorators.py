@@ -15,6 +15,7 @@ from headrace.declare.faults import report
 from headrace.declare.triggers import parse_trigger
 from headrace.errors import Finding, Where, nearest
 from headrace.model import TRIGGERS, Default, Duration, Every, Trigger
+from headrace.model.project import ON_CHANGE, OnChange
 
 Body = Callable[..., Any]
 
@@ -27,8 +28,12 @@ def query(
     mode: OutputMode = "append",
     trigger: Trigger | str | None = None,
     name: str | None = None,
+    on_change: OnChange = "refuse",
 ) -> Any:
-    """Declare a function of its inputs to a DataFrame as a query, whose result goes to `sink`."""
+    """Declare a function of its inputs to a DataFrame as a query, whose result goes to `sink`.
+
+    on_change: `forward` lets it start after a change that only rows from then on follow; others are always refused.
+    """
     frame = sys._getframe(1)
     if isinstance(function, DeclaredSink):
         report(_by_position("sink", "@hr.query(sink=hr.sink.console())", frame))
@@ -44,11 +49,15 @@ def query(
         if mode not in OUTPUT_MODES:
             what = f"{whose} has no output mode '{mode}'"
             report(Finding(code="HR119", what=what, fix=nearest(str(mode), OUTPUT_MODES), where=where))
+        if on_change not in ON_CHANGE:
+            what = f"{whose} has no on_change '{on_change}'"
+            report(Finding(code="HR133", what=what, fix=nearest(str(on_change), ON_CHANGE), where=where))
         return DeclaredQuery(
             **common,
             sink=sink if isinstance(sink, DeclaredSink) else None,
             mode=mode if mode in OUTPUT_MODES else "append",
             trigger=_trigger(trigger, whose, where),
+            on_change="forward" if on_change == "forward" else "refuse",
         )
 
     return declare if function is None else declare(function)

@@ -197,4 +197,5 @@ class _Parts:
             trigger=query.trigger,
             where=query.where,
             description=query.description,
+            on_change=query.on_change,
         )

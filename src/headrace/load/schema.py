@@ -12,7 +12,7 @@ from headrace.contract import OUTPUT_MODES
 from headrace.declare import TIMED
 from headrace.errors import HeadraceError
 from headrace.load import targets, yaml_form
-from headrace.model.project import DURABILITIES
+from headrace.model.project import DURABILITIES, ON_CHANGE
 from headrace.model.state_store import OPTIONS, Choice
 
 Schema = dict[str, Any]
@@ -43,6 +43,7 @@ _DOCS: Mapping[str, str] = {
     "sink": "Where the result is written.",
     "mode": "Spark's output mode.",
     "trigger": "When a batch starts.",
+    "on_change": "What a change does that only rows from then on follow: the start is refused, or goes forward.",
     "watermark": "How late a row may come by the time in one of its columns.",
     "column": "The column with the event time.",
     "delay": "How late a row may come, as 2 hours.",
@@ -105,6 +106,7 @@ def _query() -> Schema:
         "sink": _sink(),
         "mode": _or_variable(_one_of(OUTPUT_MODES)),
         "trigger": _trigger(),
+        "on_change": _or_variable(_one_of(ON_CHANGE)),
     }
     return {**_object(yaml_form.QUERY_KEYS, made), "required": ["sink"], **_exactly_one(("sql", "select"))}
 

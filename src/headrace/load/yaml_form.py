@@ -16,6 +16,7 @@ from headrace.errors import NOWHERE, PlatformError, Where, nearest
 from headrace.load.document import Entry
 from headrace.load.reading import Reading
 from headrace.model import Default, Duration, Trigger, Watermark
+from headrace.model.project import ON_CHANGE, OnChange
 
 KEYS = (
     "name",
@@ -32,7 +33,7 @@ KEYS = (
 )
 SQL_KEYS = ("sql", "select", "description")
 TABLE_KEYS = (*SQL_KEYS, "refresh")
-QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger")
+QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger", "on_change")
 WATERMARK_KEYS = ("column", "delay")
 _SOURCES = "name: {files: {path: ..., format: json, schema: ...}}"
 _QUERIES = "name: {select: SELECT ..., sink: ...}"
@@ -78,6 +79,7 @@ class WrittenQuery:
     mode: OutputMode = "append"
     trigger: Trigger = field(default_factory=Default)
     description: str = ""
+    on_change: OnChange = "refuse"
     where: Where = NOWHERE
 
 
@@ -277,6 +279,10 @@ def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuer
     mode = reading.text(keys.get("mode"), f"{whose}, mode,") or "append"
     if mode not in OUTPUT_MODES:
         reading.fault("HR119", f"{whose} has no output mode '{mode}'", nearest(mode, OUTPUT_MODES), keys["mode"].where)
+    on_change = reading.text(keys.get("on_change"), f"{whose}, on_change,") or "refuse"
+    if on_change not in ON_CHANGE:
+        what = f"{whose} has no on_change '{on_change}'"
+        reading.fault("HR133", what, nearest(on_change, ON_CHANGE), keys["on_change"].where)
     return WrittenQuery(
         name=name,
         select=select,
@@ -284,6 +290,7 @@ def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuer
         mode=next((known for known in OUTPUT_MODES if known == mode), "append"),
         trigger=_trigger(whose, keys.get("trigger"), reading),
         description=" ".join((reading.text(keys.get("description"), f"{whose}, description,") or "").split()),
+        on_change="forward" if on_change == "forward" else "refuse",
         where=entry.where,
     )
 

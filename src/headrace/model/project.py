@@ -60,9 +60,16 @@ class View:
     where: Where = NOWHERE
 
 
+OnChange: TypeAlias = Literal["refuse", "forward"]
+ON_CHANGE: tuple[OnChange, ...] = get_args(OnChange)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """A function of its inputs to a DataFrame, with a sink, an output mode and a trigger."""
+    """A function of its inputs to a DataFrame, with a sink, an output mode and a trigger.
+
+    on_change: what a change does that only rows from then on follow: the start is refused, or goes forward.
+    """
 
     name: str
     transform: Transform
@@ -72,6 +79,7 @@ class Query:
     trigger: Trigger = field(default_factory=Default)
     where: Where = NOWHERE
     description: str = ""
+    on_change: OnChange = "refuse"
 
 
 Durability: TypeAlias = Literal["power_loss", "process"]

@@ -12,8 +12,8 @@ from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.plan.manifest import forms, written_async
 from headrace.run.checkpoint_facts import CheckpointFacts, checkpoint_facts
-from headrace.run.manifest import forms, written_async
 from headrace.run.naming import with_command
 from headrace.run.reset_record import require_whole
 

@@ -18,12 +18,12 @@ from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.contract import SinkContext, Writer
 from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime
+from headrace.plan.manifest import enter, written_async
 from headrace.run.application import application
 from headrace.run.durability import secured
 from headrace.run.home import Home, entered, layout_of
-from headrace.run.manifest import enter, written_async
 from headrace.run.naming import named
-from headrace.run.planned import Planned, fingerprint, planned
+from headrace.run.planned import Planned, planned
 from headrace.run.running import Reports, Request, Running
 from headrace.run.sink_location import enter_sink
 from headrace.run.state_store import rows_tracked
@@ -48,6 +48,9 @@ def launch(request: Request) -> Running:
         reports.tell = None
         notes = (*plan.notes, *_prepare_checkpoint(request, home, plan, context))
         handle = writer.attach(_stream(writer.serialize(plan.frame), request.query, context)).start()
+        if plan.revision is not None:
+            # A start that failed, or was refused, was no form of the query.
+            enter(home.layout, plan.revision)
     except BaseException:
         home.remove_scratch()
         raise
@@ -87,7 +90,7 @@ def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> S
         generation=home.layout.generation,
         mode=query.mode,
         checkpoint=home.checkpoint.root,
-        fingerprint=fingerprint(plan.frame, query),
+        fingerprint=plan.fingerprint,
         on_error=reports.faults.append,
         on_warning=reports.note,
         on_computed=reports.count,
@@ -122,16 +125,8 @@ def _prepare_checkpoint(request: Request, home: Home, plan: Planned, context: Si
         notes += fill_gap(home.checkpoint, Archive(home.layout.archive), written_async=beside)
     _set_partitions(spark, home.repartitions.partitions(home.checkpoint), request.project)
     if home.lasting:
-        last = home.checkpoint.last_batch
-        next_batch = 0 if last is None else last + 1
-        notes += enter(
-            home.layout,
-            query,
-            context.fingerprint,
-            columns=plan.frame.schema.simpleString(),
-            next_batch=next_batch,
-            spark=spark.version,
-        )
+        if plan.revision is not None and not home.begun:
+            enter(home.layout, plan.revision)
         plan.tables.enter(plan.versions)
     return tuple(notes)
 

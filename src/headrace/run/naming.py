@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where
 from headrace.model import Query
+from headrace.plan.ways_out import reset_command
 
 # How messages name the way out that most of them have; a connector knows no query's name.
 _RESET = "headrace reset QUERY"
@@ -28,11 +29,6 @@ def named(whose: str, where: Where) -> Iterator[None]:
             for each in error.findings
         )
         raise
-
-
-def reset_command(query: Query) -> str:
-    """The command that resets `query`, with the choice that its sink has."""
-    return f"headrace reset {query.name} --{'drop' if query.sink.droppable else 'keep'}-result"
 
 
 def with_command(query: Query, finding: Finding) -> Finding:

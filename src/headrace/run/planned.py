@@ -14,8 +14,15 @@ from headrace.check.analysed import analysed
 from headrace.check.triggers import cores
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.uses import source_of
-from headrace.errors import CheckFailed, Finding
+from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.model import Continuous, Project, Query, RealTime, Source, Trigger
+from headrace.plan.form import QueryForm
+from headrace.plan.forming import form_of
+from headrace.plan.judgement import judged, refusals, remarks
+from headrace.plan.manifest import QueryRevision, forms
+from headrace.plan.manifest import revision as revision_of
+from headrace.plan.renamed import renamed
+from headrace.run.application import application
 from headrace.run.checkpoint_look import require_state
 from headrace.run.home import Home
 from headrace.run.moved_project import bring_along
@@ -30,9 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """The DataFrame of a query over its sources and these versions of its tables, and what is said of it."""
+    """The DataFrame of a query over its sources and these versions of its tables, and what is said of it.
+
+    fingerprint: changes with what the query means. revision: what the manifest is to say of it; None: it has none.
+    """
 
     frame: DataFrame
+    fingerprint: str
+    revision: QueryRevision | None
     facts: PlanFacts
     tables: Tables
     versions: Mapping[str, int]
@@ -54,11 +66,43 @@ def planned(request: Request, home: Home) -> Planned:
     versions, told = _versions(request, tables)
     frame = build(project, query.transform, spark, _reader(spark, query.trigger), tables.frames(versions))
     facts = plan_facts(frame)
+    noted = _checked(project, query, frame, facts)
+    revision = present(project, query, frame, home) if home.lasting else None
+    changes = () if revision is None else _unchanged(project, query, home, revision)
     if facts.stateful:
         require_state(query, home.checkpoint)
     beginnings = () if home.begun else _beginnings(project, query)
-    notes = (*beginnings, *kept, *told, *_checked(project, query, frame, facts))
-    return Planned(frame=frame, facts=facts, tables=tables, versions=versions, notes=notes)
+    return Planned(
+        frame=frame,
+        fingerprint=fingerprint(frame, query) if revision is None else revision.fingerprint,
+        revision=revision,
+        facts=facts,
+        tables=tables,
+        versions=versions,
+        notes=(*beginnings, *kept, *told, *noted, *changes),
+    )
+
+
+def present(project: Project, query: Query, frame: DataFrame, home: Home) -> QueryRevision:
+    """What the manifest would say of `query`, whose result is `frame`, if it began to run now."""
+    committed = home.checkpoint.last_committed
+    return revision_of(
+        query,
+        form_of(project, query, frame, salt=application(project).id),
+        fingerprint(frame, query),
+        columns=frame.schema.simpleString(),
+        next_batch=0 if committed is None else committed + 1,
+    )
+
+
+def _unchanged(project: Project, query: Query, home: Home, now: QueryRevision) -> tuple[Finding, ...]:
+    """Raise CheckpointError if batches were made by a query that meant something else, or had another name."""
+    if not home.begun and now.form is not None and (former := tuple(renamed(project, query, QueryForm.of(now.form)))):
+        raise CheckpointError(former)
+    judgement = judged(query, forms(home.layout.manifest), now, begun=home.begun)
+    if refused := tuple(refusals(query, judgement)):
+        raise CheckpointError(refused)
+    return tuple(remarks(query, judgement))
 
 
 def _require_sources(request: Request) -> None:

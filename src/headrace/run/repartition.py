@@ -13,9 +13,10 @@ from headrace.history import History
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
+from headrace.plan.ways_out import reset_command
 from headrace.run import driver_lock
 from headrace.run.checkpoint_look import require_usable
-from headrace.run.naming import commanded, reset_command
+from headrace.run.naming import commanded
 from headrace.run.state_store import begun_with
 from headrace.spark.messages import sentence_of
 from headrace.spark.session_conf import applied

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 from headrace.errors import Finding
 from headrace.model import Query
 from headrace.model.layout import QueryLayout
-from headrace.run.manifest import QueryRevision, forms
+from headrace.plan.comparison import compare as compare_forms
+from headrace.plan.comparison import worst
+from headrace.plan.form import QueryForm
+from headrace.plan.manifest import QueryRevision, forms
 from headrace.verify.comparison import compare
 from headrace.verify.verdict import Verdict
 
@@ -56,7 +59,9 @@ def ranges(layout: QueryLayout, through: int) -> tuple[Range, ...]:
 
 
 def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:
-    """Whether two forms are one query; another version of Spark writes the plan of one query in another way."""
+    """Whether two forms are one query; an older version kept only a digest of its plan, as its Spark wrote it."""
+    if one.form is not None and other.form is not None:
+        return worst(compare_forms(QueryForm.of(one.form), QueryForm.of(other.form))) in ("same", "safe")
     by_spark = one.spark != other.spark and one.shape is not None and one.shape == other.shape
     return one.fingerprint == other.fingerprint or by_spark
 

@@ -34,6 +34,7 @@ class Table(Source):
     options: those of Spark's reader for the table's format.
     """
 
+    tuning_options: ClassVar[tuple[str, ...]] = ("max_files_per_trigger",)
     facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, rate_limited=True)
     table: str
     max_files_per_trigger: int | None = None

@@ -41,6 +41,13 @@ class Delta(DeltaOptions, Source):
     fail_on_data_loss: end the query when versions were deleted before they were read, as by the table's retention.
     """
 
+    tuning_options: ClassVar[tuple[str, ...]] = (
+        "starting_version",
+        "starting_timestamp",
+        "max_files_per_trigger",
+        "max_bytes_per_trigger",
+        "fail_on_data_loss",
+    )
     jars: ClassVar[tuple[str, ...]] = ("delta",)
     failures: ClassVar[tuple[Failure, ...]] = FAILURES
 

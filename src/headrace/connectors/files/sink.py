@@ -79,6 +79,10 @@ class FileSink(Sink):
         return FilesWriter(files=self._files, partition_by=self.partition_by, options=options)
 
     @property
+    def columns_by_name(self) -> bool:
+        return self.format not in ("csv", "text")
+
+    @property
     def location(self) -> SinkLocation:
         return SinkLocation(name="", systems=(self.path,), shown=f"directory '{self.path}'")
 

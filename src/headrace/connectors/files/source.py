@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from headrace.connectors.files import check as file_check
 from headrace.connectors.files import lag as file_lag
@@ -62,6 +62,15 @@ class Files(FilesOptions, Source):
     clean_source: Spark removes or moves only files of committed batches, so that a batch can always be replayed;
         after `delete` a committed prefix can no longer be read, after `archive` it is read from the archive.
     """
+
+    tuning_options: ClassVar[tuple[str, ...]] = (
+        "max_files_per_trigger",
+        "max_bytes_per_trigger",
+        "latest_first",
+        "clean_source",
+        "source_archive_dir",
+        "on_bad_row",
+    )
 
     @property
     def facts(self) -> SourceFacts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.connectors.iceberg.files import UnreadableError, frame, spark_schema
 from headrace.connectors.iceberg.history import Beginning, History, Offset
@@ -39,6 +39,13 @@ class Iceberg(Source):
     skip_overwrite_snapshots: pass over snapshots that replaced rows; what they brought is not given either.
     """
 
+    tuning_options: ClassVar[tuple[str, ...]] = (
+        "catalog",
+        "starting",
+        "starting_snapshot",
+        "starting_timestamp",
+        "max_files_per_trigger",
+    )
     table: str
     catalog: str | Mapping[str, str] = field(default=DEFAULT_CATALOG, repr=False)
     starting: Literal["table", "latest"] = "table"

@@ -37,6 +37,19 @@ class Kafka(KafkaOptions, Source):
     options: Spark's further options of its Kafka source; those that begin with `kafka.` are for Kafka's consumer.
     """
 
+    place_options: ClassVar[tuple[str, ...]] = ("subscribe", "subscribe_pattern", "assign")
+    tuning_options: ClassVar[tuple[str, ...]] = (
+        "bootstrap_servers",
+        "starting_offsets",
+        "starting_timestamp",
+        "max_offsets_per_trigger",
+        "min_offsets_per_trigger",
+        "max_trigger_delay",
+        "min_partitions",
+        "fail_on_data_loss",
+        "on_bad_row",
+        "options",
+    )
     failures: ClassVar[tuple[Failure, ...]] = FAILURES
 
     @property

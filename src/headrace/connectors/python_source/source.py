@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.contract import Identity, OptionError, ProjectObject, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
@@ -35,6 +35,8 @@ class Python(Source):
         `verify` reads them again through the class.
     """
 
+    place_options: ClassVar[tuple[str, ...]] = ("source",)
+    tuning_options: ClassVar[tuple[str, ...]] = ("replayable",)
     source: ProjectObject
     options: Mapping[str, str] = field(default_factory=dict)
     schema: str | None = None

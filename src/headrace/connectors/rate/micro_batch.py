@@ -20,6 +20,12 @@ class RateMicroBatch(Source):
     Source: Structured Streaming guide, "Input Sources". The offsets hold all that the rows are made from.
     """
 
+    tuning_options: ClassVar[tuple[str, ...]] = (
+        "rows_per_batch",
+        "num_partitions",
+        "start_timestamp",
+        "advance_millis_per_batch",
+    )
     facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, rate_limited=True)
     rows_per_batch: int
     num_partitions: int | None = None

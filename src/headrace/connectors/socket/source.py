@@ -27,6 +27,7 @@ class Socket(Source):
     ever; Headrace says so.
     """
 
+    place_options: ClassVar[tuple[str, ...]] = ("host", "port")
     facts: ClassVar[SourceFacts] = SourceFacts(replayable=False, continuous=True, ephemeral=True)
     failures: ClassVar[tuple[Failure, ...]] = (
         Failure(

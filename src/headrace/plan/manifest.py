@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
@@ -15,7 +16,7 @@ from headrace.contract import Sink
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Query
 from headrace.model.layout import QueryLayout
-from headrace.run.naming import reset_command
+from headrace.plan.form import QueryForm
 from headrace.storage import json_lines
 from headrace.storage.faults import writing_to
 
@@ -27,6 +28,7 @@ class QueryRevision:
     async_progress: whether it wrote its progress beside its batches; None: written by Headrace 0.1.0, which kept no
     record of it.
     shape: changes with the mode and the result's columns, and not with Spark; None: written by Headrace 0.1.0.
+    form: what the query was, as `QueryForm` writes it; None: written before Headrace kept it.
     """
 
     fingerprint: str
@@ -36,10 +38,13 @@ class QueryRevision:
     spark: str
     async_progress: bool | None = None
     shape: str | None = None
+    form: Mapping[str, Any] | None = None
 
     def is_entered_by(self, other: QueryRevision) -> bool:
-        """Whether `other` says all of this form but when it began."""
-        return replace(other, from_batch=self.from_batch, at=self.at, headrace=self.headrace) == self
+        """Whether `other` says all of this form but when it began, and by which spelling of its plan."""
+        kept = ("from_batch", "at", "headrace", "fingerprint")
+        same = replace(other, **{name: getattr(self, name) for name in kept})
+        return json.dumps(asdict(same), sort_keys=True) == json.dumps(asdict(self), sort_keys=True)
 
 
 def forms(path: Path) -> list[QueryRevision]:
@@ -68,52 +73,30 @@ def written_async(path: Path, sink: Sink) -> bool | None:
     return known[-1].async_progress if known else None
 
 
-def enter(
-    layout: QueryLayout, query: Query, fingerprint: str, *, columns: str, next_batch: int, spark: str
-) -> Iterator[Finding]:
-    """Enter the form that is to run if it is not the last one, and say so where batches were made by another.
+def revision(query: Query, form: QueryForm, fingerprint: str, *, columns: str, next_batch: int) -> QueryRevision:
+    """The line of a query that begins to run in this form.
 
     columns: the result's names and types, which every version of Spark writes alike.
     """
-    known = forms(layout.manifest)
-    form = QueryRevision(
+    return QueryRevision(
         fingerprint=fingerprint,
         from_batch=next_batch,
         at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         headrace=version("headrace"),
-        spark=spark,
+        spark=form.spark,
         async_progress=query.sink.facts.async_progress,
         shape=hashlib.sha256(f"{query.mode}\n{columns}".encode()).hexdigest()[:16],
+        form=form.as_dict(),
     )
-    if known and form.is_entered_by(known[-1]):
+
+
+def enter(layout: QueryLayout, now: QueryRevision) -> None:
+    """Enter the form that runs, if it is not the last one."""
+    known = forms(layout.manifest)
+    if known and now.is_entered_by(known[-1]):
         return
     with writing_to(layout.home):
-        json_lines.append(layout.manifest, [asdict(form)])
-    if known and next_batch > 0:
-        yield from _compared(query, known[-1], form)
-
-
-def _compared(query: Query, before: QueryRevision, now: QueryRevision) -> Iterator[Finding]:
-    """What the two forms say about a result that holds rows of both."""
-    if before.fingerprint == now.fingerprint:
-        return
-    past = f"up to batch {now.from_batch - 1}"
-    tells = f"`headrace verify {query.name}` tells whether the result is that of the query as it is now"
-    if before.spark == now.spark or (before.shape is not None and before.shape != now.shape):
-        yield Finding(
-            code="HR545",
-            what=f"query '{query.name}' is not what it was {past}: the result may mix meanings",
-            fix=f"if it means something else now, reset the query ({reset_command(query)}); {tells}",
-            where=query.where,
-        )
-    else:
-        yield Finding(
-            code="HR445",
-            what=f"query '{query.name}' ran on Spark {before.spark} {past} and runs on {now.spark}, and the two write "
-            "its plan differently: whether the query itself was changed meanwhile was not compared",
-            fix=f"nothing, if it was not; {tells}",
-            where=query.where,
-        )
+        json_lines.append(layout.manifest, [asdict(now)])
 
 
 def _parsed(lines: list[Any]) -> Iterator[QueryRevision]:

@@ -1,0 +1,56 @@
+"""`headrace plan`: what the queries as written would change of those that ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.output import say_json
+
+if TYPE_CHECKING:
+    from headrace.plan.judgement import Judgement
+
+CHANGED = 2
+SIGNS = {"same": "=", "safe": "~", "forward": ">", "rebuild": "!", "forbidden": "x"}
+
+
+@click.command()
+@click.argument("queries", nargs=-1, metavar="[QUERY]...")
+@click.option("--detailed-exitcode", is_flag=True, help="2 where something has changed, 0 where nothing has.")
+@project_options
+def plan(queries: tuple[str, ...], detailed_exitcode: bool, directory: Path, target: str | None, as_json: bool) -> int:
+    """Compare queries with what ran; 1 when one would not start.
+
+    Nothing is started: each difference is shown with what would come of it.
+    """
+    project = opened(directory, target)
+    names = chosen(project, queries)
+
+    from headrace.api import plan as planned
+    from headrace.plan.judgement import refusals
+
+    judgements = planned(project, names)
+    if as_json:
+        say_json({"queries": [judgement.as_dict() for judgement in judgements]})
+    else:
+        for judgement in judgements:
+            _say(judgement)
+    refused = any(any(refusals(project.queries[each.query], each)) for each in judgements)
+    if detailed_exitcode and not refused and any(each.differences for each in judgements):
+        return CHANGED
+    return 1 if refused else 0
+
+
+def _say(judgement: Judgement) -> None:
+    since = f" from batch {judgement.from_batch} on" if judgement.differences else ""
+    click.echo(f"{SIGNS[judgement.verdict]} {judgement.query}: {judgement.verdict}{since}")
+    for difference in judgement.differences:
+        click.echo(f"  {SIGNS[difference.verdict]} {difference.part}")
+        click.echo(f"      was: {difference.before}")
+        click.echo(f"      is:  {difference.now}")
+        click.echo(f"      {difference.why}")
+    for note in judgement.notes:
+        click.echo(f"  {note}")

@@ -1,0 +1,299 @@
+"""An expression of Spark as a text in a normal form: equal for equal meanings, as far as Spark's optimizer goes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from headrace.spark.plan_json import Node
+
+LONG = 160
+_COMMUTATIVE = {
+    "And": "and",
+    "Or": "or",
+    "Add": "+",
+    "Multiply": "*",
+    "BitwiseAnd": "&",
+    "BitwiseOr": "|",
+    "BitwiseXor": "^",
+}
+_SYMMETRIC = {"EqualTo": "=", "EqualNullSafe": "<=>", "Greatest": "greatest", "Least": "least"}
+_MIRRORED = {"GreaterThan": ("<", True), "GreaterThanOrEqual": ("<=", True), "LessThan": ("<", False)}
+_MIRRORED["LessThanOrEqual"] = ("<=", False)
+_TRANSPARENT = frozenset(
+    {"Alias", "KnownNullable", "KnownNotNull", "KnownFloatingPointNormalized", "KnownNotContainsNull"}
+)
+_CHANCE = frozenset({"Rand", "Randn", "Uuid", "Shuffle", "RandStr", "Uniform"})
+# They are NULL, and a condition does not hold, where one of their operands is.
+_STRICT = frozenset(
+    {
+        "Add",
+        "Cast",
+        "Contains",
+        "Divide",
+        "EndsWith",
+        "EqualTo",
+        "GreaterThan",
+        "GreaterThanOrEqual",
+        "LessThan",
+        "LessThanOrEqual",
+        "Like",
+        "Multiply",
+        "Not",
+        "RLike",
+        "Remainder",
+        "StartsWith",
+        "Subtract",
+        "UnaryMinus",
+    }
+)
+_PYTHON = frozenset({"PythonUDF", "PythonUDAF", "PythonUDTF"})
+# They name a child by its position, an identity that changes from start to start, or what the optimizer may leave open.
+_UNTOLD = frozenset(
+    {
+        "child",
+        "children",
+        "left",
+        "right",
+        "exprId",
+        "jvmId",
+        "resultId",
+        "qualifier",
+        "metadata",
+        "explicitMetadata",
+        "nonInheritableMetadataKeys",
+        "unrequiredChildIndex",
+        "nodeId",
+        "randomSeed",
+        "hideSeed",
+        "timeZoneId",
+        "nullable",
+        "outerAttrs",
+        "mayHaveCountBug",
+        "needsJoinCondition",
+        "hint",
+        "stats",
+        "origin",
+        "udfDeterministic",
+        "seed",
+    }
+)
+
+
+class Expressions:
+    """The texts of one plan's expressions; those that are long stand in `definitions`, by their digest.
+
+    given: columns of the sources, by the expressions that their connectors make them with.
+    """
+
+    def __init__(
+        self, python: Callable[[int, str], str], subquery: Callable[[Node], str], given: Mapping[str, str]
+    ) -> None:
+        self.definitions: dict[str, str] = {}
+        self._given = given
+        self._python = python
+        self._subquery = subquery
+
+    def column(self, source: str, attribute: Node) -> str:
+        """A column of a source or of a bounded input."""
+        return f"{source}.{attribute.arguments['name']} {type_text(attribute.arguments['dataType'])}"
+
+    def text(self, node: Node, columns: Mapping[int, str]) -> str:
+        """The text of `node`; `columns` are the texts of the attributes that it may read."""
+        text = self.short(self._text(node, columns))
+        return self._given.get(text, text)
+
+    def short(self, text: str) -> str:
+        """`text`, or where it is long what stands for it."""
+        if len(text) <= LONG:
+            return text
+        name = f"[{hashlib.sha256(text.encode()).hexdigest()[:12]}]"
+        self.definitions[name] = text
+        return name
+
+    def aggregates(self, node: Node) -> Iterator[Node]:
+        """The aggregate functions of an expression, in Spark's order."""
+        if node.name == "AggregateExpression" or node.name == "PythonUDAF":
+            yield node
+            return
+        for child in node.children:
+            yield from self.aggregates(child)
+
+    def arguments(self, node: Node, columns: Mapping[int, str]) -> str:
+        """What a node of a plan is made of."""
+        told = {
+            key: self.argument(value, columns)
+            for key, value in node.arguments.items()
+            if key not in _UNTOLD and not (key in ("evalMode", "evalContext") and "TRY" not in str(value))
+        }
+        return ", ".join(f"{key}={value}" for key, value in told.items() if value)
+
+    def argument(self, value: Any, columns: Mapping[int, str]) -> str:
+        """One argument of a node: an expression, a list of them, or a plain value."""
+        if isinstance(value, Node):
+            return self.text(value, columns)
+        if isinstance(value, list):
+            return self.short(f"[{', '.join(self.argument(each, columns) for each in value)}]") if value else ""
+        if isinstance(value, dict):
+            told = {key: each for key, each in value.items() if key not in _UNTOLD}
+            if set(told) <= {"object", "product-class", "class"}:
+                return str(next(iter(told.values()), "")).rstrip("$").rpartition(".")[2]
+            return self.short(json.dumps(told, sort_keys=True))
+        return "" if value is None else str(value)
+
+    def _text(self, node: Node, columns: Mapping[int, str]) -> str:
+        name = node.name
+        if name == "AttributeReference" or name == "OuterReference":
+            found = columns.get(int(node.arguments["exprId"]["id"])) if "exprId" in node.arguments else None
+            return found if found is not None else f"outer {node.arguments.get('name', '')}"
+        if name in _TRANSPARENT:
+            return self._text(node.children[0], columns)
+        if name == "Literal":
+            return _literal(str(node.arguments["value"]), type_text(node.arguments["dataType"]))
+        if name == "GetStructField":
+            return self._field(node, columns)
+        if name in _COMMUTATIVE:
+            operands = sorted(self.text(each, columns) for each in _flat(node))
+            return f"({f' {_COMMUTATIVE[name]} '.join(operands)}){self._further(node, columns)}"
+        below = [self.text(child, columns) for child in node.children]
+        if name == "CreateNamedStruct" and (window := self._window(node, below, columns)):
+            return window
+        if name in _SYMMETRIC:
+            return f"{_SYMMETRIC[name]}({', '.join(sorted(below))})"
+        if name in _MIRRORED:
+            sign, mirrored = _MIRRORED[name]
+            return f"({f' {sign} '.join(reversed(below) if mirrored else below)})"
+        if name in ("In", "InSet"):
+            values = [str(each) for each in node.arguments.get("hset") or ()]
+            return f"({below[0]} in {', '.join(sorted([*below[1:], *values]))})"
+        if name in ("If", "CaseWhen"):
+            return f"case({', '.join(below)})"
+        if name in _CHANCE:
+            return f"{name.lower()}()"
+        if name in _PYTHON:
+            function = self._python(int(node.arguments["resultId"]["id"]), str(node.arguments["name"]))
+            return f"{function}({', '.join(below)})"
+        if name == "AggregateExpression":
+            filtered = f" filter {below[1]}" if len(below) > 1 else ""
+            return f"{'distinct ' if node.arguments['isDistinct'] else ''}{below[0]}{filtered}"
+        if name in ("LambdaFunction", "NamedLambdaVariable"):
+            return self._lambda(node, columns)
+        if isinstance(node.arguments.get("plan"), Node):
+            return f"{name}{self._subquery(node.arguments['plan'])}({', '.join(below)})"
+        return f"{_function(name)}({', '.join(below)}){self._further(node, columns)}"
+
+    def _further(self, node: Node, columns: Mapping[int, str]) -> str:
+        """The arguments of an expression that are no expressions themselves."""
+        told = self.arguments(node, columns)
+        return f"[{told}]" if told else ""
+
+    def _field(self, node: Node, columns: Mapping[int, str]) -> str:
+        """A field of a struct: of a source's column only the type of the field itself counts."""
+        path, inner = [], node
+        while inner.name == "GetStructField":
+            path.append(inner)
+            inner = inner.children[0]
+        fields = [int(each.arguments["ordinal"]) for each in reversed(path)]
+        if inner.name == "AttributeReference":
+            told = inner.arguments["dataType"]
+            names = []
+            for ordinal in fields:
+                told = told["fields"][ordinal]
+                names.append(str(told["name"]))
+                told = told["type"]
+            whole = self._text(inner, columns)
+            bare = whole.removesuffix(f" {type_text(inner.arguments['dataType'])}")
+            if bare != whole:
+                return f"{bare}.{'.'.join(names)} {type_text(told)}"
+        return f"{self.text(inner, columns)}.{'.'.join(map(str, fields))}"
+
+    def _window(self, node: Node, below: list[str], columns: Mapping[int, str]) -> str:
+        """A window of time, which Spark has turned into arithmetic; the digest holds all that is not shown."""
+        if [each.arguments.get("value") for each in node.children[::2]] != ["start", "end"]:
+            return ""
+        begin, end = node.children[1], node.children[3]
+        read = {self._text(each, columns) for each in begin.walk() if each.name == "AttributeReference"}
+        whole = [each for each in begin.walk() if each.name == "PreciseTimestampConversion"]
+        if len(read) != 1 or not whole:
+            return ""
+        slide = [each.children[1] for each in begin.walk() if each.name == "Remainder"]
+        size = [each for each in end.walk() if each.name in ("Add", "TimestampAddInterval")]
+        told = [self._text(each, {}).split()[0] for each in slide[:1]]
+        told += [self._text(each.children[1], {}).rpartition(" ")[0] for each in size[:1]]
+        digest = hashlib.sha256("|".join(below).encode()).hexdigest()[:12]
+        return f"window({read.pop()}: {', '.join(told)}) [{digest}]"
+
+    def _lambda(self, node: Node, columns: Mapping[int, str]) -> str:
+        """A lambda function: its variables by their place."""
+        if node.name == "NamedLambdaVariable":
+            found = columns.get(int(node.arguments["exprId"]["id"]))
+            return found if found is not None else f"variable {node.arguments['name']}"
+        body, *variables = node.children
+        depth = sum(1 for text in columns.values() if text.startswith("variable "))
+        bound = {
+            int(each.arguments["exprId"]["id"]): f"variable {depth + at} {type_text(each.arguments['dataType'])}"
+            for at, each in enumerate(variables)
+        }
+        return f"lambda({len(variables)}: {self.text(body, {**columns, **bound})})"
+
+
+def not_null(node: Node) -> Iterator[Node]:
+    """The expressions that cannot be NULL where the condition `node` holds."""
+    if node.name in _STRICT:
+        for child in node.children:
+            yield child
+            yield from not_null(child)
+
+
+def conjuncts(condition: Node) -> Iterator[Node]:
+    """The conditions that are all to hold, in Spark's order."""
+    if condition.name == "And":
+        for child in condition.children:
+            yield from conjuncts(child)
+    else:
+        yield condition
+
+
+def type_text(told: Any) -> str:
+    """A type as a short text, without what does not count: whether it may be NULL, comments."""
+    if isinstance(told, str):
+        # Of an interval the units that its type names do not count, only whether it is made of days or of months.
+        if told.startswith("interval "):
+            return "interval of months" if told.split()[1] in ("year", "month") else "interval of days"
+        return told
+    if not isinstance(told, dict):
+        return json.dumps(told)
+    kind = told.get("type")
+    if kind == "struct":
+        return f"struct<{', '.join(_field_text(each) for each in told['fields'])}>"
+    if kind == "array":
+        return f"array<{type_text(told['elementType'])}>"
+    if kind == "map":
+        return f"map<{type_text(told['keyType'])}, {type_text(told['valueType'])}>"
+    return json.dumps(told, sort_keys=True)
+
+
+def _field_text(field: Mapping[str, Any]) -> str:
+    return f"{field['name']} {type_text(field['type'])}"
+
+
+def _literal(value: str, type_: str) -> str:
+    if type_ == "string":
+        return repr(value)
+    return value if type_ == "integer" else f"{value} {type_}"
+
+
+def _flat(node: Node) -> Iterator[Node]:
+    for child in node.children:
+        if child.name == node.name and child.arguments.get("evalContext") == node.arguments.get("evalContext"):
+            yield from _flat(child)
+        else:
+            yield child
+
+
+def _function(name: str) -> str:
+    return {"Count": "count", "Sum": "sum", "Max": "max", "Min": "min", "Average": "avg", "Subtract": "minus"}.get(
+        name, name[:1].lower() + name[1:]
+    )

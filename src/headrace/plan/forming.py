@@ -1,0 +1,261 @@
+"""The form of a query as it is written now: its plan in the normal form, its Python code, and its ends."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from headrace.checkpoint.uses import source_of
+from headrace.contract import Source
+from headrace.model import Project, PythonTransform, Query, SqlTransform, Table
+from headrace.plan.expressions import type_text
+from headrace.plan.form import Operator, QueryForm
+from headrace.plan.normal import normal
+from headrace.plan.python_code import meaning
+from headrace.spark.plan_json import Node, PlanTree, StaticInput, is_relation, plan_tree
+from headrace.spark.plans import analysed_plan
+from headrace.spark.python_functions import functions
+from headrace.storage.file_digest import digest_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Settings of a session by which the same expression means something else.
+_SETTINGS = (
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.legacy.timeParserPolicy",
+)
+_TIME_ZONE = "spark.sql.session.timeZone"
+_TIMES = ("timestamp", "date")
+# Of a source's options, the schema counts as far as columns of it are read, which the plan tells.
+_TOLD_BY_THE_PLAN = ("schema", "infer_schema")
+
+
+def form_of(project: Project, query: Query, frame: DataFrame, *, salt: str) -> QueryForm:
+    """The form of `query`, whose streaming result is `frame`. salt: what its secrets are hashed with."""
+    tree = plan_tree(frame)
+    code = _Code(project, frame, salt)
+    inputs = _Inputs(project, query, code)
+    complete, given = query.mode == "complete", _given(project, query, frame.sparkSession, tree)
+    found = normal(tree, complete=complete, python=code.named, static=inputs.text, given=given)
+    shape = normal(tree, complete=complete, python=lambda *_: "python", static=inputs.text, given=given)
+    return QueryForm(
+        operators=tuple(_operator(each) for each in found.operators),
+        feed=str(found.result),
+        columns=found.columns,
+        watermarks=found.watermarks,
+        definitions=found.definitions,
+        python=code.found,
+        sources={source.name: _source(project, source.kind, source.connector) for source in project.sources_of(query)},
+        sink=_sink(project, query),
+        mode=query.mode,
+        settings=dict(_settings(frame, tree)),
+        declared=code.declared(query),
+        shape=hashlib.sha256(repr((shape.operators, shape.result, sorted(shape.columns))).encode()).hexdigest()[:16],
+        spark=frame.sparkSession.version,
+        python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
+    )
+
+
+def _given(project: Project, query: Query, spark: SparkSession, tree: PlanTree) -> dict[str, str]:
+    """The columns of the sources, by the expressions that their connectors make them with: those are not the query's.
+
+    Conditions by which a connector leaves rows out stand for nothing.
+    """
+    found: dict[str, str] = {}
+    uses = {name for name in tree.inputs.values() if isinstance(name, str)}
+    for source in project.sources_of(query):
+        frame = source.connector.stream(spark, source.name)
+        if is_relation(frame):
+            continue
+        alone = plan_tree(frame)
+        types = {column.name: type_text(column.dataType.jsonValue()) for column in frame.schema}
+        for use in (name for name in uses if source_of(name) == source.name):
+            named = replace(alone, inputs=dict.fromkeys(alone.inputs, use))
+            made = normal(named, complete=False, python=lambda _, name: name, static=lambda each: each.kind)
+            found |= {text: f"{use}.{name} {types[name]}" for name, text in made.columns}
+            found |= dict.fromkeys(made.result.where, "")
+    return found
+
+
+def _operator(found: Any) -> Operator:
+    return Operator(
+        kind=found.kind,
+        keys=found.keys,
+        values=found.values,
+        further={name: text for name, text in found.further.items() if text},
+        feeds=tuple(map(str, found.below)),
+    )
+
+
+class _Code:
+    """The Python functions of one plan: each is known by the digest of its meaning."""
+
+    def __init__(self, project: Project, frame: DataFrame, salt: str) -> None:
+        self.found: dict[str, Any] = {}
+        self._project = project
+        self._salt = salt
+        self._functions = functions(analysed_plan(frame))
+
+    def named(self, identity: int, name: str) -> str:
+        """What stands for the function of an expression."""
+        known = self._functions.get(identity)
+        if known is None:
+            return f"python {name}"
+        return self.kept(known.function, f"{known.eval_type} {known.return_type}")
+
+    def kept(self, function: Any, further: str = "") -> str:
+        """What stands for `function`, whose meaning is kept."""
+        told = meaning(function, owned=self._owned, salt=self._salt)
+        digest = hashlib.sha256(f"{told['digest']} {further}".encode()).hexdigest()[:12]
+        self.found[f"python {digest}"] = told
+        return f"python {digest}"
+
+    def declared(self, query: Query) -> str:
+        """A digest of the code of the query and of the views and tables that feed it."""
+        things = [thing.transform for thing in self._project.upstream(query.transform) if hasattr(thing, "transform")]
+        texts = []
+        for transform in (query.transform, *things):
+            if isinstance(transform, SqlTransform):
+                texts.append(" ".join(re.sub(r"--[^\n]*|/\*.*?\*/", " ", transform.sql, flags=re.DOTALL).split()))
+            elif isinstance(transform, PythonTransform):
+                texts.append(str(meaning(transform.function, owned=self._owned, salt=self._salt)["digest"]))
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+    def _owned(self, module: ModuleType) -> bool:
+        """Whether a module is one of the project's own."""
+        file = getattr(module, "__file__", None)
+        if module in self._project.modules:
+            return True
+        if not file or "site-packages" in Path(file).parts:
+            return False
+        return Path(file).resolve().is_relative_to(self._project.root.resolve())
+
+
+class _Inputs:
+    """What stands for the bounded inputs of one plan."""
+
+    def __init__(self, project: Project, query: Query, code: _Code) -> None:
+        self._project = project
+        self._code = code
+        self._tables = [thing for thing in project.upstream(query.transform) if isinstance(thing, Table)]
+
+    def text(self, static: StaticInput) -> str:
+        """A bounded input by what it holds."""
+        if static.rows is not None:
+            return f"table of {static.rows}"
+        if static.kind == "rdd":
+            functions = [
+                self._code.kept(table.transform.function)
+                for table in self._tables
+                if isinstance(table.transform, PythonTransform)
+            ]
+            return f"table of an RDD {', '.join(map(self._within, static.paths))} by {', '.join(functions)}"
+        if not static.paths:
+            return f"table {static.kind}"
+        refreshed = [table.name for table in self._tables if any(_is_version(path, table) for path in static.paths)]
+        if refreshed:
+            return f"refreshed table {refreshed[0]}"
+        options = ", ".join(f"{key}={value}" for key, value in sorted(static.options.items()))
+        return (
+            f"table of {static.kind} {', '.join(map(self._within, static.paths))} "
+            f"[{options}] holding {digest_of(map(_local, static.paths))}"
+        )
+
+    def _within(self, path: str) -> str:
+        return _within(self._project, _local(path))
+
+
+def _is_version(path: str, table: Table) -> bool:
+    """Whether `path` is a version of a table that is recomputed while the query runs."""
+    return (
+        bool(table.refresh) and re.search(rf"/queries/\w+/g\d+/tables/{re.escape(table.name)}/\d+$", path) is not None
+    )
+
+
+def _local(path: str) -> str:
+    return re.sub(r"^file:/+", "/", path)
+
+
+def _within(project: Project, text: str) -> str:
+    """`text` with the project's directory left out, so that a project may be moved, and without secrets."""
+    shown = project.redacted(text)
+    for root in (str(project.root.resolve()), str(project.root.absolute()), str(project.root)):
+        shown = shown.replace(f"{root}/", "")
+    return shown
+
+
+def _source(project: Project, kind: str, source: Source) -> dict[str, Any]:
+    """What tells a source from others: its kind, its place, and the options that change its rows."""
+    told: dict[str, Any] = {"kind": kind}
+    for name, value in _options(project, source):
+        told["place" if name in source.place_options else name] = value
+    return told
+
+
+def _options(project: Project, source: Source) -> Iterator[tuple[str, Any]]:
+    for option in fields(cast(Any, source)):
+        value = getattr(source, option.name)
+        if option.name in source.tuning_options or option.name in _TOLD_BY_THE_PLAN or value in (None, "", (), {}):
+            continue
+        if isinstance(value, Mapping):
+            for key, each in sorted(value.items()):
+                yield f"{option.name} {key}", _within(project, str(each))
+        elif isinstance(value, (list, tuple)):
+            yield option.name, [_within(project, str(each)) for each in value]
+        elif isinstance(value, (str, int, float, bool)):
+            text = _within(project, str(value))
+            yield option.name, text.removeprefix("./").rstrip("/") if option.name in source.place_options else text
+        else:
+            yield option.name, _within(project, getattr(value, "__qualname__", type(value).__qualname__))
+
+
+def _sink(project: Project, query: Query) -> dict[str, Any]:
+    """What tells a sink from others: its kind, its place, its key, and how it takes columns."""
+    sink = query.sink
+    location = sink.location
+    told: dict[str, Any] = {"kind": query.sink_kind, "by_name": sink.columns_by_name}
+    if location is not None:
+        told["place"] = _within(project, location.name)
+        told["systems"] = [_within(project, system) for system in location.systems]
+    key = getattr(sink, "key", None)
+    if key:
+        told["key"] = list(key)
+    return told
+
+
+def _settings(frame: DataFrame, tree: PlanTree) -> Iterator[tuple[str, str]]:
+    conf = frame.sparkSession.conf
+    for name in _SETTINGS:
+        value = conf.get(name, None)
+        if value is not None:
+            yield name, str(value)
+    if any(_has_time(node) for node in _all(tree.root)):
+        yield _TIME_ZONE, str(conf.get(_TIME_ZONE))
+
+
+def _has_time(node: Node) -> bool:
+    """Whether the session's time zone may decide what an expression gives, or how a source reads a column."""
+    return node.arguments.get("dataType") in _TIMES or (
+        node.name not in ("Cast", "AttributeReference", "Literal") and node.arguments.get("timeZoneId") is not None
+    )
+
+
+def _all(value: Any) -> Iterator[Node]:
+    """Every node of a plan, and of the expressions in it."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _all(each)
+    elif isinstance(value, Node):
+        yield value
+        for each in (*value.children, *value.arguments.values()):
+            yield from _all(each)

@@ -1,0 +1,151 @@
+"""What is to run, judged against what ran: the verdict, and the findings by which a start is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import Finding
+from headrace.model import Query
+from headrace.plan.comparison import Difference, Kind, compare, worst
+from headrace.plan.form import FORMAT, QueryForm
+from headrace.plan.manifest import QueryRevision
+from headrace.plan.ways_out import reset_command
+
+SHOWN = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """How a query that is to run stands to what ran.
+
+    from_batch: the first batch that would be made by the query as it is now. differences: all that has changed.
+    notes: what could not be compared.
+    """
+
+    query: str
+    verdict: Kind
+    from_batch: int
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[Finding, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The judgement as plain data, for `--json`."""
+        return {
+            "query": self.query,
+            "verdict": self.verdict,
+            "from_batch": self.from_batch,
+            "differences": [each.as_dict() for each in self.differences],
+            "notes": [each.as_dict() for each in self.notes],
+        }
+
+
+def judged(query: Query, known: Sequence[QueryRevision], now: QueryRevision, *, begun: bool) -> Judgement:
+    """Compare the form that is to run with the last one that ran; a query without a batch is `same`.
+
+    begun: whether the checkpoint has a batch, planned or committed.
+    """
+    if not known or not begun:
+        return Judgement(query=query.name, verdict="same", from_batch=now.from_batch)
+    before = known[-1]
+    assert now.form is not None, "what is to run has a form"
+    if before.form is None:
+        return _by_fingerprint(query, before, now)
+    try:
+        differences = compare(QueryForm.of(before.form), QueryForm.of(now.form))
+    except (TypeError, KeyError, ValueError) as error:
+        return Judgement(
+            query=query.name, verdict="forbidden", from_batch=now.from_batch, notes=(_unreadable(query, before, error),)
+        )
+    return Judgement(
+        query=query.name, verdict=worst(differences), from_batch=now.from_batch, differences=tuple(differences)
+    )
+
+
+def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
+    """Why the query must not start over its checkpoint, each with the way out; nothing if it may."""
+    yield from (note for note in judgement.notes if note.severity == "error")
+    past = f"batches up to {judgement.from_batch - 1} of query '{query.name}' were made by another form of it"
+    if judgement.verdict in ("same", "safe") or (judgement.verdict == "forward" and query.on_change == "forward"):
+        return
+    # What follows from a lighter difference does not matter while a graver one is there.
+    for difference in (each for each in judgement.differences if each.verdict == judgement.verdict):
+        code, fix = _WAYS_OUT[difference.verdict]
+        yield Finding(
+            code=code,
+            what=f"{past}: {_told(difference)}; {difference.why}",
+            fix=fix.format(query=query.name, reset=reset_command(query)),
+            where=query.where,
+        )
+
+
+def remarks(query: Query, judgement: Judgement) -> Iterator[Finding]:
+    """What is said of a query that starts although something has changed."""
+    yield from (note for note in judgement.notes if note.severity != "error")
+    for difference in judgement.differences:
+        if difference.verdict in ("safe", "forward"):
+            yield Finding(
+                code="HR538",
+                what=f"query '{query.name}' is another from batch {judgement.from_batch} on: {_told(difference)}; "
+                f"{difference.why}",
+                where=query.where,
+            )
+
+
+_WAYS_OUT = {
+    "forward": (
+        "HR537",
+        "accept it for the rows from now on: headrace run {query} --accept-forward, or `on_change: forward` at the "
+        "query; else undo the change, or begin the query anew: {reset}",
+    ),
+    "rebuild": ("HR535", "undo the change, or begin the query anew from its sources: {reset}"),
+    "forbidden": ("HR536", "undo the change, or begin the query anew from its sources: {reset}"),
+}
+
+
+def _told(difference: Difference) -> str:
+    return f"{difference.part} was {_cut(difference.before)} and is {_cut(difference.now)}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Finding:
+    told = before.form or {}
+    newer = isinstance(told.get("format"), int) and told["format"] > FORMAT
+    what = f"what query '{query.name}' was cannot be compared with what it is: {error}"
+    if newer:
+        what = f"query '{query.name}' was last run by Headrace {before.headrace}, whose record this one cannot read"
+    fix = f"run it with Headrace {before.headrace}" if newer else "restore the query's manifest from a backup"
+    return Finding(code="HR539", what=what, fix=fix, where=query.where)
+
+
+def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision) -> Judgement:
+    """A query that last ran under a Headrace that kept no form: of it a digest of the plan and of the columns is known.
+
+    The plan's text holds what Spark and Headrace make of the sources, so another version of either changes it, too.
+    """
+    notes: tuple[Finding, ...] = ()
+    past = f"up to batch {now.from_batch - 1}"
+    tells = f"`headrace verify {query.name}` tells whether the result is that of the query as it is now"
+    if before.fingerprint != now.fingerprint:
+        if before.shape is not None and before.shape != now.shape:
+            finding = Finding(
+                code="HR545",
+                what=f"query '{query.name}' is not what it was {past}: the result may mix meanings",
+                fix=f"if it means something else now, reset the query ({reset_command(query)}); {tells}",
+                where=query.where,
+            )
+        else:
+            finding = Finding(
+                code="HR445",
+                what=f"query '{query.name}' ran on Headrace {before.headrace} and Spark {before.spark} {past}; only a "
+                "digest of its plan is known of it, and that is another now: whether the query itself was changed was "
+                "not compared",
+                fix=f"nothing, if it was not; {tells}",
+                where=query.where,
+            )
+        notes = (finding,)
+    return Judgement(query=query.name, verdict="same", from_batch=now.from_batch, notes=notes)

@@ -1,0 +1,79 @@
+"""What would come of a start, without one: each query as written against what ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.build.catalog import registered_tables
+from headrace.build.plan_builder import build
+from headrace.build.tables import Tables
+from headrace.check.structure import concerning
+from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.model import Project, Query
+from headrace.plan.judgement import Judgement, judged
+from headrace.plan.manifest import forms
+from headrace.run.checkpoint_look import problems
+from headrace.run.home import Home, layout_of
+from headrace.run.planned import present
+from headrace.run.sink_location import require_same_sink
+from headrace.spark.messages import finding_of
+from headrace.spark.session_conf import applied
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def plan(
+    project: Project, queries: Sequence[str] | None = None, *, spark: SparkSession | None = None
+) -> list[Judgement]:
+    """The judgement of each of `queries` (None: all), in one session; nothing is started, written or asked.
+
+    A query that has never run is `same`. One that is wrong by itself is `forbidden`, with the findings as its notes.
+    """
+    from headrace.build.project_session import session
+
+    chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
+    own = spark is None
+    spark = spark or session(project, purpose="short")
+    try:
+        with applied(spark, project.target.state_store):
+            return [_judged(project, query, spark) for query in chosen]
+    finally:
+        if own:
+            spark.stop()
+
+
+def _judged(project: Project, query: Query, spark: SparkSession) -> Judgement:
+    home = Home(layout=layout_of(project, query))
+    first = 0
+    try:
+        errors = [each for each in concerning(project, [query.name]) if each.severity == "error"]
+        if errors:
+            raise CheckFailed(errors)
+        if not query.sink.facts.durable or not home.begun:
+            return Judgement(query=query.name, verdict="same", from_batch=0)
+        committed = home.checkpoint.last_committed
+        first = 0 if committed is None else committed + 1
+        if broken := [each for each in problems(query, home.layout) if each.severity == "error"]:
+            raise CheckFailed(broken)
+        require_same_sink(project, query, home.layout)
+        with registered_tables(project, query, spark):
+            now = present(project, query, _frame(project, query, spark, home), home)
+        return judged(query, forms(home.layout.manifest), now, begun=True)
+    except HeadraceError as error:
+        return _wrong(query, first, error.findings)
+    except Exception as error:
+        return _wrong(query, first, (finding_of(error, where=query.where, subject=f"query '{query.name}'"),))
+
+
+def _frame(project: Project, query: Query, spark: SparkSession, home: Home) -> DataFrame:
+    """The result of the query over the tables that it last had."""
+    tables = Tables(project, query, home.layout, spark)
+    known = {name: number for name, number in tables.record.latest().items() if name in tables.declared}
+    frames = tables.frames({name: number for name, number in known.items() if tables.version(name, number)})
+    return build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name), frames)
+
+
+def _wrong(query: Query, first: int, findings: Sequence[Finding]) -> Judgement:
+    return Judgement(query=query.name, verdict="forbidden", from_batch=first, notes=tuple(findings))

@@ -1,0 +1,65 @@
+"""Each change of the catalogue gets its verdict, from the project's text alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace as hr
+from headrace.build.catalog import registered_tables
+from headrace.build.plan_builder import build
+from headrace.plan.comparison import compare, worst
+from headrace.plan.form import QueryForm
+from headrace.plan.forming import form_of
+
+from .catalogue import BASES, CHANGES, Change
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base: str) -> None:
+    for name in ("in", "clicks"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "prices.csv").write_text("1,2.5\n")
+    (tmp_path / "more.csv").write_text("1,3.5\n")
+    before = _form(tmp_path, spark, BASES[base])
+    assert worst(compare(before, _form(tmp_path, spark, BASES[base]))) == "same"
+    wrong = {}
+    for change in CHANGES:
+        if change.base != base:
+            continue
+        differences = compare(before, _form(tmp_path, spark, _edited(change)))
+        if worst(differences) != change.verdict:
+            told = [f"{each.verdict}: {each.part}: {each.before} -> {each.now}" for each in differences]
+            wrong[change.what] = (worst(differences), change.verdict, told)
+    assert not wrong, "\n".join(f"{what}: {found}" for what, found in wrong.items())
+
+
+def _edited(change: Change) -> str:
+    text = BASES[change.base]
+    for old, new in zip(change.old.split("|"), change.new.split("|"), strict=True):
+        assert old in text, (change.what, old)
+        text = text.replace(old, new)
+    return text
+
+
+def _form(root: Path, spark: SparkSession, text: str) -> QueryForm:
+    if text.startswith("# file: "):
+        for part in text.split("# file: ")[1:]:
+            name, _, content = part.partition("\n")
+            (root / name).write_text(content, encoding="utf-8")
+    else:
+        (root / "headrace.yml").write_text(text.replace("{root}", str(root)), encoding="utf-8")
+    project = hr.load(root)
+    query = project.queries["q"]
+    with registered_tables(project, query, spark):
+        frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
+        form = form_of(project, query, frame, salt="salt")
+    return QueryForm.of(replace(form).as_dict())
