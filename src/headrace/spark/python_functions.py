@@ -9,13 +9,8 @@ from typing import Any
 
 from headrace.spark.plans import sequence
 
-<<<<<<< HEAD
 # A table function is known as a generator alone; all other expressions with functions are of the first pattern.
 _PATTERNS = ("PYTHON_UDF", "GENERATOR")
-=======
-# Other kinds of expressions with functions, such as aggregates, are of this pattern too.
-_PATTERNS = ("PYTHON_UDF",)
->>>>>>> a72ca7b (A changed query is judged by what it is: headrace plan, and starts that are refused)
 
 
 @dataclass(frozen=True, kw_only=True)
