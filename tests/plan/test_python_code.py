@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.plan.python_code import Meaning, compare, differences, meaning
@@ -299,6 +299,7 @@ def results(text: str) -> list[Any]:
 
 @settings(max_examples=150, deadline=None)
 @given(statements, st.permutations(VARIABLES), st.booleans())
+@example("a = (lambda: (a if (1 if a else 1) else a))()\n", ["a", "b", "c"], True)
 def test_renamed_variables_and_other_lines_are_the_same(body: str, names: list[str], wide: bool) -> None:
     text = written(body)
     other = text.replace("(", "(\n") if wide else written(body, tuple(names))

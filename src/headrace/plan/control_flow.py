@@ -100,7 +100,8 @@ def _simplified(first: Block) -> bool:
         if block.handler is not None and (end := _past_empty(block.handler[0])) is not block.handler[0]:
             block.handler, changed = (end, *block.handler[1:]), True
     reached = _times_reached(first)
-    for block in found:
+    # An empty block that was passed over is no part of the function any more, and must take no steps to itself.
+    for block in list(_reachable(first)):
         for index, after in enumerate(block.exits):
             if after.ends and reached.get(id(after), 0) > 1:
                 copied = Block(list(after.steps), [], after.handler)
