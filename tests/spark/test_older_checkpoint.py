@@ -29,10 +29,9 @@ def test_queries_resume_in_the_middle_of_a_batch_and_are_right(tmp_path: Path, s
     project, told = hr.load(root), Told()
     result = hr.run(project, trigger=hr.available_now, spark=spark, reporter=told)
     assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
-    # Two versions may write one plan in two ways, which is no change of the query. Under one version the plan's text
-    # differs as well here, since it names the directory in which the project was made.
+    # Of the older version only a digest of the plan is known, which another directory or Spark changes, too.
     warned = {finding.code for finding in told.all(hr.Finding)} & {"HR545", "HR445"}
-    assert warned <= ({"HR545"} if spark.version == "4.2.0" else {"HR445"})
+    assert warned <= {"HR445"}
     states = {query: hr.verify(project, query, spark=spark).state for query in QUERIES}
     assert states == {"totals": "equal", "hours": "open", "names": "equal", "priced": "equal"}
     newest = [forms(QueryLayout(project.storage, query, 1).manifest)[-1].spark for query in QUERIES]

@@ -614,6 +614,21 @@ def a_plan_tells_by_what_its_rows_are_clustered(scene: Scene) -> None:
     assert not is_clustered(scene.batch.repartition(2, "name"), ["amount"])
 
 
+@canary("connectors/delta/generations")
+def delta_forgets_a_table_that_was_moved_away(scene: Scene) -> None:
+    from headrace.connectors.delta.generations import _forget
+    from headrace.connectors.delta.table import at_path
+
+    place = scene.home / "moved"
+    for rows in (2, 1):
+        scene.batch.limit(rows).coalesce(1).write.format("delta").save(str(place))
+        table = at_path(scene.spark, str(place), SourceError)
+        assert table is not None
+        assert table.now().rows().count() == rows
+        place.rename(scene.home / f"moved-{rows}")
+        _forget(scene.spark, str(place))
+
+
 @canary("connectors/delta/table")
 def deltas_log_is_read(scene: Scene) -> None:
     from headrace.connectors.delta.table import at_path
@@ -681,7 +696,11 @@ def conditions_have_known_names(scene: Scene) -> None:
         scene.stream.collect()
 
 
-JARS = {"connectors/delta/table": "delta", "connectors/kafka/client": "kafka"}
+JARS = {
+    "connectors/delta/generations": "delta",
+    "connectors/delta/table": "delta",
+    "connectors/kafka/client": "kafka",
+}
 
 
 def _rows() -> list[Any]:
