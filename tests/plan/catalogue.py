@@ -177,6 +177,16 @@ def q(priced):
     return priced.select("id", clip("price").alias("a"), scale("price").alias("b"), weigh("price").alias("c"),
                          shift("price").alias("d"), third("price").alias("e"), half("price").alias("f"))
 """,
+    "written": PYTHON
+    + """
+def write(frame, batch):
+    # wherever it goes
+    frame.limit(10).collect()
+
+@hr.query(sink=hr.sink.foreach_batch(write))
+def q(priced):
+    return priced.select("id", "price")
+""",
     "python_state": PYTHON
     + """
 def batches(frames):
@@ -583,6 +593,12 @@ CHANGES = [
             "wrong",
         ),
         ("another function", "F.udf(helpers.scaled", "F.udf(helpers.unused", "forward", "wrong"),
+    ),
+    *_changes(
+        "written",
+        ("a comment", "# wherever it goes", "# anywhere", "same", "right"),
+        ("the sink's code", "limit(10)", "limit(20)", "forward"),
+        ("columns swapped for a function", 'select("id", "price")', 'select("price", "id")', "forward"),
     ),
     *_changes(
         "python_state",

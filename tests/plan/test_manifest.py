@@ -116,6 +116,17 @@ def test_a_line_of_version_0_1_0_is_compared_by_its_fingerprint_alone(
     assert [*refusals(query, judgement)] == []
 
 
+def test_a_plan_that_cannot_be_read_is_compared_by_its_fingerprint_and_warned_of(tmp_path: Path) -> None:
+    layout, query = _query(tmp_path)
+    enter(layout, _revision(query, FORM, 0, "f1"))
+    unread = QueryForm(spark="4.2.0", unreadable="KeyError: 7")
+    for fingerprint, told in (("f1", []), ("f2", ["HR545"])):
+        judgement = judged(query, forms(layout.manifest), _revision(query, unread, 1, fingerprint), begun=True)
+        found = [*remarks(query, judgement)]
+        assert [finding.code for finding in found] == told
+        assert all("KeyError: 7" in finding.what for finding in found)
+
+
 # What a form is damaged by, and the words by which the start is refused.
 DAMAGES = {
     "a newer Headrace": ({"format": FORMAT + 1}, "Headrace 9.9.9, whose record"),

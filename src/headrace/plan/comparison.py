@@ -119,6 +119,13 @@ def _sink(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
         if key == "key":
             verdict, part = "rebuild", "the key of the sink"
             why = "rows that are there stay under the former key, and no batch replaces them any more"
+        elif key == "function":
+            changed = _python_changes(str(old.get(key)), str(new.get(key)), before, now)
+            verdict, part = (
+                "forward",
+                ": ".join(["the function of the sink", *(["; ".join(changed)] if changed else [])]),
+            )
+            why = "rows from now on are written by the new code"
         else:
             verdict, part = "forbidden", f"the sink, {key}"
             why = "it lacks all that was written before, and gets only what comes from now on"

@@ -35,7 +35,7 @@ class QueryForm:
     digest that stands for it. tables: the rows of bounded inputs, by the table's name or the kind of the input.
     sources, sink: what tells each from others. settings: those of Spark that change what an expression means.
     declared: a digest of the code as it is written, without layout and comments. shape: a digest of all but what the
-    Python functions do. python_version: whose bytecode they are.
+    Python functions do. python_version: whose bytecode they are. unreadable: why the plan could not be read, if so.
     """
 
     operators: tuple[Operator, ...] = ()
@@ -52,6 +52,7 @@ class QueryForm:
     shape: str = ""
     spark: str = ""
     python_version: str = ""
+    unreadable: str = ""
     format: int = FORMAT
 
     @property

@@ -55,8 +55,10 @@ def form_of(project: Project, query: Query, frame: DataFrame, *, salt: str) -> Q
         watermarks=found.watermarks,
         definitions=found.definitions,
         python=code.found,
-        sources={source.name: _source(project, source.kind, source.connector) for source in project.sources_of(query)},
-        sink=_sink(project, query),
+        sources={
+            source.name: _source(project, source.kind, source.connector, code) for source in project.sources_of(query)
+        },
+        sink=_sink(project, query, code),
         mode=query.mode,
         settings=dict(_settings(frame, tree)),
         declared=code.declared(query),
@@ -194,15 +196,15 @@ def _within(project: Project, text: str) -> str:
     return shown
 
 
-def _source(project: Project, kind: str, source: Source) -> dict[str, Any]:
+def _source(project: Project, kind: str, source: Source, code: _Code) -> dict[str, Any]:
     """What tells a source from others: its kind, its place, and the options that change its rows."""
     told: dict[str, Any] = {"kind": kind}
-    for name, value in _options(project, source):
+    for name, value in _options(project, source, code):
         told["place" if name in source.place_options else name] = value
     return told
 
 
-def _options(project: Project, source: Source) -> Iterator[tuple[str, Any]]:
+def _options(project: Project, source: Source, code: _Code) -> Iterator[tuple[str, Any]]:
     for option in fields(cast(Any, source)):
         value = getattr(source, option.name)
         if option.name in source.tuning_options or option.name in _TOLD_BY_THE_PLAN or value in (None, "", (), {}):
@@ -215,12 +217,14 @@ def _options(project: Project, source: Source) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, (str, int, float, bool)):
             text = _within(project, str(value))
             yield option.name, text.removeprefix("./").rstrip("/") if option.name in source.place_options else text
+        elif callable(value):
+            yield f"{option.name}, its code", code.kept(value)
         else:
-            yield option.name, _within(project, getattr(value, "__qualname__", type(value).__qualname__))
+            yield option.name, type(value).__qualname__
 
 
-def _sink(project: Project, query: Query) -> dict[str, Any]:
-    """What tells a sink from others: its kind, its place, its key, and how it takes columns."""
+def _sink(project: Project, query: Query, code: _Code) -> dict[str, Any]:
+    """What tells a sink from others: its kind, its place, its key, its function, and how it takes columns."""
     sink = query.sink
     location = sink.location
     told: dict[str, Any] = {"kind": query.sink_kind, "by_name": sink.columns_by_name}
@@ -230,6 +234,9 @@ def _sink(project: Project, query: Query) -> dict[str, Any]:
     key = getattr(sink, "key", None)
     if key:
         told["key"] = list(key)
+    function = getattr(sink, "function", None)
+    if callable(function):
+        told["function"] = code.kept(function)
     return told
 
 

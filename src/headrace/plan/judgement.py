@@ -53,7 +53,10 @@ def judged(query: Query, known: Sequence[QueryRevision], now: QueryRevision, *, 
     if before.form is None:
         return _by_fingerprint(query, before, now)
     try:
-        differences = compare(QueryForm.of(before.form), QueryForm.of(now.form))
+        was, is_ = QueryForm.of(before.form), QueryForm.of(now.form)
+        if unreadable := is_.unreadable or was.unreadable:
+            return _by_fingerprint(query, before, now, why=unreadable)
+        differences = compare(was, is_)
     except (TypeError, KeyError, ValueError) as error:
         return Judgement(
             query=query.name, verdict="forbidden", from_batch=now.from_batch, notes=(_unreadable(query, before, error),)
@@ -122,19 +125,21 @@ def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Findin
     return Finding(code="HR539", what=what, fix=fix, where=query.where)
 
 
-def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision) -> Judgement:
-    """A query that last ran under a Headrace that kept no form: of it a digest of the plan and of the columns is known.
+def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, *, why: str = "") -> Judgement:
+    """A query of which only a digest of the plan and of the columns is known: all that an older Headrace kept.
 
     The plan's text holds what Spark and Headrace make of the sources, so another version of either changes it, too.
+    why: why no more is known, where it is not the version.
     """
     notes: tuple[Finding, ...] = ()
     past = f"up to batch {now.from_batch - 1}"
     tells = f"`headrace verify {query.name}` tells whether the result is that of the query as it is now"
     if before.fingerprint != now.fingerprint:
-        if before.shape is not None and before.shape != now.shape:
+        if why or (before.shape is not None and before.shape != now.shape):
             finding = Finding(
                 code="HR545",
-                what=f"query '{query.name}' is not what it was {past}: the result may mix meanings",
+                what=f"query '{query.name}' is not what it was {past}: the result may mix meanings"
+                + (f"; how it has changed is not known, since its plan could not be read ({why})" if why else ""),
                 fix=f"if it means something else now, reset the query ({reset_command(query)}); {tells}",
                 where=query.where,
             )

@@ -14,7 +14,7 @@ from headrace.check.analysed import analysed
 from headrace.check.triggers import cores
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.uses import source_of
-from headrace.errors import CheckFailed, CheckpointError, Finding
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.model import Continuous, Project, Query, RealTime, Source, Trigger
 from headrace.plan.form import QueryForm
 from headrace.plan.forming import form_of
@@ -86,9 +86,16 @@ def planned(request: Request, home: Home) -> Planned:
 def present(project: Project, query: Query, frame: DataFrame, home: Home) -> QueryRevision:
     """What the manifest would say of `query`, whose result is `frame`, if it began to run now."""
     committed = home.checkpoint.last_committed
+    try:
+        form = form_of(project, query, frame, salt=application(project).id)
+    except HeadraceError:
+        raise
+    except Exception as error:
+        # A node that nobody has met must keep no query from running; it is told that its changes are not compared.
+        form = QueryForm(spark=frame.sparkSession.version, unreadable=f"{type(error).__name__}: {error}"[:200])
     return revision_of(
         query,
-        form_of(project, query, frame, salt=application(project).id),
+        form,
         fingerprint(frame, query),
         columns=frame.schema.simpleString(),
         next_batch=0 if committed is None else committed + 1,
