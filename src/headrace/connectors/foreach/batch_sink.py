@@ -43,6 +43,11 @@ class ForeachBatch(Sink):
     idempotent: bool = False
 
     @property
+    def columns_by_name(self) -> bool:
+        """The user's function may read a row by position."""
+        return False
+
+    @property
     def facts(self) -> SinkFacts:
         return SinkFacts(modes=frozenset(OUTPUT_MODES), transactional=False, idempotent=self.idempotent)
 
