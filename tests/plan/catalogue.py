@@ -342,6 +342,7 @@ CHANGES = [
         ("columns in another order", "SELECT id, action,", "SELECT action, id,", "safe"),
         ("conditions in another order", "price > 1 AND n < 5", "n < 5 AND price > 1", "same"),
         ("factors in another order", "price * 2", "2 * price", "same"),
+        ("bad rows into quarantine", "files: {path: in,", "files: {path: in, on_bad_row: quarantine,", "same"),
         ("append becomes update", "mode: append", "mode: update", "safe"),
         ("a filter", "n < 5", "n < 6", "forward"),
         ("a filter removed", " AND n < 5", "", "forward"),

@@ -154,7 +154,7 @@ def test_batches_over_a_table_with_other_columns_are_not_called_wrong(tmp_path: 
     (root / "pipeline.py").write_text(changed)
     land(root, 4, sale("apple", 5))
     project = load(root)
-    assert run(project, ["joined"], spark=spark).exit_code == 0
+    assert run(project, ["joined"], spark=spark, accept_forward=True).exit_code == 0
     verdict = verify(project, "joined", spark=spark)
     assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR567"])
     assert (verdict.rows_expected, verdict.rows_actual) == (5, 5)

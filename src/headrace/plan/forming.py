@@ -16,7 +16,7 @@ from headrace.contract import Source
 from headrace.model import Project, PythonTransform, Query, SqlTransform, Table
 from headrace.plan.expressions import type_text
 from headrace.plan.form import Operator, QueryForm
-from headrace.plan.normal import normal
+from headrace.plan.normal import Normal, normal
 from headrace.plan.python_code import meaning
 from headrace.spark.plan_json import Node, PlanTree, StaticInput, is_relation, plan_tree
 from headrace.spark.plans import analysed_plan
@@ -83,10 +83,15 @@ def _given(project: Project, query: Query, spark: SparkSession, tree: PlanTree) 
         types = {column.name: type_text(column.dataType.jsonValue()) for column in frame.schema}
         for use in (name for name in uses if source_of(name) == source.name):
             named = replace(alone, inputs=dict.fromkeys(alone.inputs, use))
-            made = normal(named, complete=False, python=lambda _, name: name, static=lambda each: each.kind)
+            made = _alone(named, found)
             found |= {text: f"{use}.{name} {types[name]}" for name, text in made.columns}
-            found |= dict.fromkeys(made.result.where, "")
+            # What it leaves out is told by the columns, which have their names now.
+            found |= dict.fromkeys((*made.result.where, *_alone(named, found).result.where), "")
     return found
+
+
+def _alone(tree: PlanTree, given: Mapping[str, str]) -> Normal:
+    return normal(tree, complete=False, python=lambda _, name: name, static=lambda each: each.kind, given=given)
 
 
 def _operator(found: Any) -> Operator:
