@@ -44,7 +44,7 @@ class Judgement:
 def judged(query: Query, known: Sequence[QueryRevision], now: QueryRevision, *, begun: bool) -> Judgement:
     """Compare the form that is to run with the last one that ran; a query without a batch is `same`.
 
-    begun: whether the checkpoint has a batch, planned or committed.
+    begun: whether a batch was committed.
     """
     if not known or not begun:
         return Judgement(query=query.name, verdict="same", from_batch=now.from_batch)

@@ -60,7 +60,7 @@ def _judged(project: Project, query: Query, spark: SparkSession) -> Judgement:
         require_same_sink(project, query, home.layout)
         with registered_tables(project, query, spark):
             now = present(project, query, _frame(project, query, spark, home), home)
-        return judged(query, forms(home.layout.manifest), now, begun=True)
+        return judged(query, forms(home.layout.manifest), now, begun=committed is not None)
     except HeadraceError as error:
         return _wrong(query, first, error.findings)
     except Exception as error:

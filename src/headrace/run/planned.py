@@ -106,7 +106,8 @@ def _unchanged(project: Project, query: Query, home: Home, now: QueryRevision) -
     """Raise CheckpointError if batches were made by a query that meant something else, or had another name."""
     if not home.begun and now.form is not None and (former := tuple(renamed(project, query, QueryForm.of(now.form)))):
         raise CheckpointError(former)
-    judgement = judged(query, forms(home.layout.manifest), now, begun=home.begun)
+    # What was planned and not committed is made again by the query as it is now.
+    judgement = judged(query, forms(home.layout.manifest), now, begun=home.checkpoint.last_committed is not None)
     if refused := tuple(refusals(query, judgement)):
         raise CheckpointError(refused)
     return tuple(remarks(query, judgement))
