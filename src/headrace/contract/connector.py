@@ -50,8 +50,8 @@ class Connector(ABC):
     failures: those that `explain_failure` knows by their message; the first that fits is taken. They are asked last for
         queries that do not declare the connector, too: a function of the user's may use its system by itself.
     place_options: the options that say which directory, table or topic it is. tuning_options: those that change neither
-    which rows there are nor what they hold: rate limits, time-outs, where a first start begins. A change of any other
-    option of a query that ran is refused until the user has seen what it means.
+    which rows there are nor what they hold: rate limits, time-outs, where a first start begins, what to pass over after a
+    failure. A change of any other option of a query that ran is refused until the user has seen what it means.
     """
 
     place_options: ClassVar[tuple[str, ...]] = ("path", "table")

@@ -97,5 +97,6 @@ def test_a_name_that_spark_cannot_read_is_told(spark: SparkSession, tmp_path: Pa
     land(tmp_path, "copied", 1)
     for more in (', options={"ignoreCorruptFiles": "true"}', ""):
         (tmp_path / "pipeline.py").write_text(PROJECT.format(more=more))
-        ran(tmp_path, spark)
+        [end] = hr.run(hr.load(tmp_path), spark=spark, accept_forward=True).outcomes
+        assert end.finding is None, end
     assert rows(tmp_path / "out.db", "SELECT v FROM taken ORDER BY v") == [(0,), (1,)]

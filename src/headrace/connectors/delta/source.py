@@ -47,6 +47,9 @@ class Delta(DeltaOptions, Source):
         "max_files_per_trigger",
         "max_bytes_per_trigger",
         "fail_on_data_loss",
+        "ignore_deletes",
+        "ignore_changes",
+        "skip_change_commits",
     )
     jars: ClassVar[tuple[str, ...]] = ("delta",)
     failures: ClassVar[tuple[Failure, ...]] = FAILURES

@@ -45,6 +45,8 @@ class Iceberg(Source):
         "starting_snapshot",
         "starting_timestamp",
         "max_files_per_trigger",
+        "skip_delete_snapshots",
+        "skip_overwrite_snapshots",
     )
     table: str
     catalog: str | Mapping[str, str] = field(default=DEFAULT_CATALOG, repr=False)
