@@ -49,9 +49,10 @@ class Connector(ABC):
     positional: the option that may be given without its name; by default the first that the class declares.
     failures: those that `explain_failure` knows by their message; the first that fits is taken. They are asked last for
         queries that do not declare the connector, too: a function of the user's may use its system by itself.
-    place_options: the options that say which directory, table or topic it is. tuning_options: those that change neither
-    which rows there are nor what they hold: rate limits, time-outs, where a first start begins, what to pass over after a
-    failure. A change of any other option of a query that ran is refused until the user has seen what it means.
+    place_options: the options that say which directory, table or topic it is.
+    tuning_options: those that change neither which rows there are nor what they hold: rate limits, time-outs, where a
+        first start begins, what to pass over after a failure. A change of any other option of a query that ran is
+        refused until the user has seen what it means.
     """
 
     place_options: ClassVar[tuple[str, ...]] = ("path", "table")
