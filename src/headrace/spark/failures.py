@@ -136,7 +136,7 @@ KNOWN = (
     ),
     Known(
         "HR303",
-        r"FileNotFoundException|does not exist",
+        r"FileNotFoundException|(?<!\]\)) does not exist",
         "a file of the batch is gone{at}",
         "put the file back and start again: the batch is read again from its beginning",
         conditions=("FAILED_READ_FILE.FILE_NOT_EXIST",),

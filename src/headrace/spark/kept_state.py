@@ -121,10 +121,12 @@ def _arbitrary(node: Any, kind: str, behind: bool) -> KeptState:
     timeout = str(node.timeMode() if processor or "TransformWithState" in kind else node.timeout())
     source = node.left() if processor else node.children().head()
     times = marked(sequence(source.output()))
-    grouped = getattr(node, "groupingAttributes", None)
+    # Of a JVM object each name seems to be a method; a processor in Python knows only how many columns it groups by.
+    columns = list(sequence(source.output()))
+    grouped = columns[: int(node.groupingAttributesLen())] if processor else list(sequence(node.groupingAttributes()))
     return KeptState(
         kind="arbitrary state",
-        by=tuple(map(name_of, sequence(grouped()))) if grouped is not None else (),
+        by=tuple(map(name_of, grouped)),
         event_time=name_of(times[0]) if times else None,
         delay=_delay(times[0]) if times else None,
         timeout=_TIMEOUTS.get(timeout, "none"),
