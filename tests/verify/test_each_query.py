@@ -95,7 +95,7 @@ def test_each_query_gets_its_own_verdict_whatever_the_others_do(
     for file in (tmp_path / "damaged").glob("*.parquet"):
         file.write_bytes(b"PAR1 nothing of use PAR1")
     (tmp_path / "broken").touch()
-    settings, views = spark.sparkContext.getConf().getAll(), spark.catalog.listTables()
+    settings, views = spark.sparkContext.getConf().getAll(), spark.sql("SHOW TABLES").collect()
     before = {key: spark.conf.get(key, None) for key, _ in settings} | dict(spark.conf.getAll)
 
     active = spark.getActiveSession()
@@ -127,5 +127,5 @@ def test_each_query_gets_its_own_verdict_whatever_the_others_do(
     assert all(sorted(each) == ["events", "events__2"] and each["events"] == each["events__2"] for each in kept)
     assert hr.verify(project, "d_sound", spark=spark).state == "equal"
     after = {key: spark.conf.get(key, None) for key, _ in settings} | dict(spark.conf.getAll)
-    assert (after, spark.catalog.listTables()) == (before, views)
+    assert (after, spark.sql("SHOW TABLES").collect()) == (before, views)
     assert spark.getActiveSession() is active

@@ -195,7 +195,8 @@ def test_what_does_not_fit_is_refused_and_a_start_after_it_goes_on(spark: SparkS
     assert run(root, spark).exit_code == 0
     assert content(spark, root) == [("a", 1), ("b", 4)]
 
-    pipeline.write_text(first.replace('where("amount <= 5")', 'selectExpr("name", "amount", "1 AS more")'))
+    accepting = first.replace("@hr.query(", '@hr.query(on_change="forward", ')
+    pipeline.write_text(accepting.replace('where("amount <= 5")', 'selectExpr("name", "amount", "1 AS more")'))
     assert finding(run(root, spark)).what.endswith("it has no column 'more'")
     pipeline.write_text(pipeline.read_text().replace('["name"]', '["name"], on_schema_change="add"'))
     land(root, 2, [{"name": "c", "amount": 2}])

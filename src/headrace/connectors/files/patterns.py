@@ -22,12 +22,12 @@ def require_patterns(spark: SparkSession, format_: str, options: Mapping[str, st
 
 
 def _is_pattern(spark: SparkSession, text: str) -> bool:
-    from pyspark.errors import IllegalArgumentException, SparkUpgradeException
+    from pyspark.errors import IllegalArgumentException, SparkRuntimeException, SparkUpgradeException
 
     try:
         # A text that does not fit is NULL; what is no pattern is refused, some of it without a condition. No job runs.
         spark.sql("SELECT try_to_timestamp('x', :pattern)", args={"pattern": text}).collect()
-    except (IllegalArgumentException, SparkUpgradeException):
+    except (IllegalArgumentException, SparkRuntimeException, SparkUpgradeException):
         return False
     return True
 
