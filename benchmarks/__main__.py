@@ -7,7 +7,7 @@ from importlib import import_module
 
 from benchmarks.figures import write
 
-NAMES = ("cli", "session", "micro_batch", "headline", "sinks", "model", "verify", "fairness", "durability")
+NAMES = ("cli", "session", "micro_batch", "headline", "sinks", "model", "verify", "fairness", "durability", "checkout")
 
 
 def main() -> int:

@@ -55,7 +55,7 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
         for name, side in sides.items():
             with tempfile.TemporaryDirectory() as scratch:
                 took[name].append(side(Path(scratch)))
-                _compare(name, Path(scratch) / "result.db", given.counts)
+                compare(name, Path(scratch) / "result.db", given.counts)
     side_of = {name: Side.of(times) for name, times in took.items()}
     size = f"{sum(given.counts.values()):,} events, {given.megabytes:.0f} MB in {len(files)} files"
     shown = [
@@ -79,8 +79,13 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
     ]
 
 
+def project(given: Events, limit: str) -> str:
+    """The project file of the job; `limit` is an option of its source, or nothing."""
+    return _PROJECT.format(landing=given.directory, limit=limit)
+
+
 def _ours(place: Path, given: Events, limit: str) -> float:
-    (place / "headrace.yml").write_text(_PROJECT.format(landing=given.directory, limit=limit), encoding="utf-8")
+    (place / "headrace.yml").write_text(project(given, limit), encoding="utf-8")
     return seconds([*HEADRACE, "run"], cwd=place)
 
 
@@ -89,7 +94,8 @@ def _script(place: Path, given: Events, script: str, limit: str) -> float:
     return seconds([sys.executable, BASELINES / script, *paths, limit], cwd=place)
 
 
-def _compare(name: str, database: Path, expected: Counts) -> None:
+def compare(name: str, database: Path, expected: Counts) -> None:
+    """Raise if the table is not the expected answer."""
     with closing(sqlite3.connect(database)) as connection:
         rows = connection.execute("SELECT action, hour, count FROM counts").fetchall()
     counts = {(action, hour[:13].replace(" ", "T")): count for action, hour, count in rows}

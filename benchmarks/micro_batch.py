@@ -46,16 +46,16 @@ class Span:
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
     warm, few = (Span(3, 6), Span(1, 2)) if quick else (Span(10, 40), Span(2, 6))
-    ours, newcomer, expert = [], [], []
+    mine, newcomer, expert = [], [], []
     for _ in range(runs):
-        ours.append(_ours(warm))
+        mine.append(ours(warm))
         expert.append(_baseline("micro_batch_expert.py", warm))
         newcomer.append(_baseline("micro_batch_newcomer.py", few))
     measured = f"triggerExecution, median of the batches {warm.first} to {warm.last} of each run"
     return [
         Figure(
             name="a batch, against a newcomer's script",
-            ours=Side.of(ours),
+            ours=Side.of(mine),
             theirs=Side.of(newcomer),
             against="Spark's defaults, foreachBatch with collect and executemany",
             unit="ms",
@@ -64,7 +64,7 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
         ),
         Figure(
             name="a batch, against an expert's script",
-            ours=Side.of(ours),
+            ours=Side.of(mine),
             theirs=Side.of(expert),
             against="settings tuned by hand, exactly once by hand",
             unit="ms",
@@ -74,7 +74,9 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
     ]
 
 
-def _ours(span: Span) -> float:
+def ours(span: Span, command: tuple[str, ...] = HEADRACE) -> float:
+    """The median batch by this `headrace`, in milliseconds."""
+
     def last_batch(line: str) -> bool:
         said = json.loads(line)
         return bool(said["event"] == "batch" and said["batch"] >= span.last)
@@ -82,7 +84,7 @@ def _ours(span: Span) -> float:
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         (place / "headrace.yml").write_text(_PROJECT, encoding="utf-8")
-        lines = lines_until([*HEADRACE, "run", "--json"], last_batch, cwd=place)
+        lines = lines_until([*command, "run", "--json"], last_batch, cwd=place)
         _compare(place / "result.db")
     return span.median(lines)
 
