@@ -73,6 +73,31 @@ queries:
     mode: append
     sink: {sqlite: {path: out.db, table: enriched}}
 """,
+    "twice": SOURCES
+    + DIMS
+    + """queries:
+  q:
+    select: >
+      SELECT e.id, a.name AS name, b.name AS other FROM events e JOIN names a ON e.id = a.id JOIN names b ON e.n = b.id
+    mode: append
+    sink: {sqlite: {path: out.db, table: named}}
+""",
+    "first": SOURCES
+    + """queries:
+  q:
+    select: SELECT action, count(*) AS n FROM events GROUP BY action ORDER BY n DESC, action LIMIT 1
+    mode: complete
+    sink: {sqlite: {path: out.db, table: firsts}}
+""",
+    "cheapest": SOURCES
+    + """tables:
+  names: {select: "SELECT id, name FROM VALUES (1, 'one'), (1, 'two') AS t(id, name) ORDER BY name LIMIT 1"}
+queries:
+  q:
+    select: SELECT e.id, name FROM events e JOIN names ON e.id = names.id
+    mode: append
+    sink: {sqlite: {path: out.db, table: named}}
+""",
     "complete": SOURCES
     + """queries:
   q:
@@ -448,6 +473,31 @@ CHANGES = [
             "  labels:|labels.name|JOIN labels|labels.id",
             "same",
         ),
+    ),
+    *_changes(
+        "twice",
+        (
+            "the uses of a table swapped in the result",
+            "a.name AS name, b.name AS other",
+            "b.name AS name, a.name AS other",
+            "forward",
+        ),
+        ("the uses of a table swapped in the keys", "e.id = a.id|e.n = b.id", "e.n = a.id|e.id = b.id", "forward"),
+        (
+            "other aliases of a table",
+            "a.name AS name|names a ON e.id = a.id",
+            "o.name AS name|names o ON e.id = o.id",
+            "same",
+        ),
+    ),
+    *_changes(
+        "first",
+        ("the order below a limit", "ORDER BY n DESC", "ORDER BY n ASC", "safe"),
+        ("the limit", "LIMIT 1", "LIMIT 2", "safe"),
+    ),
+    *_changes(
+        "cheapest",
+        ("the order below the limit of a table", "ORDER BY name", "ORDER BY name DESC", "forward"),
     ),
     *_changes(
         "complete",

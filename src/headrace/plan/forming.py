@@ -43,7 +43,7 @@ _TOLD_BY_THE_PLAN = ("schema", "infer_schema")
 def form_of(project: Project, query: Query, frame: DataFrame, *, salt: str) -> QueryForm:
     """The form of `query`, whose streaming result is `frame`. salt: what its secrets are hashed with."""
     tree = plan_tree(frame)
-    code = _Code(project, frame, salt)
+    code = _Code(project, frame, salt, tree)
     inputs = _Inputs(project, query, code)
     complete, given = query.mode == "complete", _given(project, query, frame.sparkSession, tree)
     found = normal(tree, complete=complete, python=code.named, static=inputs.text, given=given)
@@ -107,7 +107,9 @@ def _operator(found: Any) -> Operator:
 class _Code:
     """The Python functions of one plan: each is known by the digest of its meaning."""
 
-    def __init__(self, project: Project, frame: DataFrame, salt: str) -> None:
+    def __init__(self, project: Project, frame: DataFrame, salt: str, tree: PlanTree) -> None:
+        named = (node for node in _all(tree.root) if node.name == "NamedArgumentExpression")
+        self._keywords = {str(node.arguments["key"]) for node in named}
         self.found: dict[str, Any] = {}
         self._project = project
         self._salt = salt
@@ -122,7 +124,7 @@ class _Code:
 
     def kept(self, function: Any, further: str = "") -> str:
         """What stands for `function`, whose meaning is kept."""
-        told = meaning(function, owned=self._owned, salt=self._salt)
+        told = meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords)
         digest = hashlib.sha256(f"{told['digest']} {further}".encode()).hexdigest()[:12]
         self.found[f"python {digest}"] = told
         return f"python {digest}"

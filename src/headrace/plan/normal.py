@@ -8,6 +8,7 @@ Source: IncrementalExecution, PhysicalAggregation, ExtractEquiJoinKeys and Symme
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -20,7 +21,6 @@ from headrace.spark.plan_json import STREAMS, Node, PlanTree, StaticInput
 _PASSING = frozenset(
     {
         "CollectMetrics",
-        "GlobalLimitAndOffset",
         "LocalLimit",
         "Repartition",
         "RepartitionByExpression",
@@ -123,7 +123,9 @@ def normal(
     make them with, and conditions that hold for each of their rows, with nothing.
     """
     walk = _Walk(tree, complete, python, static, given)
-    top = walk.part(tree.root)
+    # A result is a set of rows: only below a limit or the like does their order count.
+    root = tree.root.children[0] if tree.root.name == "Sort" else tree.root
+    top = walk.part(root)
     names = _names(tree.root)
     columns = tuple((names.get(each, f"column {at}"), text) for at, (each, text) in enumerate(top.output))
     return Normal(
@@ -153,6 +155,7 @@ class _Walk:
         self._delays = _in_order(tree)
         self._complete = complete
         self._static = static
+        self._uses: Counter[str] = Counter()
 
     def part(self, node: Node) -> _Part:
         """What `node` gives."""
@@ -174,9 +177,14 @@ class _Walk:
     def _leaf(self, node: Node) -> _Part:
         columns = node.arguments.get("output") or ()
         named = self._inputs[identity(columns[0])] if columns else StaticInput(kind=node.name)
-        source = named if isinstance(named, str) else self._static(named)
+        source = named if isinstance(named, str) else self._of_its_own(self._static(named))
         output = [(identity(each), self.expressions.column(source, each)) for each in columns]
         return _Part(source=source, output=tuple(output), streaming=isinstance(named, str))
+
+    def _of_its_own(self, table: str) -> str:
+        """A name for each use of a bounded input: joined twice, its columns are two."""
+        self._uses[table] += 1
+        return table if self._uses[table] == 1 else f"{table}, use {self._uses[table]}"
 
     def _project(self, node: Node) -> _Part:
         below = self.part(node.children[0])
@@ -246,9 +254,6 @@ class _Walk:
         made = node.arguments["aggregateExpressions"]
         output = [(identity(each), self.expressions.text(each, below.columns)) for each in made]
         return _Part(source=source, output=tuple(output), streaming=below.streaming)
-
-    def _sort(self, node: Node) -> _Part:
-        return self.part(node.children[0])
 
     def _other(self, node: Node) -> _Part:
         """A node of which no more is known than what it is made of."""

@@ -20,12 +20,9 @@ def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding
         layout = QueryLayout(project.storage, former, latest_generation(project.storage, former))
         try:
             known = forms(layout.manifest)
-        except CheckpointError:
-            continue
-        before = known[-1].form if known else None
-        if before is None or before.get("format") != form.format:
-            continue
-        ran = QueryForm.of(before)
+            ran = QueryForm.of(known[-1].form or {}) if known else QueryForm()
+        except (CheckpointError, TypeError, KeyError, ValueError):
+            continue  # It is not declared, so nothing is told of what it has left.
         if ran.sink.get("place") and ran.sink == form.sink:
             same = "means the same" if ran.digest == form.digest else "writes to the same place"
             yield Finding(

@@ -18,7 +18,7 @@ from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.contract import SinkContext, Writer
 from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime
-from headrace.plan.manifest import enter, written_async
+from headrace.plan.manifest import QueryRevision, enter, written_async
 from headrace.run.application import application
 from headrace.run.durability import secured
 from headrace.run.home import Home, entered, layout_of
@@ -32,6 +32,7 @@ from headrace.spark.settings import default_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
@@ -49,8 +50,7 @@ def launch(request: Request) -> Running:
         notes = (*plan.notes, *_prepare_checkpoint(request, home, plan, context))
         handle = writer.attach(_stream(writer.serialize(plan.frame), request.query, context)).start()
         if plan.revision is not None:
-            # A start that failed, or was refused, was no form of the query.
-            enter(home.layout, plan.revision)
+            _enter_started(home, plan.revision, handle)
     except BaseException:
         home.remove_scratch()
         raise
@@ -71,6 +71,16 @@ def launch(request: Request) -> Running:
         connectors=request.project.connectors_of(request.query),
         scratch=home.scratch,
     )
+
+
+def _enter_started(home: Home, revision: QueryRevision, handle: StreamingQuery) -> None:
+    """Keep what the query is once it has started: a start that failed was no form of it."""
+    try:
+        enter(home.layout, revision)
+    except BaseException:
+        # Nobody would watch it, and its next start would be compared with a form that it no longer has.
+        handle.stop()
+        raise
 
 
 def _require_startable(request: Request) -> None:
