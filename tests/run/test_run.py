@@ -14,11 +14,11 @@ import pytest
 
 from headrace.api import load, run, status, verify
 from headrace.checkpoint import Checkpoint
-from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.model import AvailableNow, Query
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
-from headrace.run import supervision
+from headrace.run import launch, supervision
 from headrace.run.result import Outcome, Silent
 from headrace.run.stop import StopRequest
 from headrace.spark.listener import Event, Listener
@@ -341,3 +341,23 @@ def test_an_unwritable_storage_is_one_sentence(tmp_path: Path, spark: SparkSessi
     assert finding.code == "HR540"
     assert "\n" not in finding.what
     assert not (root / "out.db").exists()
+
+
+def test_a_start_that_cannot_be_recorded_leaves_no_stream_behind(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT[:1])
+    assert run(load(root), spark=spark).exit_code == 0
+    full = CheckpointError(Finding(code="HR541", what="no space is left", fix="make room"))
+
+    def fails(*_: object) -> None:
+        raise full
+
+    monkeypatch.setattr(launch, "enter", fails)
+    land(root, 1, FRUIT[1])
+    (outcome,) = run(load(root), spark=spark).outcomes
+    assert (outcome.state, outcome.finding) == ("failed", full.findings[0])
+    assert spark.streams.active == []
+    monkeypatch.undo()
+    assert run(load(root), spark=spark).exit_code == 0
+    assert verify(load(root), "totals", spark=spark).state == "equal"
