@@ -15,7 +15,7 @@ from headrace.checkpoint.uses import source_of
 from headrace.contract import Source
 from headrace.model import Project, PythonTransform, Query, SqlTransform, Table
 from headrace.plan.expressions import type_text
-from headrace.plan.form import Operator, QueryForm
+from headrace.plan.form import QueryForm
 from headrace.plan.normal import Normal, normal
 from headrace.plan.python_code import meaning
 from headrace.spark.plan_json import Node, PlanTree, StaticInput, is_relation, plan_tree
@@ -49,7 +49,7 @@ def form_of(project: Project, query: Query, frame: DataFrame, *, salt: str) -> Q
     found = normal(tree, complete=complete, python=code.named, static=inputs.text, given=given)
     shape = normal(tree, complete=complete, python=lambda *_: "python", static=inputs.text, given=given)
     return QueryForm(
-        operators=tuple(_operator(each) for each in found.operators),
+        operators=found.operators,
         feed=str(found.result),
         columns=found.columns,
         watermarks=found.watermarks,
@@ -92,16 +92,6 @@ def _given(project: Project, query: Query, spark: SparkSession, tree: PlanTree) 
 
 def _alone(tree: PlanTree, given: Mapping[str, str]) -> Normal:
     return normal(tree, complete=False, python=lambda _, name: name, static=lambda each: each.kind, given=given)
-
-
-def _operator(found: Any) -> Operator:
-    return Operator(
-        kind=found.kind,
-        keys=found.keys,
-        values=found.values,
-        further={name: text for name, text in found.further.items() if text},
-        feeds=tuple(map(str, found.below)),
-    )
 
 
 class _Code:

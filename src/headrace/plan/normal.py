@@ -9,12 +9,14 @@ Source: IncrementalExecution, PhysicalAggregation, ExtractEquiJoinKeys and Symme
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from headrace.plan.expressions import Expressions, conjuncts, not_null
+from headrace.plan.form import Operator
+from headrace.plan.plan_nodes import PYTHON_PROJECTIONS, given_by, gives_anew, identity, join_type, names, reads
 from headrace.spark.plan_json import STREAMS, Node, PlanTree, StaticInput
 
 # They change nothing of a row: where rows lie, hints, counts on the way.
@@ -30,25 +32,8 @@ _PASSING = frozenset(
         "View",
     }
 )
-_PYTHON_PROJECTIONS = ("ArrowEvalPython", "BatchEvalPython")
 _DEDUPLICATIONS = ("Deduplicate", "DeduplicateWithinWatermark")
 _ARBITRARY_STATE = ("GroupsWithState", "GroupsInPandasWithState", "TransformWithState")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operator:
-    """A stateful operator: what Spark keeps and by what, in Spark's order.
-
-    keys, values: expressions down to the columns of the sources, or of the operators below it.
-    further: what else decides what the state means, by its name.
-    below: where its rows come from, and which are taken.
-    """
-
-    kind: str
-    keys: tuple[str, ...]
-    values: tuple[str, ...] = ()
-    further: dict[str, str] = field(default_factory=dict)
-    below: tuple[Rows, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +111,8 @@ def normal(
     # A result is a set of rows: only below a limit or the like does their order count.
     root = tree.root.children[0] if tree.root.name == "Sort" else tree.root
     top = walk.part(root)
-    names = _names(tree.root)
-    columns = tuple((names.get(each, f"column {at}"), text) for at, (each, text) in enumerate(top.output))
+    known = names(tree.root)
+    columns = tuple((known.get(each, f"column {at}"), text) for at, (each, text) in enumerate(top.output))
     return Normal(
         operators=tuple(walk.operators),
         result=top.rows,
@@ -168,7 +153,7 @@ class _Walk:
         method = getattr(self, f"_{node.name.lower()}", None)
         if method is not None:
             return method(node)  # type: ignore[no-any-return]
-        if node.name in _PYTHON_PROJECTIONS:
+        if node.name in PYTHON_PROJECTIONS:
             return self._python_projection(node)
         return self._other(node)
 
@@ -214,7 +199,7 @@ class _Walk:
 
     def _union(self, node: Node) -> _Part:
         parts = [self.part(child) for child in node.children]
-        named = [identity(each) for each in _output(node.children[0])]
+        named = [identity(each) for each in given_by(node.children[0])]
         shown = []
         for part in parts:
             columns = ", ".join(text for _, text in part.output)
@@ -225,7 +210,7 @@ class _Walk:
 
     def _join(self, node: Node) -> _Part:
         left, right = (self.part(child) for child in node.children)
-        kind, on = _join_type(node), self._condition(node, left, right)
+        kind, on = join_type(node), self._condition(node, left, right)
         where: tuple[str, ...] = ()
         joined: tuple[str, ...] = ()
         if kind in ("Inner", "Cross"):
@@ -259,14 +244,14 @@ class _Walk:
         """A node of which no more is known than what it is made of."""
         parts = [self.part(child) for child in node.children]
         columns = {each: text for part in parts for each, text in part.output}
-        new = [attribute for attribute in _output(node) if identity(attribute) not in columns]
+        new = [attribute for attribute in given_by(node) if identity(attribute) not in columns]
         fresh = {identity(attribute): f"${at}" for at, attribute in enumerate(new)}
         told = self.expressions.arguments(node, {**columns, **fresh})
         below = ", ".join(str(part.rows) for part in parts)
         source = self.expressions.short(f"{node.name}({told}) of {below}")
         made = {identity(each): f"{source} column {at}" for at, each in enumerate(new)}
-        if _gives_anew(node):
-            output = [(identity(each), {**columns, **made}[identity(each)]) for each in _output(node)]
+        if gives_anew(node):
+            output = [(identity(each), {**columns, **made}[identity(each)]) for each in given_by(node)]
         else:
             output = [*columns.items(), *made.items()]
         return _Part(source=source, output=tuple(output), streaming=node.streaming)
@@ -315,14 +300,14 @@ class _Walk:
             kind=kind,
             keys=keys,
             values=tuple(dict.fromkeys(functions)),
-            below=(below.rows,),
+            feeds=(str(below.rows),),
         )
         return operator, [(identity(each), self.expressions.text(each, columns)) for each in made]
 
     def _deduplication(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         (below,) = parts
         keys = tuple(below.columns[identity(each)] for each in node.arguments["keys"])
-        return Operator(kind=kind, keys=keys, below=(below.rows,)), below.output
+        return Operator(kind=kind, keys=keys, feeds=(str(below.rows),)), below.output
 
     def _join_of_streams(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         left, right = parts
@@ -333,9 +318,11 @@ class _Walk:
                 residual.append(self.expressions.text(each, {**left.columns, **right.columns}))
             else:
                 keys.append(" = ".join(pair))
-        further = {"type": _join_type(node), "condition": " AND ".join(sorted(set(residual)))}
+        further = {"type": join_type(node)} | ({"condition": " AND ".join(sorted(set(residual)))} if residual else {})
         values = (*(f"left: {text}" for _, text in left.output), *(f"right: {text}" for _, text in right.output))
-        operator = Operator(kind=kind, keys=tuple(keys), values=values, further=further, below=(left.rows, right.rows))
+        operator = Operator(
+            kind=kind, keys=tuple(keys), values=values, further=further, feeds=(str(left.rows), str(right.rows))
+        )
         given = left.output if further["type"] in ("LeftSemi", "LeftAnti") else (*left.output, *right.output)
         return operator, given
 
@@ -346,13 +333,13 @@ class _Walk:
         sign = "" if condition.name == "EqualTo" else "null-safe "
         one, other = condition.children
         for first, second in ((one, other), (other, one)):
-            if _reads(first) <= set(left.columns) and _reads(second) <= set(right.columns):
+            if reads(first) <= set(left.columns) and reads(second) <= set(right.columns):
                 return sign + self.expressions.text(first, left.columns), self.expressions.text(second, right.columns)
         return None
 
     def _arbitrary_state(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         columns = {each: text for part in parts for each, text in part.output}
-        made = _output(node)
+        made = given_by(node)
         fresh = {identity(each): f"${at}" for at, each in enumerate(made)}
         function = node.arguments.get("functionExpr")
         keys = [columns[identity(each)] for each in node.arguments.get("groupingAttributes") or ()]
@@ -360,15 +347,17 @@ class _Walk:
             keys = [text for _, text in parts[0].output[: int(node.arguments["groupingAttributesLen"])]]
         left_out = {"functionExpr", "groupingAttributes"}
         further = {
-            key: self.expressions.argument(value, {**columns, **fresh})
+            key: text
             for key, value in node.arguments.items()
-            if key not in left_out and value is not None and not isinstance(value, int)
+            if key not in left_out
+            and not isinstance(value, int)
+            and (text := self.expressions.argument(value, {**columns, **fresh}))
         }
         if function is not None:
             further["function"] = self.expressions.text(function, columns)
         values = tuple(text for part in parts for _, text in part.output)
         operator = Operator(
-            kind=kind, keys=tuple(keys), values=values, further=further, below=tuple(part.rows for part in parts)
+            kind=kind, keys=tuple(keys), values=values, further=further, feeds=tuple(str(part.rows) for part in parts)
         )
         return operator, [(identity(each), f"{source} column {at}") for at, each in enumerate(made)]
 
@@ -376,56 +365,8 @@ class _Walk:
         (below,) = parts
         number: Node = node.arguments.get("limitExpr") or node.arguments["offsetExpr"]
         return Operator(
-            kind=kind, keys=(), further={"rows": self.expressions.text(number, {})}, below=(below.rows,)
+            kind=kind, keys=(), further={"rows": self.expressions.text(number, {})}, feeds=(str(below.rows),)
         ), below.output
-
-
-def identity(expression: Node) -> int:
-    """What tells a named expression from all others of its plan."""
-    return int(expression.arguments["exprId"]["id"])
-
-
-def _output(node: Node) -> Sequence[Node]:
-    """The attributes that a node makes anew, as far as its arguments name them."""
-    for key in ("output", "outputAttrs", "outAttributes", "outputAttributes", "generatorOutput", "outputExpressions"):
-        found = node.arguments.get(key)
-        if isinstance(found, list) and found and all(isinstance(each, Node) for each in found):
-            return found
-    if "projectList" in node.arguments:
-        return node.arguments["projectList"]  # type: ignore[no-any-return]
-    if "aggregateExpressions" in node.arguments:
-        return node.arguments["aggregateExpressions"]  # type: ignore[no-any-return]
-    if node.name in _PYTHON_PROJECTIONS:
-        return [*_output(node.children[0]), *node.arguments["resultAttrs"]]
-    if node.name == "Join":
-        return [each for child in node.children for each in _output(child)]
-    return _output(node.children[0]) if node.children else ()
-
-
-def _gives_anew(node: Node) -> bool:
-    """Whether a node gives only what it makes itself."""
-    return any(key in node.arguments for key in ("output", "outputAttrs", "outAttributes", "outputExpressions"))
-
-
-def _names(root: Node) -> dict[int, str]:
-    """The names of all that a plan's nodes give."""
-    found: dict[int, str] = {}
-    for node in root.walk():
-        for value in node.arguments.values():
-            for each in value if isinstance(value, list) else [value]:
-                if isinstance(each, Node) and "exprId" in each.arguments and "name" in each.arguments:
-                    found.setdefault(identity(each), str(each.arguments["name"]))
-    return found
-
-
-def _reads(expression: Node) -> set[int]:
-    return {identity(node) for node in expression.walk() if node.name == "AttributeReference"}
-
-
-def _join_type(node: Node) -> str:
-    told = node.arguments.get("joinType")
-    name = str(told.get("object") or told.get("product-class") or told.get("class")) if isinstance(told, dict) else ""
-    return name.rstrip("$").rpartition(".")[2]
 
 
 def _in_order(tree: PlanTree) -> dict[int, int]:
