@@ -30,6 +30,7 @@ def totals(ticks):
 """
 FORM = QueryForm(feed="ticks", columns=(("value", "ticks.value long"),), spark="4.2.0", python_version="3.11")
 OTHER = replace(FORM, columns=(("value", "ticks.value + 1"),))
+STATE = replace(FORM, operators=(Operator(kind="aggregation", values=("max", "min")),))
 PYTHON = replace(FORM, columns=(("value", "python abc"),), python={"python abc": {}}, shape="s", python_version="3.10")
 
 # The form that ran, the form that is to run, and the codes by which the start is refused, or which are remarked.
@@ -41,6 +42,12 @@ STARTS = {
     ),
     "a new Spark that writes the same code otherwise": (
         replace(FORM, declared="d"), replace(OTHER, declared="d", spark="4.3.0"), [], [],
+    ),
+    "a new Spark that keeps the same code's state in another order": (
+        replace(STATE, declared="d"),
+        replace(STATE, declared="d", spark="4.3.0", operators=(Operator(kind="aggregation", values=("min", "max")),)),
+        ["HR535"],
+        [],
     ),
     "a new Spark and new code": (
         replace(FORM, declared="d"), replace(OTHER, declared="e", spark="4.3.0"), ["HR537"], [],

@@ -15,6 +15,7 @@ from headrace.plan.python_code import differences as python_differences
 
 Kind: TypeAlias = Literal["same", "safe", "forward", "rebuild", "forbidden"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+_REORDERED = "in another order"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +48,8 @@ def compare(before: QueryForm, now: QueryForm) -> tuple[Difference, ...]:
     if before.python_version != now.python_version and before.python and before.shape == now.shape:
         return (*_other_python(before, now), *ends)
     if before.spark != now.spark and before.declared and before.declared == now.declared:
-        # Another Spark writes the plan of the same code otherwise.
-        return ends
+        # Another Spark writes the plan of the same code otherwise; what it keeps in another order it takes for another.
+        return (*ends, *(each for each in _operators(before, now) if _REORDERED in each.why))
     return (*ends, *_operators(before, now), *_watermarks(before, now), *_result(before, now))
 
 
@@ -182,7 +183,7 @@ def _operator(part: str, was: Operator, is_: Operator, before: QueryForm, now: Q
         if old == new:
             continue
         fits = len(old) == len(new)
-        order = "in another order: " if sorted(old) == sorted(new) else ""
+        order = f"{_REORDERED}: " if sorted(old) == sorted(new) else ""
         why = (
             f"{order}Spark takes the state for what it is not, silently where the types allow it"
             if fits
