@@ -121,6 +121,13 @@ queries:
     mode: append
     sink: {files: {path: out, format: csv}}
 """,
+    "topic": SOURCES
+    + """queries:
+  q:
+    select: SELECT id, action FROM events
+    mode: append
+    sink: {kafka: {bootstrap_servers: "127.0.0.1:9", topic: rows}}
+""",
     "ticks": """name: ticks
 sources:
   ticks:
@@ -201,6 +208,20 @@ def q(priced):
     half = F.udf(partial(clipped, limit=8), "double")
     return priced.select("id", clip("price").alias("a"), scale("price").alias("b"), weigh("price").alias("c"),
                          shift("price").alias("d"), third("price").alias("e"), half("price").alias("f"))
+""",
+    "remembered": PYTHON
+    + """
+def totals(key, frames, state):
+    total = state.getOption or 0
+    for frame in frames:
+        total += int(frame["n"].sum()) * 2
+    state.update((total,))
+    yield frame.head(1).assign(action=key[0], total=total)[["action", "total"]]
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="totals", key=["action"]), mode="update")
+def q(priced):
+    return priced.select("action", "other", "n").groupBy("action").applyInPandasWithState(
+        totals, "action STRING, total LONG", "total LONG", "update", "NoTimeout")
 """,
     "written": PYTHON
     + """
@@ -610,6 +631,47 @@ CHANGES = [
             "forward",
         ),
         ("another function", "F.udf(helpers.scaled", "F.udf(helpers.unused", "forward"),
+    ),
+    *_changes(
+        "topic",
+        ("another topic", "topic: rows", "topic: others", "forward"),
+        (
+            "files in place of a topic",
+            'kafka: {bootstrap_servers: "127.0.0.1:9", topic: rows}',
+            "files: {path: out, format: json}",
+            "forbidden",
+        ),
+        (
+            "a table in place of a topic",
+            'kafka: {bootstrap_servers: "127.0.0.1:9", topic: rows}',
+            "sqlite: {path: out.db, table: rows}",
+            "forbidden",
+        ),
+        ("another broker of the cluster", "127.0.0.1:9", "127.0.0.1:10", "same"),
+    ),
+    *_changes(
+        "rows",
+        (
+            "a topic in place of a table",
+            "sqlite: {path: out.db, table: rows}",
+            'kafka: {bootstrap_servers: "127.0.0.1:9", topic: rows}',
+            "forward",
+        ),
+    ),
+    *_changes(
+        "remembered",
+        ("a comment", "def totals(key, frames, state):", "def totals(key, frames, state):  # by action", "same"),
+        (
+            "a renamed variable",
+            "total = state.getOption or 0|total += int|update((total,))|total=total)",
+            "s = state.getOption or 0|s += int|update((s,))|total=s)",
+            "same",
+        ),
+        ("the function of a state", '["n"].sum()) * 2', '["n"].sum()) * 3', "rebuild"),
+        ("the key of a state", 'groupBy("action")', 'groupBy("other")', "rebuild"),
+        ("what a state holds", '"total LONG", "update"', '"total INT", "update"', "rebuild"),
+        ("the timeout of a state", '"NoTimeout"', '"ProcessingTimeTimeout"', "rebuild"),
+        ("a filter below a state", "LIMIT = 3", "LIMIT = 4", "rebuild"),
     ),
     *_changes(
         "written",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.capability("REC-02", "REC-03", "REC-04", "REC-05", "REC-06", "REC-07")
 @pytest.mark.parametrize("base", BASES)
 def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base: str) -> None:
     for name in ("in", "clicks"):

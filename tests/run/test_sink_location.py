@@ -123,3 +123,30 @@ def test_every_durable_sink_tells_its_place_without_secrets(sink: Sink, shown: s
     assert sink.location is not None
     assert shown in sink.location.shown
     assert "same" not in repr(sink.location)
+
+
+@pytest.mark.spark
+@pytest.mark.capability("REC-04", "REC-05")
+def test_a_function_may_begin_with_any_batch_once_that_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "given.py").write_text(
+        "import json\n"
+        "from pathlib import Path\n\n"
+        "import headrace\n\n"
+        "def write(frame, batch):\n"
+        "    rows = [row.name for row in frame.collect()]\n"
+        "    Path(__file__).with_name('given.txt').open('a').write(json.dumps(rows) + '\\n')\n"
+    )
+    function = "foreach_batch: 'given:write'"
+    assert run(tmp_path, spark, "files: out").state == "finished"
+    refused = run(tmp_path, spark, function)
+    assert refused.finding is not None
+    assert (refused.state, refused.finding.code) == ("failed", "HR537")
+    [accepted] = hr.run(
+        hr.load(tmp_path, environ={}), trigger=hr.available_now, spark=spark, accept_forward=True
+    ).outcomes
+    assert accepted.state == "finished"
+    # The rows of the refused start come, those of the batch before it do not.
+    assert (tmp_path / "given.txt").read_text() == '["n1"]\n'
+    back = run(tmp_path, spark, "files: elsewhere")
+    assert back.finding is not None
+    assert (back.state, back.finding.code) == ("failed", "HR468")

@@ -99,6 +99,15 @@ class Sink(Connector):
         """
 
     @property
+    def begins_anywhere(self) -> bool:
+        """Whether a query that wrote elsewhere before may begin to write here with its next batch.
+
+        So where readers take rows as they come, as from a topic (guide: "Recovery Semantics after Changes"). A table or
+        a directory is read as the whole result, and would lack what the former place has.
+        """
+        return False
+
+    @property
     def columns_by_name(self) -> bool:
         """Whether the sink takes the result's columns by their names, so that their order does not count."""
         return True

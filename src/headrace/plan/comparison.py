@@ -115,7 +115,7 @@ def _sink(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
     verdict: Kind
     for key in sorted({*old, *new}):
         # A table may be moved to another server with its ledger, which is compared by itself.
-        if old.get(key) == new.get(key) or key in ("by_name", "systems"):
+        if old.get(key) == new.get(key) or key in ("by_name", "begins_anywhere", "systems"):
             continue
         if key == "key":
             verdict, part = "rebuild", "the key of the sink"
@@ -127,6 +127,9 @@ def _sink(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
                 ": ".join(["the function of the sink", *(["; ".join(changed)] if changed else [])]),
             )
             why = "rows from now on are written by the new code"
+        elif now.sink.get("begins_anywhere"):
+            verdict, part = "forward", f"the sink, {key}"
+            why = "it gets only the rows that come from now on; those before are in the former place"
         else:
             verdict, part = "forbidden", f"the sink, {key}"
             why = "it lacks all that was written before, and gets only what comes from now on"

@@ -224,7 +224,11 @@ def _sink(project: Project, query: Query, code: _Code) -> dict[str, Any]:
     """What tells a sink from others: its kind, its place, its key, its function, and how it takes columns."""
     sink = query.sink
     location = sink.location
-    told: dict[str, Any] = {"kind": query.sink_kind, "by_name": sink.columns_by_name}
+    told: dict[str, Any] = {
+        "kind": query.sink_kind,
+        "by_name": sink.columns_by_name,
+        "begins_anywhere": sink.begins_anywhere,
+    }
     if location is not None:
         told["place"] = _within(project, location.name)
         told["systems"] = [_within(project, system) for system in location.systems]

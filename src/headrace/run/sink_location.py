@@ -15,6 +15,7 @@ from headrace.contract import SinkLocation
 from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
+from headrace.plan.manifest import forms
 from headrace.storage.durable import replace_file
 from headrace.storage.faults import writing_to
 
@@ -22,8 +23,11 @@ from headrace.storage.faults import writing_to
 def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> None:
     """Raise CheckpointError if the checkpoint's batches were written to another place than the sink names now.
 
-    A checkpoint without a record, as version 0.1.0 made them, is taken; a ledger beside the rows tells of it.
+    A checkpoint without a record, as version 0.1.0 made them, is taken; a ledger beside the rows tells of it. A sink
+    that a query may begin with any batch is judged with all else that has changed, where what ran is known.
     """
+    if query.sink.begins_anywhere and any(each.form is not None for each in forms(layout.manifest)[-1:]):
+        return
     last, now = Checkpoint(layout.checkpoint).last_batch, query.sink.location
     former = former_location(project, query, layout)
     if last is None or former is None or now is None:

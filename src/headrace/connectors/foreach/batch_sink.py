@@ -43,6 +43,10 @@ class ForeachBatch(Sink):
     idempotent: bool = False
 
     @property
+    def begins_anywhere(self) -> bool:
+        return True
+
+    @property
     def columns_by_name(self) -> bool:
         """The user's function may read a row by position."""
         return False

@@ -58,6 +58,10 @@ class KafkaSink(Sink):
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
+    def begins_anywhere(self) -> bool:
+        return True
+
+    @property
     def facts(self) -> SinkFacts:
         return SinkFacts(
             modes=frozenset(OUTPUT_MODES),
