@@ -676,7 +676,7 @@ CHANGES = [
     *_changes(
         "written",
         ("a comment", "# wherever it goes", "# anywhere", "same"),
-        ("the sink's code", "limit(10)", "limit(20)", "forward"),
+        ("the sink's code", "limit(10)", "limit(20)", "safe"),
         ("columns swapped for a function", 'select("id", "price")', 'select("price", "id")', "forward"),
     ),
     *_changes(
