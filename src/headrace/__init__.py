@@ -11,6 +11,7 @@ from headrace import plan as _plan
 from headrace import run as _run
 from headrace import verify as _verify
 from headrace.api import (
+    apply,
     check,
     discard_reset,
     inspect_checkpoint,
@@ -23,6 +24,8 @@ from headrace.api import (
     repartition,
     reset,
     run,
+    save_plan,
+    show_state,
     start,
     status,
     undo_reset,
@@ -40,6 +43,7 @@ __all__ = [
     "Finding",
     "HeadraceError",
     "Project",
+    "apply",
     "available_now",
     "check",
     "continuous",
@@ -58,6 +62,8 @@ __all__ = [
     "repartition",
     "reset",
     "run",
+    "save_plan",
+    "show_state",
     "sink",
     "source",
     "start",

@@ -7,6 +7,7 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.run.reset_record import Choice
     from headrace.run.result import Reporter, RunResult
     from headrace.run.running import Reached
+    from headrace.run.state_look import StateLook
     from headrace.run.stop import StopRequest
     from headrace.run.watermark_look import Watermarks
     from headrace.verify import Lateness, Verdict
@@ -94,11 +96,69 @@ def plan(
     return plan_project(project, queries, spark=spark)
 
 
+def save_plan(project: Project, judgements: Sequence[Judgement], file: str | os.PathLike[str]) -> None:
+    """Keep what `plan` found in `file`, for `apply`; raises HeadraceError where it cannot be written."""
+    from headrace.plan.saved import save
+    from headrace.run.application import application
+
+    save(Path(file), project, application(project).id, judgements)
+
+
+def apply(
+    project: Project,
+    file: str | os.PathLike[str],
+    *,
+    trigger: Trigger | None = None,
+    spark: SparkSession | None = None,
+    reporter: Reporter | None = None,
+    reached: Reached | None = None,
+    stop: StopRequest | None = None,
+) -> RunResult:
+    """Run the queries of the plan in `file`, if what it found is what is found now; `forward` is accepted as planned.
+
+    Raises HeadraceError where the file is no plan of this project, and CheckpointError where it does not hold any more.
+    """
+    from headrace.plan.saved import read
+    from headrace.run.application import known_application
+    from headrace.run.supervise import run as run_project
+
+    saved, known = read(Path(file)), known_application(project)
+    saved.require_project(project, known.id if known else "")
+    return run_project(
+        saved.accepting(project),
+        list(saved.queries),
+        trigger=trigger,
+        spark=spark,
+        reporter=reporter,
+        reached=reached,
+        stop=stop,
+        saved=saved,
+    )
+
+
 def repartition(project: Project, query: str, partitions: int, *, spark: SparkSession | None = None) -> Repartitioned:
     """Bring the state of `query`, which must not be running, into `partitions` partitions."""
     from headrace.run.repartition import repartition as repartition_query
 
     return repartition_query(project, query, partitions, spark=spark)
+
+
+def show_state(
+    project: Project,
+    query: str,
+    *,
+    key: Mapping[str, str] | None = None,
+    batch: int | None = None,
+    limit: int = 5,
+    spark: SparkSession | None = None,
+) -> StateLook:
+    """What `query` keeps as state: operators, columns, rows and samples, by Spark's reader; nothing is changed.
+
+    key: only rows with these values in the key's columns. batch: the one that left it (None: the newest committed).
+    """
+    from headrace.run.state_look import show_state as show_one
+
+    return show_one(project, query, key=key, batch=batch, limit=limit, spark=spark)
 
 
 def plan_reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> ResetPlan:

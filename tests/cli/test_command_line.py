@@ -25,7 +25,8 @@ OPTIONS = {
     "init": ["NAME", "--sql", "--json"],
     "demo": ["DIR", "--seconds", "--target", "--json"],
     "check": ["--no-spark", "--project", "-C", "--target", "--json"],
-    "plan": ["QUERY", "--detailed-exitcode", "--project", "-C", "--target", "--json"],
+    "plan": ["QUERY", "--detailed-exitcode", "--out", "--project", "-C", "--target", "--json"],
+    "apply": ["FILE", "--once", "--available-now", "--trigger", "--project", "-C", "--target", "--json"],
     "run": [
         "QUERY",
         "--once",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.api import check, load, run
+from headrace.api import check, load, run, show_state
 from headrace.progress import BatchRecord
 from headrace.spark.messages import finding_of
 from tests.run.projects import land, rows, write_project
@@ -164,6 +164,15 @@ def test_values_lists_maps_timers_and_an_initial_state(tmp_path: Path, spark: Sp
     ran(root, spark)
     select = "SELECT user, visits, last, favourite FROM visitors ORDER BY 1"
     assert rows(root / "out.db", select) == [("ann", 104, "shop,cart", "shop"), ("bob", 1, "home", "home")]
+    (operator,) = show_state(load(root), "visitors", key={"user": "ann"}, spark=spark).operators
+    kept = {part.name: list(part.sample) for part in operator.parts}
+    assert [each["value"] for each in kept["visits"]] == [{"n": 104}]
+    assert sorted(kept) == ["last", "pages", "visits"]
+    assert {each["user_map_key"]["page"]: each["user_map_value"]["n"] for each in kept["pages"]} == {
+        "home": 1,
+        "shop": 2,
+        "cart": 1,
+    }
     later = [visit("cat", "home", "13:16"), visit("dan", "home", "13:50"), visit("bob", "cart", "13:51")]
     for number, row in enumerate(later, start=2):
         land(root, number, [row])

@@ -14,11 +14,12 @@ from headrace.build.plan_builder import build
 from headrace.plan.comparison import compare, worst
 from headrace.plan.form import QueryForm
 from headrace.plan.forming import form_of
+from headrace.run.planned import reader
 
 from .catalogue import BASES, CHANGES, Change
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -60,7 +61,8 @@ def _form(root: Path, spark: SparkSession, text: str) -> QueryForm:
         (root / "headrace.yml").write_text(text.replace("{root}", str(root)), encoding="utf-8")
     project = hr.load(root)
     query = project.queries["q"]
+    streams: dict[str, DataFrame] = {}
     with registered_tables(project, query, spark):
-        frame = build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))
-        form = form_of(project, query, frame, salt="salt")
+        frame = build(project, query.transform, spark, reader(spark, query.trigger, streams))
+        form = form_of(project, query, frame, salt="salt", streams=streams)
     return QueryForm.of(replace(form).as_dict())

@@ -137,6 +137,17 @@ def a_batch_has_a_pool_of_its_own(scene: Scene) -> None:
     assert scene.jvm.org.apache.spark.scheduler.Pool is not None
 
 
+@canary("spark/state_reader")
+def the_state_is_read_where_the_offsets_tell_no_partitions(scene: Scene) -> None:
+    from headrace.spark.session_conf import applied
+    from headrace.spark.state_reader import PARTITIONS, read_state
+
+    assert scene.progress["batchId"] == 0
+    with applied(scene.spark, {PARTITIONS: scene.spark.conf.get("spark.sql.shuffle.partitions")}):
+        rows = read_state(scene.spark, scene.checkpoint, operator=0, batch=0)
+        assert sorted((row["key"]["name"], row["value"][0]) for row in rows.collect()) == [("a", 1), ("b", 1)]
+
+
 @canary("checkpoint/entries", "checkpoint/directory", "checkpoint/state_operators", "checkpoint/source_log")
 def a_checkpoint_is_read_without_spark(scene: Scene) -> None:
     from headrace.checkpoint import Checkpoint
@@ -370,6 +381,7 @@ def an_optimised_plan_is_read_as_json(scene: Scene) -> None:
     from pyspark.sql import functions as F
 
     from headrace.spark.plan_json import plan_tree
+    from headrace.spark.plans import analysed_plan
 
     twelve = ", ".join(f"'{letter}'" for letter in "abcdefghijkl")
     made = scene.stream.selectExpr(
@@ -380,7 +392,7 @@ def an_optimised_plan_is_read_as_json(scene: Scene) -> None:
         "try_cast(name AS INT) AS number",
         "amount > (SELECT max(x) FROM VALUES (1), (2) AS t(x)) AS more",
     ).join(scene.batch.select(F.col("amount").alias("number")), "number")
-    tree = plan_tree(made)
+    tree = plan_tree(scene.spark, analysed_plan(made))
     told = repr(tree.root)
     for kept in ("'l'", "(mode,FAILFAST)", "CurrentBatchTimestamp", "X'0102'", "TRY", "ScalarSubquery"):
         assert kept in told, kept
@@ -390,6 +402,19 @@ def an_optimised_plan_is_read_as_json(scene: Scene) -> None:
         "rows",
     ]
     assert tree.delays == (3_600_000,)
+
+
+@canary("spark/source_leaves")
+def what_a_connector_makes_of_a_source_is_taken_for_the_source(scene: Scene) -> None:
+    from headrace.spark.source_leaves import with_source_leaves
+
+    given = scene.stream.selectExpr("upper(name) AS name", "amount").where("amount > 0")
+    made = given.groupBy("name").count()
+    plan = with_source_leaves(made, {"events": given}, str)
+    assert [str(each) for each in plan.children().apply(0).output().mkString(" ").split(" ")] == [
+        str(each) for each in given._jdf.queryExecution().analyzed().output().mkString(" ").split(" ")
+    ]
+    assert plan.children().apply(0).children().isEmpty()
 
 
 @canary("spark/source_uses")

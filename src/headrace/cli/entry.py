@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from headrace import __version__
+from headrace.cli.apply import apply
 from headrace.cli.check import check
 from headrace.cli.demo import demo
 from headrace.cli.init import init
@@ -42,6 +43,7 @@ COMMANDS: tuple[click.Command, ...] = (
     demo,
     check,
     plan,
+    apply,
     run,
     status,
     verify,

@@ -20,8 +20,16 @@ SIGNS = {"same": "=", "safe": "~", "forward": ">", "rebuild": "!", "forbidden": 
 @click.command()
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
 @click.option("--detailed-exitcode", is_flag=True, help="2 where something has changed, 0 where nothing has.")
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Keep the plan for `headrace apply`.")
 @project_options
-def plan(queries: tuple[str, ...], detailed_exitcode: bool, directory: Path, target: str | None, as_json: bool) -> int:
+def plan(
+    queries: tuple[str, ...],
+    detailed_exitcode: bool,
+    out: Path | None,
+    directory: Path,
+    target: str | None,
+    as_json: bool,
+) -> int:
     """Compare queries with what ran; 1 when one would not start.
 
     Nothing is started: each difference is shown with what would come of it.
@@ -30,9 +38,12 @@ def plan(queries: tuple[str, ...], detailed_exitcode: bool, directory: Path, tar
     names = chosen(project, queries)
 
     from headrace.api import plan as planned
+    from headrace.api import save_plan
     from headrace.plan.judgement import refusals
 
     judgements = planned(project, names)
+    if out is not None:
+        save_plan(project, judgements, out)
     if as_json:
         say_json({"queries": [judgement.as_dict() for judgement in judgements]})
     else:

@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import F, chosen, opened, project_options
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
     from headrace.model import Trigger
 
 
+def trigger_options(command: F) -> F:
+    """`--once`, `--available-now` and `--trigger`, which take the place of what the queries declare."""
+    once = click.option("--once", is_flag=True, help="Take everything that is there in one batch, then end.")
+    now = click.option("--available-now", is_flag=True, help="Take everything that is there in batches, then end.")
+    interval = click.option("--trigger", metavar="INTERVAL", help='Make a batch at this interval, as "5 seconds".')
+    return once(now(interval(command)))
+
+
 @click.command()
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
-@click.option("--once", is_flag=True, help="Take everything that is there in one batch, then end.")
-@click.option("--available-now", is_flag=True, help="Take everything that is there in batches, then end.")
-@click.option("--trigger", metavar="INTERVAL", help='Make a batch at this interval, as "5 seconds".')
+@trigger_options
 @click.option("--accept-forward", is_flag=True, help="Resume after changes that only rows from now on follow.")
 @project_options
 def run(
@@ -35,7 +41,7 @@ def run(
 
     Ctrl-C or SIGTERM lets the running batch finish; a second one stops at once.
     """
-    wanted = _trigger(once=once, available_now=available_now, interval=trigger)
+    wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
     project = opened(directory, target)
     names = chosen(project, queries)
 
@@ -49,7 +55,8 @@ def run(
     return result.exit_code
 
 
-def _trigger(*, once: bool, available_now: bool, interval: str | None) -> Trigger | None:
+def trigger_of(*, once: bool, available_now: bool, interval: str | None) -> Trigger | None:
+    """The trigger that the options name, or None; raises HeadraceError where they name two, or none that there is."""
     from headrace.declare import parse_trigger
     from headrace.model import AvailableNow, Once
 

@@ -1,4 +1,4 @@
-"""`headrace state`: work on the state of a query that is not running."""
+"""`headrace state`: what a query keeps, and in how many partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,43 @@ from headrace.cli.output import counted, say_json
 
 @click.group()
 def state() -> None:
-    """Work on the state of a query."""
+    """Look at the state of a query, or work on it."""
+
+
+@state.command()
+@click.argument("query")
+@click.option("--key", "keys", multiple=True, metavar="COLUMN=VALUE", help="Rows with this key alone; may be repeated.")
+@click.option("--batch", type=click.IntRange(min=0), metavar="N", help="As this batch left it [default: the newest].")
+@click.option("--limit", type=click.IntRange(min=0), default=5, metavar="N", help="So many samples [default: 5].")
+@project_options
+def show(
+    query: str,
+    keys: tuple[str, ...],
+    batch: int | None,
+    limit: int,
+    directory: Path,
+    target: str | None,
+    as_json: bool,
+) -> int:
+    """Show what QUERY keeps: its operators, their columns, how many rows, and some of them.
+
+    Spark reads the checkpoint; nothing is changed, and the query may be running. An empty VALUE means NULL.
+    """
+    project = opened(directory, target)
+    (name,) = chosen(project, [query])
+    pairs = [each.partition("=") for each in keys]
+    if wrong := next((column for column, equals, _ in pairs if not equals), None):
+        raise click.UsageError(f"write --key COLUMN=VALUE, not --key {wrong}")
+
+    from headrace.api import show_state
+    from headrace.cli.view.looks import state_lines
+
+    found = show_state(project, name, key={column: value for column, _, value in pairs}, batch=batch, limit=limit)
+    if as_json:
+        say_json(found.as_dict())
+    else:
+        click.echo("\n".join(state_lines(found)))
+    return 0
 
 
 @state.command()

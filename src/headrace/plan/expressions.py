@@ -83,16 +83,10 @@ _UNTOLD = frozenset(
 
 
 class Expressions:
-    """The texts of one plan's expressions; those that are long stand in `definitions`, by their digest.
+    """The texts of one plan's expressions; those that are long stand in `definitions`, by their digest."""
 
-    given: columns of the sources, by the expressions that their connectors make them with.
-    """
-
-    def __init__(
-        self, python: Callable[[int, str], str], subquery: Callable[[Node], str], given: Mapping[str, str]
-    ) -> None:
+    def __init__(self, python: Callable[[int, str], str], subquery: Callable[[Node], str]) -> None:
         self.definitions: dict[str, str] = {}
-        self._given = given
         self._python = python
         self._subquery = subquery
 
@@ -102,8 +96,7 @@ class Expressions:
 
     def text(self, node: Node, columns: Mapping[int, str]) -> str:
         """The text of `node`; `columns` are the texts of the attributes that it may read."""
-        text = self.short(self._text(node, columns))
-        return self._given.get(text, text)
+        return self.short(self._text(node, columns))
 
     def short(self, text: str) -> str:
         """`text`, or where it is long what stands for it."""

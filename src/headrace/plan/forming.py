@@ -6,7 +6,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace.checkpoint.uses import source_of
 from headrace.contract import Source
 from headrace.model import Project, PythonTransform, Query, SqlTransform, Table
-from headrace.plan.expressions import type_text
 from headrace.plan.form import QueryForm
-from headrace.plan.normal import Normal, normal
+from headrace.plan.normal import normal
 from headrace.plan.python_code import meaning
-from headrace.spark.plan_json import Node, PlanTree, StaticInput, is_relation, plan_tree
-from headrace.spark.plans import analysed_plan
+from headrace.spark.plan_json import Node, PlanTree, StaticInput, plan_tree
 from headrace.spark.python_functions import functions
+from headrace.spark.source_leaves import with_source_leaves
 from headrace.storage.file_digest import digest_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 # Settings of a session by which the same expression means something else.
 _SETTINGS = (
@@ -40,14 +39,20 @@ _TIMES = ("timestamp", "date")
 _TOLD_BY_THE_PLAN = ("schema", "infer_schema")
 
 
-def form_of(project: Project, query: Query, frame: DataFrame, *, salt: str) -> QueryForm:
-    """The form of `query`, whose streaming result is `frame`. salt: what its secrets are hashed with."""
-    tree = plan_tree(frame)
-    code = _Code(project, frame, salt, tree)
-    inputs = _Inputs(project, query, code)
-    complete, given = query.mode == "complete", _given(project, query, frame.sparkSession, tree)
-    found = normal(tree, complete=complete, python=code.named, static=inputs.text, given=given)
-    shape = normal(tree, complete=complete, python=lambda *_: "python", static=inputs.text, given=given)
+def form_of(
+    project: Project, query: Query, frame: DataFrame, *, salt: str, streams: Mapping[str, DataFrame]
+) -> QueryForm:
+    """The form of `query`, whose streaming result is `frame`.
+
+    salt: what its secrets are hashed with. streams: what the connectors gave for its sources.
+    """
+    # What a connector puts on a source is not the query's.
+    plan = with_source_leaves(frame, streams, source_of)
+    tree = plan_tree(frame.sparkSession, plan)
+    code = _Code(project, plan, salt, tree)
+    inputs, complete = _Inputs(project, query, code), query.mode == "complete"
+    found = normal(tree, complete=complete, python=code.named, static=inputs.text)
+    shape = normal(tree, complete=complete, python=lambda *_: "python", static=inputs.text)
     return QueryForm(
         operators=found.operators,
         feed=str(found.result),
@@ -68,42 +73,16 @@ def form_of(project: Project, query: Query, frame: DataFrame, *, salt: str) -> Q
     )
 
 
-def _given(project: Project, query: Query, spark: SparkSession, tree: PlanTree) -> dict[str, str]:
-    """The columns of the sources, by the expressions that their connectors make them with: those are not the query's.
-
-    Conditions by which a connector leaves rows out stand for nothing.
-    """
-    found: dict[str, str] = {}
-    uses = {name for name in tree.inputs.values() if isinstance(name, str)}
-    for source in project.sources_of(query):
-        frame = source.connector.stream(spark, source.name)
-        if is_relation(frame):
-            continue
-        alone = plan_tree(frame)
-        types = {column.name: type_text(column.dataType.jsonValue()) for column in frame.schema}
-        for use in (name for name in uses if source_of(name) == source.name):
-            named = replace(alone, inputs=dict.fromkeys(alone.inputs, use))
-            made = _alone(named, found)
-            found |= {text: f"{use}.{name} {types[name]}" for name, text in made.columns}
-            # What it leaves out is told by the columns, which have their names now.
-            found |= dict.fromkeys((*made.result.where, *_alone(named, found).result.where), "")
-    return found
-
-
-def _alone(tree: PlanTree, given: Mapping[str, str]) -> Normal:
-    return normal(tree, complete=False, python=lambda _, name: name, static=lambda each: each.kind, given=given)
-
-
 class _Code:
     """The Python functions of one plan: each is known by the digest of its meaning."""
 
-    def __init__(self, project: Project, frame: DataFrame, salt: str, tree: PlanTree) -> None:
+    def __init__(self, project: Project, plan: Any, salt: str, tree: PlanTree) -> None:
         named = (node for node in _all(tree.root) if node.name == "NamedArgumentExpression")
         self._keywords = {str(node.arguments["key"]) for node in named}
         self.found: dict[str, Any] = {}
         self._project = project
         self._salt = salt
-        self._functions = functions(analysed_plan(frame))
+        self._functions = functions(plan)
 
     def named(self, identity: int, name: str) -> str:
         """What stands for the function of an expression."""

@@ -21,7 +21,8 @@ class Judgement:
     """How a query that is to run stands to what ran.
 
     from_batch: the first batch that would be made by the query as it is now. differences: all that has changed.
-    notes: what could not be compared.
+    notes: what could not be compared. checkpoint: the id of the query's checkpoint. ran, written: digests of the form
+    that ran last and of the one that is to run. All three are empty where there is none.
     """
 
     query: str
@@ -29,6 +30,9 @@ class Judgement:
     from_batch: int
     differences: tuple[Difference, ...] = ()
     notes: tuple[Finding, ...] = ()
+    checkpoint: str = ""
+    ran: str = ""
+    written: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The judgement as plain data, for `--json`."""
@@ -38,6 +42,9 @@ class Judgement:
             "from_batch": self.from_batch,
             "differences": [each.as_dict() for each in self.differences],
             "notes": [each.as_dict() for each in self.notes],
+            "checkpoint": self.checkpoint,
+            "ran": self.ran,
+            "written": self.written,
         }
 
 

@@ -40,6 +40,12 @@ class QueryRevision:
     shape: str | None = None
     form: Mapping[str, Any] | None = None
 
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that change with what the query was, and not with its batches."""
+        told = [self.shape, self.form or self.fingerprint]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
     def is_entered_by(self, other: QueryRevision) -> bool:
         """Whether `other` says all of this form but when it began, and by which spelling of its plan."""
         kept = ("from_batch", "at", "headrace", "fingerprint")

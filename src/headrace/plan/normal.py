@@ -9,9 +9,8 @@ Source: IncrementalExecution, PhysicalAggregation, ExtractEquiJoinKeys and Symme
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from headrace.plan.expressions import Expressions, conjuncts, not_null
@@ -98,16 +97,14 @@ def normal(
     complete: bool,
     python: Callable[[int, str], str],
     static: Callable[[StaticInput], str],
-    given: Mapping[str, str] = MappingProxyType({}),
 ) -> Normal:
     """The normal form of `tree`.
 
     complete: whether the query's mode is, in which a limit keeps no state.
     python: what stands for a Python function, by the identity and the name of its expression.
-    static: what stands for a bounded input. given: columns of the sources, by the expressions that their connectors
-    make them with, and conditions that hold for each of their rows, with nothing.
+    static: what stands for a bounded input.
     """
-    walk = _Walk(tree, complete, python, static, given)
+    walk = _Walk(tree, complete, python, static)
     # A result is a set of rows: only below a limit or the like does their order count.
     root = tree.root.children[0] if tree.root.name == "Sort" else tree.root
     top = walk.part(root)
@@ -131,11 +128,10 @@ class _Walk:
         complete: bool,
         python: Callable[[int, str], str],
         static: Callable[[StaticInput], str],
-        given: Mapping[str, str],
     ) -> None:
         self.operators: list[Operator] = []
         self.watermarks: dict[str, int] = {}
-        self.expressions = Expressions(python, self._subquery, given)
+        self.expressions = Expressions(python, self._subquery)
         self._inputs = tree.inputs
         self._delays = _in_order(tree)
         self._complete = complete

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.build.catalog import registered_tables
@@ -15,7 +16,7 @@ from headrace.plan.judgement import Judgement, judged
 from headrace.plan.manifest import forms
 from headrace.run.checkpoint_look import problems
 from headrace.run.home import Home, layout_of
-from headrace.run.planned import present
+from headrace.run.planned import present, reader
 from headrace.run.sink_location import require_same_sink
 from headrace.spark.messages import finding_of
 from headrace.spark.session_conf import applied
@@ -59,20 +60,28 @@ def _judged(project: Project, query: Query, spark: SparkSession) -> Judgement:
             raise CheckFailed(broken)
         require_same_sink(project, query, home.layout)
         with registered_tables(project, query, spark):
-            now = present(project, query, _frame(project, query, spark, home), home)
-        return judged(query, forms(home.layout.manifest), now, begun=committed is not None)
+            streams: dict[str, DataFrame] = {}
+            frame = _frame(project, query, spark, home, streams)
+            now = present(project, query, frame, home, streams)
+        known = forms(home.layout.manifest)
+        return replace(
+            judged(query, known, now, begun=committed is not None),
+            checkpoint=home.checkpoint.id or "",
+            ran=known[-1].digest if known else "",
+            written=now.digest,
+        )
     except HeadraceError as error:
         return _wrong(query, first, error.findings)
     except Exception as error:
         return _wrong(query, first, (finding_of(error, where=query.where, subject=f"query '{query.name}'"),))
 
 
-def _frame(project: Project, query: Query, spark: SparkSession, home: Home) -> DataFrame:
+def _frame(project: Project, query: Query, spark: SparkSession, home: Home, streams: dict[str, DataFrame]) -> DataFrame:
     """The result of the query over the tables that it last had."""
     tables = Tables(project, query, home.layout, spark)
     known = {name: number for name, number in tables.record.latest().items() if name in tables.declared}
     frames = tables.frames({name: number for name, number in known.items() if tables.version(name, number)})
-    return build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name), frames)
+    return build(project, query.transform, spark, reader(spark, query.trigger, streams), frames)
 
 
 def _wrong(query: Query, first: int, findings: Sequence[Finding]) -> Judgement:

@@ -64,10 +64,11 @@ def planned(request: Request, home: Home) -> Planned:
     register_written(project, query, spark)
     tables = Tables(project, query, home.layout, spark)
     versions, told = _versions(request, tables)
-    frame = build(project, query.transform, spark, _reader(spark, query.trigger), tables.frames(versions))
+    streams: dict[str, DataFrame] = {}
+    frame = build(project, query.transform, spark, reader(spark, query.trigger, streams), tables.frames(versions))
     facts = plan_facts(frame)
     noted = _checked(project, query, frame, facts)
-    revision = present(project, query, frame, home) if home.lasting else None
+    revision = present(project, query, frame, home, streams) if home.lasting else None
     changes = () if revision is None else _unchanged(project, query, home, revision)
     if facts.stateful:
         require_state(query, home.checkpoint)
@@ -83,11 +84,16 @@ def planned(request: Request, home: Home) -> Planned:
     )
 
 
-def present(project: Project, query: Query, frame: DataFrame, home: Home) -> QueryRevision:
-    """What the manifest would say of `query`, whose result is `frame`, if it began to run now."""
+def present(
+    project: Project, query: Query, frame: DataFrame, home: Home, streams: Mapping[str, DataFrame]
+) -> QueryRevision:
+    """What the manifest would say of `query`, whose result is `frame`, if it began to run now.
+
+    streams: what the connectors gave for its sources.
+    """
     committed = home.checkpoint.last_committed
     try:
-        form = form_of(project, query, frame, salt=application(project).id)
+        form = form_of(project, query, frame, salt=application(project).id, streams=streams)
     except HeadraceError:
         raise
     except Exception as error:
@@ -147,14 +153,18 @@ def _beginnings(project: Project, query: Query) -> Iterator[Finding]:
             )
 
 
-def _reader(spark: SparkSession, trigger: Trigger) -> Reader:
-    """What gives each source's stream; without batches there is none that a rate limit could bound."""
+def reader(spark: SparkSession, trigger: Trigger, streams: dict[str, DataFrame]) -> Reader:
+    """What gives each source's stream, and keeps it in `streams`.
+
+    Without batches there is none that a rate limit could bound.
+    """
 
     def stream(source: Source) -> DataFrame:
         connector = source.connector
         if isinstance(trigger, (Continuous, RealTime)):
             connector = connector.without_rate_limit()
-        return connector.stream(spark, source.name)
+        streams[source.name] = connector.stream(spark, source.name)
+        return streams[source.name]
 
     return stream
 

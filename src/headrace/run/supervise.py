@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from headrace.check.structure import concerning, structure
 from headrace.errors import CheckFailed, Finding, ProjectError, nearest
 from headrace.model import Project, Query, Trigger
+from headrace.plan.saved import SavedPlan
 from headrace.run.driver_lock import require_one_free
+from headrace.run.plan import plan
 from headrace.run.result import Reporter, RunResult, Silent
 from headrace.run.running import Reached
 from headrace.run.stop import StopRequest, end_process, stop_on_signals
@@ -29,11 +31,13 @@ def run(
     reporter: Reporter | None = None,
     reached: Reached | None = None,
     stop: StopRequest | None = None,
+    saved: SavedPlan | None = None,
 ) -> RunResult:
     """Run queries of `project` until they end or are asked to stop; a query that fails does not stop the others.
 
     `trigger` overrides what the queries declare. SIGINT or SIGTERM, or `stop.ask()`, lets running batches finish; a
-    second one stops now. Raises ProjectError or CheckFailed when nothing could be started for a fault of the project.
+    second one stops now. Raises ProjectError or CheckFailed when nothing could be started for a fault of the project,
+    and CheckpointError when `saved`, a plan, is not what would be found now.
     """
     chosen = _chosen(project, queries)
     found = concerning(project, queries) if queries else structure(project)
@@ -51,6 +55,8 @@ def run(
     # to end.
     with stop_on_signals(StopRequest() if stop is None else stop, end_now=end_process if own else None) as request:
         try:
+            if saved is not None:
+                saved.require(plan(project, [query.name for query in chosen], spark=spark))
             supervision = Supervision(project, spark, reporter or Silent(), request, reached)
             return supervision.run(chosen, trigger)
         finally:

@@ -38,7 +38,8 @@ class Listener:
         java_import(gateway.jvm, "org.apache.spark.sql.streaming.*")
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         self._manager = spark.streams._jsqm
-        self._wrapped = gateway.jvm.PythonStreamingQueryListenerWrapper(_JavaListener(self.events, Turns(spark)))
+        self._turns = Turns(spark)
+        self._wrapped = gateway.jvm.PythonStreamingQueryListenerWrapper(_JavaListener(self.events, self._turns))
         self._manager.addListener(self._wrapped)
 
     def wake(self) -> None:
@@ -48,6 +49,7 @@ class Listener:
     def close(self) -> None:
         """Stop listening."""
         self._manager.removeListener(self._wrapped)
+        self._turns.close()
 
 
 class _JavaListener:

@@ -16,7 +16,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.spark.plan_rewrite import frame_of, jvm_of, optimised
-from headrace.spark.plans import analysed_plan, nodes, sequence
+from headrace.spark.plans import nodes, sequence
+from headrace.spark.source_leaves import stream_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,17 +111,11 @@ class PlanTree:
     delays: tuple[int, ...]
 
 
-def plan_tree(frame: DataFrame) -> PlanTree:
-    """The optimised plan of `frame`, with the clock left in it by name."""
-    spark = frame.sparkSession
-    plan = optimised(spark, _with_clock(spark, analysed_plan(frame)))
+def plan_tree(spark: SparkSession, analysed: Any) -> PlanTree:
+    """The optimised plan of an analysed one, with the clock left in it by name."""
+    plan = optimised(spark, _with_clock(spark, analysed))
     root = _Lost(tries="try_" in str(plan.treeString())).restored(tree_of(json.loads(plan.toJSON())), lambda: plan)
     return PlanTree(root=root, inputs=dict(_inputs(spark, plan)), delays=tuple(_delays(spark, plan, root)))
-
-
-def is_relation(frame: DataFrame) -> bool:
-    """Whether a source's stream is what Spark reads, without anything put on."""
-    return bool(analysed_plan(frame).children().isEmpty())
 
 
 def tree_of(listed: list[dict[str, Any]]) -> Node:
@@ -158,40 +153,54 @@ class _Lost:
     def __init__(self, *, tries: bool) -> None:
         self._known = _KNOWN_LOST - {"evalContext", "evalMode"} if tries else _KNOWN_LOST
 
-    def restored(self, node: Node, handle: Callable[[], Any], *, plan: bool = True) -> Node:
-        """`node` with every argument; `handle` gives its object in the JVM. plan: it is a node of a plan itself."""
+    def restored(self, node: Node, handle: Callable[[], Any]) -> Node:
+        """A node of a plan with every argument, and its children's; `handle` gives its object in the JVM."""
         found = cache(handle)
-        arguments = dict(node.arguments)
-        for at, (key, value) in enumerate(node.arguments.items()):
-            if value is None and key not in self._known:
-                arguments[key] = _plain_value(found().productElement(at))
-            elif node.name == "Literal" and key == "value" and str(value).startswith("[B@"):
-                arguments[key] = str(found().sql())
-            elif key == "plan" and isinstance(value, Node):
-                arguments[key] = self.restored(value, lambda: found().plan())
-        if plan:
-            self._expressions(arguments, found)
-        children = tuple(
-            self.restored(child, lambda at=at: found().children().apply(at), plan=plan)  # type: ignore[misc]
-            for at, child in enumerate(node.children)
-        )
-        return replace(node, arguments=arguments, children=children)
-
-    def _expressions(self, arguments: dict[str, Any], handle: Callable[[], Any]) -> None:
-        """Restore the expressions among the arguments of a plan's node, in Spark's order."""
+        arguments = self._arguments(node, found)
         position = count()
 
         def fresh(value: Any) -> Any:
+            """The expressions among the arguments, in Spark's order."""
             if isinstance(value, list):
                 return [fresh(each) for each in value]
             if not isinstance(value, Node):
                 return value
             at = next(position)
-            return self.restored(value, lambda: handle().expressions().apply(at), plan=False)
+            return self._expression(value, cache(lambda: found().expressions().apply(at)), count())
 
         for key, value in arguments.items():
             if key != "plan":
                 arguments[key] = fresh(value)
+        children = tuple(
+            self.restored(child, lambda at=at: found().children().apply(at))  # type: ignore[misc]
+            for at, child in enumerate(node.children)
+        )
+        return replace(node, arguments=arguments, children=children)
+
+    def _expression(self, node: Node, root: Callable[[], Any], numbers: Iterator[int]) -> Node:
+        """A node of the expression `root`, with every argument; Spark finds it by its number in pre-order."""
+        number = next(numbers)
+        arguments = self._arguments(node, cache(lambda: root().p(number) if number else root()))
+        children = tuple(self._expression(child, root, numbers) for child in node.children)
+        return replace(node, arguments=arguments, children=children)
+
+    def _arguments(self, node: Node, found: Callable[[], Any]) -> dict[str, Any]:
+        """The node's own arguments; nothing is fetched where nothing is lost."""
+        arguments = dict(node.arguments)
+        for at, (key, value) in enumerate(node.arguments.items()):
+            if value is None and key not in self._known:
+                if key == "evalMode":
+                    # As `try_cast(...)` a cast shows its mode in one call.
+                    arguments[key] = "TRY" if str(found().toString()).startswith("try_") else None
+                elif key == "evalContext":
+                    arguments[key] = str(found().productElement(at))
+                else:
+                    arguments[key] = _plain_value(found().productElement(at))
+            elif node.name == "Literal" and key == "value" and str(value).startswith("[B@"):
+                arguments[key] = str(found().sql())
+            elif key == "plan" and isinstance(value, Node):
+                arguments[key] = self.restored(value, lambda: found().plan())
+        return arguments
 
 
 def _plain_value(value: Any) -> Any:
@@ -243,8 +252,7 @@ def _inputs(spark: SparkSession, plan: Any) -> Iterator[tuple[int, str | StaticI
         if first is None:
             continue
         if leaf.isStreaming():
-            named = re.search(r'\bname="(\w+)"', str(leaf.treeString()))
-            yield first, named[1] if named else str(leaf.nodeName())
+            yield first, stream_name(leaf) or str(leaf.nodeName())
         else:
             yield first, _static(spark, leaf)
     for subquery in sequence(plan.subqueriesAll()):

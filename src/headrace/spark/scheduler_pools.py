@@ -13,6 +13,7 @@ tells of the query's start, which Spark makes in that very thread.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,6 +27,8 @@ POOL = "spark.scheduler.pool"
 PREFIX = "turn "
 # What a job of the last batch may still use is left alone; older pools are taken away, some at a time.
 KEPT, SWEPT_AT = 2, 16
+# Spark takes a finished set of tasks out of its pool a moment after it has reported the end of the job.
+MOMENT_SECONDS, LOOKS = 0.02, 25
 
 
 @dataclass(kw_only=True)
@@ -47,7 +50,7 @@ class Turns:
         self._active = fair and context.getLocalProperty(POOL) is None
         self._numbers = count()
         self._turns: dict[str, _Turn] = {}
-        self._lock = threading.Lock()
+        self._lock, self._sweeping = threading.Lock(), threading.Lock()
 
     def begin(self, run_id: str, query: str | None) -> None:
         """Take up a query; to be called in its own thread, as Spark calls a listener when a query starts."""
@@ -71,14 +74,28 @@ class Turns:
         if turn is not None:
             self._next(turn)
             if len(turn.pools) >= SWEPT_AT:
-                self._sweep(turn, KEPT)
+                with self._sweeping:
+                    self._sweep(turn, KEPT)
 
     def end(self, run_id: str) -> None:
         """The query has ended."""
-        with self._lock:
-            turn = self._turns.pop(run_id, None)
-        if turn is not None:
-            self._sweep(turn, 0)
+        with self._sweeping:
+            with self._lock:
+                turn = self._turns.pop(run_id, None)
+            if turn is None:
+                return
+            for _ in range(LOOKS):
+                self._sweep(turn, 0)
+                if not turn.pools:
+                    return
+                time.sleep(MOMENT_SECONDS)
+
+    def close(self) -> None:
+        """Take away all pools that are left: Spark may not have told of the end of the last query yet."""
+        for run_id in tuple(self._turns):
+            self.end(run_id)
+        with self._sweeping:
+            pass  # an end that the listener's thread has begun
 
     def _next(self, turn: _Turn) -> None:
         with self._lock:

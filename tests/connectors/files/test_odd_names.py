@@ -100,3 +100,16 @@ def test_a_name_that_spark_cannot_read_is_told(spark: SparkSession, tmp_path: Pa
         [end] = hr.run(hr.load(tmp_path), spark=spark, accept_forward=True).outcomes
         assert end.finding is None, end
     assert rows(tmp_path / "out.db", "SELECT v FROM taken ORDER BY v") == [(0,), (1,)]
+
+
+@pytest.mark.parametrize("name", ["[x]", "a{b}", "what?"])
+def test_a_directory_whose_name_spark_takes_for_a_pattern_is_refused(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    root = tmp_path / name / "p"
+    root.mkdir(parents=True)
+    (root / "pipeline.py").write_text(PROJECT.format(more=""))
+    land(root, "a", 0)
+    [end] = hr.run(hr.load(root), spark=spark).outcomes
+    assert end.finding is not None
+    assert (end.finding.code, f"'{tmp_path / name}'" in end.finding.what) == ("HR316", True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from headrace.cli.output import counted
 from headrace.cli.view.formatting import NOTHING, instant, left, number, size_of
@@ -11,6 +12,7 @@ from headrace.cli.view.formatting import NOTHING, instant, left, number, size_of
 if TYPE_CHECKING:
     from headrace.run.checkpoint_facts import CheckpointFacts, Range
     from headrace.run.offsets_look import BatchOffsets, SourceOffsets
+    from headrace.run.state_look import StateLook
     from headrace.run.watermark_look import Watermarks
 
 _SHARES = 20
@@ -82,3 +84,26 @@ def watermark_lines(found: Watermarks) -> Iterator[str]:
         yield f"  a window of {window.length} that ends {instant(window.ends)} closes when {needs}"
     for batch in found.batches:
         yield f"  batch {batch.batch:>8}  planned {instant(batch.planned)}  watermark {instant(batch.watermark)}"
+
+
+def state_lines(found: StateLook) -> Iterator[str]:
+    """What a query keeps as state."""
+    yield f"{found.query}: as batch {found.batch} left it"
+    for operator in found.operators:
+        yield (
+            f"operator {operator.number} {operator.name}: {counted(operator.partitions, 'partition')}, "
+            f"{size_of(operator.size_bytes)} of files"
+        )
+        for part in operator.parts:
+            yield f"  {part.name + ': ' if part.name else ''}{counted(part.rows, 'row')}"
+            yield f"    key    {part.key}"
+            yield f"    value  {part.value}"
+            for row in part.sample:
+                yield f"    {_flat(row['key'])} -> {', '.join(_flat(row[name]) for name in row if name != 'key')}"
+
+
+def _flat(value: Any) -> str:
+    """`name=a, total=3`."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_flat(each)}" for name, each in value.items())
+    return instant(value) if isinstance(value, datetime) else str(value)

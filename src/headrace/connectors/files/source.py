@@ -291,6 +291,10 @@ class Files(FilesOptions, Source):
         return F.count_if(bad).alias("rows"), F.count_if(unreadable).alias("unreadable")
 
     def _require_directory(self) -> None:
+        if file_paths.is_local(self.path) and (named := file_paths.taken_for_pattern(self.path)):
+            what = f"Spark takes the name of '{named}' for a pattern, and would read other files or none"
+            fix = "give that directory a name without the characters * ? [ ] { }"
+            raise SourceError(Finding(code="HR316", what=what, fix=fix))
         if not file_paths.is_local(self.path) or file_paths.is_glob(self.path):
             return
         place = file_paths.local(self.path)

@@ -18,6 +18,15 @@ def is_glob(path: str) -> bool:
     return _GLOB.search(path) is not None
 
 
+def taken_for_pattern(path: str) -> str | None:
+    """The part of a local `path` that is there by this very name, and that Hadoop would take for a pattern; or None."""
+    parts = local(path).split("/")
+    for at, part in enumerate(parts, start=1):
+        if _GLOB.search(part) and os.path.lexists("/".join(parts[:at])):
+            return "/".join(parts[:at])
+    return None
+
+
 def is_local(path: str) -> bool:
     """Whether `path` lies on this machine's file system: it has no scheme, or `file:`."""
     scheme = urlsplit(path).scheme

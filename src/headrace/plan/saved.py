@@ -1,0 +1,142 @@
+"""A plan kept in a file: what was found when it was made, and whether it still holds when it is applied."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import CheckpointError, Finding, HeadraceError, Where
+from headrace.model import Project
+from headrace.plan.judgement import Judgement
+from headrace.storage.durable import replace_file
+
+FORMAT = 1
+# What is compared of each query, in the order in which it is named; and what it means where it differs.
+_COMPARED = {
+    "checkpoint": "it has begun anew",
+    "ran": "another form of it has run",
+    "written": "it is written otherwise",
+    "verdict": "it is judged otherwise",
+    "differences": "what differs from what ran is not the same",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedPlan:
+    """What a plan found.
+
+    file: where it is kept. project, application: whose plan it is, by name and by the id in the project's storage.
+    made: when, in ISO 8601, UTC. queries: what is known of each, by its name, as `Judgement.as_dict` gives it.
+    """
+
+    file: str
+    project: str
+    application: str
+    made: str
+    queries: Mapping[str, Mapping[str, Any]]
+
+    def accepting(self, project: Project) -> Project:
+        """`project`, in which the queries that the plan found to go forward may do so."""
+        forward = {name for name, found in self.queries.items() if found["verdict"] == "forward"}
+        return replace(
+            project,
+            queries={
+                name: replace(query, on_change="forward") if name in forward else query
+                for name, query in project.queries.items()
+            },
+        )
+
+    def require_project(self, project: Project, application: str) -> None:
+        """Raise HeadraceError unless the plan was made of this project, and of its queries."""
+        where = Where(file=self.file)
+        if self.application != application:
+            raise HeadraceError(
+                Finding(
+                    code="HR661",
+                    where=where,
+                    what=f"the plan was made for the project '{self.project}' with another storage directory, and not "
+                    f"for '{project.name}' as it is here",
+                    fix="apply it where it was made, or make one here: headrace plan --out FILE",
+                )
+            )
+        if gone := [name for name in self.queries if name not in project.queries]:
+            raise HeadraceError(
+                Finding(
+                    code="HR662",
+                    where=where,
+                    what=f"the plan does not hold any more: query '{gone[0]}' is no longer declared",
+                    fix="make it again and read it: headrace plan --out FILE",
+                )
+            )
+
+    def require(self, now: Sequence[Judgement]) -> None:
+        """Raise CheckpointError if what the plan found is not what is found now; later batches change nothing."""
+        if changed := tuple(self._changed(now)):
+            raise CheckpointError(changed)
+
+    def _changed(self, now: Sequence[Judgement]) -> Iterator[Finding]:
+        for judgement in now:
+            saved, found = self.queries[judgement.query], judgement.as_dict()
+            other = next((key for key in _COMPARED if saved.get(key) != found[key]), None)
+            if other is not None:
+                yield Finding(
+                    code="HR662",
+                    where=Where(file=self.file),
+                    what=f"the plan does not hold any more: since it was made at {self.made}, query "
+                    f"'{judgement.query}' has changed: {_COMPARED[other]}",
+                    fix="make it again and read it: headrace plan --out FILE",
+                )
+
+
+def save(file: Path, project: Project, application: str, judgements: Sequence[Judgement]) -> None:
+    """Keep the judgements in a file; raises HeadraceError where it cannot be written."""
+    told = {
+        "format": FORMAT,
+        "project": project.name,
+        "application": application,
+        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "queries": {judgement.query: judgement.as_dict() for judgement in judgements},
+    }
+    try:
+        replace_file(file, json.dumps(told, ensure_ascii=False, indent=2) + "\n")
+    except OSError as error:
+        raise HeadraceError(
+            Finding(
+                code="HR663",
+                where=Where(file=str(file)),
+                what=f"the plan cannot be written there: {error.strerror or error}",
+                fix="name a file in a directory that is there and that you may write into",
+            )
+        ) from error
+
+
+def read(file: Path) -> SavedPlan:
+    """The plan that `save` wrote; raises HeadraceError for anything else."""
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        if told["format"] > FORMAT:
+            raise ValueError(f"its format is {told['format']}, and this version of Headrace knows {FORMAT}")
+        queries = {str(name): dict(found) for name, found in told["queries"].items()}
+        if not all(isinstance(found.get("verdict"), str) for found in queries.values()):
+            raise ValueError("a query in it has no verdict")
+        return SavedPlan(
+            file=str(file),
+            project=str(told["project"]),
+            application=str(told["application"]),
+            made=str(told["made"]),
+            queries=queries,
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise HeadraceError(
+            Finding(
+                code="HR660",
+                where=Where(file=str(file)),
+                what=f"this is no plan that can be applied: {why}",
+                fix="make one: headrace plan --out FILE",
+            )
+        ) from error
