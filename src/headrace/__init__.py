@@ -11,6 +11,7 @@ from headrace import plan as _plan
 from headrace import run as _run
 from headrace import verify as _verify
 from headrace.api import (
+    adopt,
     apply,
     check,
     discard_reset,
@@ -20,6 +21,7 @@ from headrace.api import (
     late,
     load,
     plan,
+    plan_adoption,
     plan_reset,
     repartition,
     reset,
@@ -43,6 +45,7 @@ __all__ = [
     "Finding",
     "HeadraceError",
     "Project",
+    "adopt",
     "apply",
     "available_now",
     "check",
@@ -56,6 +59,7 @@ __all__ = [
     "load",
     "once",
     "plan",
+    "plan_adoption",
     "plan_reset",
     "query",
     "real_time",

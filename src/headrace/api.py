@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.check.result import CheckResult
     from headrace.history import QueryStatus
     from headrace.plan.judgement import Judgement
+    from headrace.run.adopt_plan import Adoption, AdoptionPlan, PlannedIs
     from headrace.run.checkpoint_look import Inspected
     from headrace.run.offsets_look import BatchOffsets
     from headrace.run.repartition import Repartitioned
@@ -192,6 +193,41 @@ def discard_reset(project: Project, query: str, *, spark: SparkSession | None = 
     from headrace.run.reset import discard_reset as discard_one
 
     return discard_one(project, query, spark=spark)
+
+
+def plan_adoption(
+    project: Project,
+    query: str,
+    checkpoint: str | os.PathLike[str],
+    *,
+    sources: Mapping[str, str] | None = None,
+    planned: PlannedIs | None = None,
+    spark: SparkSession | None = None,
+) -> AdoptionPlan:
+    """What `adopt` would take over, and where it does not fit; nothing is changed."""
+    from headrace.run.adopt import plan_adoption as plan_one
+
+    return plan_one(project, query, Path(checkpoint), sources=sources, planned=planned, spark=spark)
+
+
+def adopt(
+    project: Project,
+    query: str,
+    checkpoint: str | os.PathLike[str],
+    *,
+    sources: Mapping[str, str] | None = None,
+    planned: PlannedIs | None = None,
+    spark: SparkSession | None = None,
+) -> Adoption:
+    """Let `query`, which has never run, continue a job of plain PySpark from a copy of its checkpointLocation.
+
+    The sink's rows, which that job has written, become the query's. sources: by a source's name, its number or name in
+    that checkpoint, where that is not clear. planned: whether the rows of a batch that was planned and not committed
+    are `written` or `not-written`. Called again after a crash, it ends what was begun.
+    """
+    from headrace.run.adopt import adopt as adopt_one
+
+    return adopt_one(project, query, Path(checkpoint), sources=sources, planned=planned, spark=spark)
 
 
 def inspect_checkpoint(project: Project, query: str) -> Inspected:

@@ -42,6 +42,7 @@ OPTIONS = {
     "verify": ["QUERY", "--project", "-C", "--target", "--json"],
     "late": ["QUERY", "--since", "--limit", "--count", "--export", "--replay", "--project", "-C", "--target", "--json"],
     "jars": ["list", "fetch"],
+    "adopt": ["QUERY", "--checkpoint", "--source", "--planned", "--dry-run", "--verify", "--yes", "-C", "--json"],
     "schema": ["JSON Schema", "--json"],
     "inspect": ["checkpoint"],
     "state": ["repartition"],

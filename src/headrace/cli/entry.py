@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from headrace import __version__
+from headrace.cli.adopt import adopt
 from headrace.cli.apply import apply
 from headrace.cli.check import check
 from headrace.cli.demo import demo
@@ -51,6 +52,7 @@ COMMANDS: tuple[click.Command, ...] = (
     inspect,
     state,
     reset,
+    adopt,
     jars,
     schema,
 )

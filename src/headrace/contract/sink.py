@@ -197,3 +197,38 @@ class Sink(Connector):
 
     def discard(self, context: SinkContext, session: Session) -> None:
         """Delete what `set_aside` has moved, and what a ledger still has of the generation."""
+
+    # ---------------------------------------------------------------------------------------------- adopting
+
+    # A query that ran without Headrace is adopted together with the result that it has written. `context` names the
+    # life that continues it, with a copy of its checkpoint; nothing writes meanwhile.
+
+    def adoptable(self, mode: OutputMode) -> KeptResult:
+        """Whether a result that another program wrote can be continued, and what then becomes of it.
+
+        By default it can where no ledger is needed, or where `take_over` begins one.
+        """
+        if overrides(self, "take_over"):
+            return KeptResult(possible=True, why="its rows stay, and the next batch is written to them")
+        if self.facts.transactional or self.facts.idempotent:
+            return KeptResult(possible=False, why="a ledger cannot be begun for rows that another program wrote")
+        why = "it keeps no record of batches: what it was given stays, and the next batch is given to it"
+        return KeptResult(possible=True, why=why)
+
+    @property
+    def tells_batches(self) -> bool:
+        """Whether what is there tells which batches are in, whoever has written them."""
+        return False
+
+    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
+        """What is there for the result `frame` to continue, counted; nothing is changed.
+
+        Raises SinkError with all that keeps it from being taken over.
+        """
+        return ()
+
+    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
+        """Let what is there be the result of `context`, which has its batches up to `batch`; None: none of them.
+
+        Called again after a crash, it finds what it has done. Raises SinkError or CheckpointError.
+        """

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.source_prefix import SourcePrefix
 from headrace.contract.connector import Connector, overrides
 from headrace.contract.options import OptionError
@@ -60,6 +61,15 @@ class Source(Connector):
         Empty where there is no choice. Told once, at the first start.
         """
         return ""
+
+    def mismatch(self, prefix: SourcePrefix) -> str:
+        """Why a query that read `prefix` without Headrace cannot have read this source, as the end of a sentence.
+
+        Empty: nothing speaks against it. Asked without a JVM before a checkpoint is adopted; `prefix` holds the offsets
+        and the log as Spark's own source has written them, which `stream` is to continue.
+        """
+        last = prefix.batches[-1].end if prefix.batches else None
+        return "its offsets are those of a directory of files" if log_offset(last) is not None else ""
 
     def without_rate_limit(self) -> Source:
         """The same source without a bound on the size of batches, for a trigger that has none."""

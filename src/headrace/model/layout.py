@@ -64,6 +64,16 @@ class QueryLayout:
         return self.home / "reset.json"
 
     @property
+    def adoption(self) -> Path:
+        """Which checkpoint of another program this generation continues."""
+        return self.home / "adopted.json"
+
+    @property
+    def staged(self) -> QueryLayout:
+        """The same generation while the copy of an adopted checkpoint is not yet in its place."""
+        return Staged(self.storage, self.query, self.generation)
+
+    @property
     def set_aside(self) -> QueryLayout:
         """The same generation once a reset has moved it out of the way."""
         return SetAside(self.storage, self.query, self.generation)
@@ -75,6 +85,14 @@ class SetAside(QueryLayout):
     @property
     def home(self) -> Path:
         return self.storage / "queries" / self.query / "reset" / f"g{self.generation}"
+
+
+class Staged(QueryLayout):
+    """The places of a generation whose checkpoint is made ready beside them."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.home / "checkpoint.adopted"
 
 
 def history_file(storage: Path) -> Path:

@@ -13,6 +13,7 @@ from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.plan.manifest import forms, written_async
+from headrace.run.adopt_record import require_adopted
 from headrace.run.checkpoint_facts import CheckpointFacts, checkpoint_facts
 from headrace.run.naming import with_command
 from headrace.run.reset_record import require_whole
@@ -94,10 +95,11 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
 def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What is wrong with the checkpoint, and with the records beside it that a start needs; never raises."""
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
-    try:
-        require_whole(layout)
-    except CheckpointError as error:
-        yield from error.findings
+    for require in (require_whole, require_adopted):
+        try:
+            require(layout)
+        except CheckpointError as error:
+            yield from (with_command(query, finding) for finding in error.findings)
     try:
         partitions = Repartitions(layout.repartitions).partitions(checkpoint)
     except CheckpointError as error:

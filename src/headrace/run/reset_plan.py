@@ -75,6 +75,8 @@ def stored(layout: QueryLayout) -> Iterator[Held]:
         (_lines(layout.archive), "batches in the archive"),
         (sum(map(_lines, layout.quarantine.rglob("*.jsonl"))), "rows in the quarantine of its sources"),
         (sum(1 for _ in layout.tables.glob("*/*")), "versions of its tables"),
+        (size_of(layout.staged.checkpoint), "bytes of a checkpoint whose adoption was cut off"),
+        (int(layout.adoption.exists()), "record of an adoption"),
     )
     yield from (Held(count=count, what=what) for count, what in counts if count)
 

@@ -16,6 +16,7 @@ from headrace.run.home import layout_of
 from headrace.run.launch import launch
 from headrace.run.restore import plan_lost_batch
 from headrace.run.running import Reached, Request, Running
+from headrace.run.state_store import query_settings
 from headrace.spark.session_conf import applied, restored
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def start(
     )
     lock = driver_lock.take(project, query)
     try:
-        with restored(spark, (PARTITIONS, POLICY)), applied(spark, project.target.state_store):
+        with restored(spark, (PARTITIONS, POLICY)), applied(spark, query_settings(project, query)):
             running = _launched(request)
     except BaseException:
         if lock is not None:

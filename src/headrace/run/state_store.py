@@ -9,7 +9,9 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout, latest_generation
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
+from headrace.run.adopt_record import AdoptionRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +27,25 @@ def rows_tracked(spark: SparkSession) -> bool:
     """Whether the session's state store counts its rows."""
     counted = (spark.conf.get(ROWS_TRACKED_KEY, "true") or "true").lower() == "true"
     return counted or spark.conf.get(PROVIDER_KEY, None) != PROVIDERS["rocksdb"]
+
+
+def adopted_settings(project: Project, checkpoint: Checkpoint) -> Mapping[str, str]:
+    """The settings of the state store for a checkpoint of another program, whose provider stays."""
+    kept = begun_with(checkpoint).get(PROVIDER_KEY) if checkpoint.state_operators() else None
+    return project.target.state_store if kept is None else {**project.target.state_store, PROVIDER_KEY: kept}
+
+
+def query_settings(project: Project, query: Query) -> Mapping[str, str]:
+    """The settings of the state store that `query` starts with."""
+    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    if not query.sink.facts.durable or AdoptionRecord.of(layout) is None:
+        return project.target.state_store
+    return adopted_settings(project, Checkpoint(layout.checkpoint))
+
+
+def provider_of(checkpoint: Checkpoint) -> str | None:
+    """What keeps the state, in short; None without state."""
+    return _provider(begun_with(checkpoint).get(PROVIDER_KEY)) if checkpoint.state_operators() else None
 
 
 def compared(

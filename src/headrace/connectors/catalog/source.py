@@ -78,6 +78,10 @@ class Table(Source):
         places = file_prefix.places(taken, str(found["location"]), None)
         return file_prefix.frame(spark, reader, places, batch_column, None)
 
+    def mismatch(self, prefix: SourcePrefix) -> str:
+        # Where the table's files lie, the catalog tells, which is asked in a session only.
+        return file_prefix.mismatch(prefix, "/")
+
     def ensure_available(self, prefix: SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), "", None)
 

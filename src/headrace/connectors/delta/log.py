@@ -97,6 +97,15 @@ def newest(place: Path) -> int | None:
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
+def table_id(place: Path) -> str | None:
+    """The id that the table was given when it was made, as long as the log tells."""
+    for file in sorted((place / LOG).glob("[0-9]*.json")):
+        for action in commit(0, file.read_text(encoding="utf-8")).actions:
+            if "metaData" in action:
+                return str(action["metaData"]["id"])
+    return None
+
+
 def replayed(place: Path, version: int) -> tuple[Add, ...] | None:
     """The files of a table at `version`, in the order in which a stream reads them; None if its log was cut."""
     try:

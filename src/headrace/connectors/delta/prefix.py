@@ -72,6 +72,11 @@ def offset(text: str) -> Offset:
     return Offset(int(found["reservoirVersion"]), int(found["index"]), bool(found["isStartingVersion"]))
 
 
+def table_id(text: str) -> str:
+    """The id of the table that an offset is of."""
+    return str(json.loads(text)["reservoirId"])
+
+
 def spans(prefix: SourcePrefix, begin: int | None) -> list[Span]:
     """What each batch took. `begin`: the version at which the stream was told to start; None: at the whole table.
 

@@ -121,6 +121,17 @@ class Delta(DeltaOptions, Source):
         files = delta_prefix.added(wanted, commits, states, self._rules)
         self._require_files(str(place), [add for add, _ in files])
 
+    def mismatch(self, prefix: SourcePrefix) -> str:
+        ends = [batch.end for batch in prefix.batches if batch.end is not None]
+        try:
+            read = delta_prefix.table_id(ends[-1]) if ends else None
+        except (ValueError, KeyError, TypeError):
+            return "its offsets are not those of a Delta table"
+        there = None if self._place is None else delta_log.table_id(self._place)
+        if read is None or there is None or read == there:
+            return ""
+        return f"it read the Delta table with the id {read}, and that of {self._name} is {there}"
+
     def lag(self, prefix: SourcePrefix) -> Lag | None:
         """The files of a local table that no batch has taken."""
         place = self._place

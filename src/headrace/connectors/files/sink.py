@@ -117,6 +117,19 @@ class FileSink(Sink):
         aside.discard(self._directory, context)
 
     @property
+    def tells_batches(self) -> bool:
+        return True
+
+    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
+        if found := list(self.check_result(frame, context)):
+            raise SinkError(found)
+        self._files.require_written(context)
+        return aside.held(self._directory)
+
+    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
+        self._files.prepare(frame, context)
+
+    @property
     def _directory(self) -> Path:
         """The directory, which can be renamed. Raises SinkError."""
         aside.require_local(self.path)

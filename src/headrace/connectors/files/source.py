@@ -134,6 +134,9 @@ class Files(FilesOptions, Source):
     def ensure_available(self, prefix: SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
 
+    def mismatch(self, prefix: SourcePrefix) -> str:
+        return file_prefix.mismatch(prefix, self.path)
+
     def lag(self, prefix: SourcePrefix) -> Lag | None:
         """The files of a local directory that no batch has taken."""
         return file_lag.look(self, prefix).lag if file_paths.is_local(self.path) else None

@@ -119,6 +119,16 @@ class Iceberg(Source):
             ]
         return frame(spark, history.table, self._schema(history.table), tasks, batch_column)
 
+    def mismatch(self, prefix: SourcePrefix) -> str:
+        last = prefix.batches[-1].end if prefix.batches else None
+        try:
+            known = last is None or Offset.of(last) is not None
+        except (ValueError, TypeError):
+            known = False
+        return (
+            "" if known else "its offsets are not those of Headrace's Iceberg source, which cannot continue Iceberg's"
+        )
+
     def ensure_available(self, prefix: SourcePrefix) -> None:
         """The snapshots of the batches must still be there; without them Spark could not make the batches again."""
         if prefix.batches:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -45,6 +45,20 @@ def ranges(prefix: SourcePrefix) -> dict[FileGroup, list[Span]]:
             if end > first:
                 found.setdefault(place, []).append(Span(batch.batch, first, end))
     return found
+
+
+def mismatch(prefix: SourcePrefix, reads: Callable[[str, int], bool], topics: Sequence[str]) -> str:
+    """Why `prefix` cannot be of the partitions for which `reads` says yes, and of all of `topics`; empty if it can."""
+    ends = [batch.end for batch in prefix.batches if batch.end is not None]
+    try:
+        found = _parsed(ends[-1]) if ends else {}
+    except (ValueError, AttributeError, TypeError):
+        return "its offsets are not those of topics"
+    for topic, partition in sorted(found):
+        if not reads(topic, partition):
+            return f"it read partition {partition} of topic '{topic}', which the source does not name"
+    unread = sorted(set(topics) - {topic for topic, _ in found}) if found else []
+    return f"it did not read topic '{unread[0]}', which the source names" if unread else ""
 
 
 def require_kept(wanted: Ranges, earliest: Mapping[FileGroup, int]) -> None:

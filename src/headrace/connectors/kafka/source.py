@@ -86,6 +86,12 @@ class Kafka(KafkaOptions, Source):
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
             broker.require_topics(self.topics())
 
+    def reads_topic(self, topic: str, partition: int) -> bool:
+        """Whether a partition of a topic is one that the options name."""
+        if self.subscribe_pattern is not None:
+            return re.fullmatch(self.subscribe_pattern, topic) is not None
+        return topic in self.topics() and (self.assign is None or partition in self.assign[topic])
+
     def without_rate_limit(self) -> Kafka:
         return replace(self, max_offsets_per_trigger="unlimited", min_offsets_per_trigger=None, max_trigger_delay=None)
 
@@ -111,6 +117,9 @@ class Kafka(KafkaOptions, Source):
             return None
         frame = self._messages(spark, prefix, "batch")
         return kafka_values.undecodable(frame, self.value, self._schema())
+
+    def mismatch(self, prefix: SourcePrefix) -> str:
+        return kafka_prefix.mismatch(prefix, self.reads_topic, self.topics())
 
     def starting_position(self) -> str:
         if self.starting_timestamp is not None:

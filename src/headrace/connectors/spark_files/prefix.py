@@ -53,6 +53,20 @@ def entries(prefix: SourcePrefix) -> Iterator[Entry]:
             yield Entry(entry["path"], float(entry["timestamp"]), int(entry["batchId"]))
 
 
+def mismatch(prefix: SourcePrefix, path: str) -> str:
+    """Why `prefix` cannot be of files below `path`, a directory or a glob; empty if it can."""
+    ends = [batch.end for batch in prefix.batches if batch.end is not None]
+    if any(log_offset(end) is None for end in ends):
+        return "its offsets are not those of a directory of files"
+    home = file_paths.base(file_paths.local(path)) if file_paths.is_local(path) else file_paths.base(path)
+    homes = {home, os.path.realpath(home)} if file_paths.is_local(path) else {home}
+    for entry in entries(prefix):
+        file = file_paths.from_log(entry.path)
+        if not any(file.startswith(f"{each.rstrip('/')}/") for each in homes):
+            return f"it read '{file}', which does not lie in '{path}'"
+    return ""
+
+
 def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
     """The path and the batch of every file of `prefix`. Raises SourceError where the log has a gap."""
     by_log: dict[int, list[str]] = {}

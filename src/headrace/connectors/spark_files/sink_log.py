@@ -71,16 +71,7 @@ class CommittedFiles:
 
         Raises CheckpointError for a checkpoint whose batches Spark would skip as already written.
         """
-        written = self.last_batch
-        planned = Checkpoint(context.checkpoint).last_batch
-        if written is not None and written > (-1 if planned is None else planned):
-            what = (
-                f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{context.query}' only "
-                f"to {'none' if planned is None else planned}: Spark would skip the batches between as already written"
-            )
-            fix = f"restore the checkpoint '{context.checkpoint}', or write to an empty directory"
-            raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
-        self._require_committed(context, written)
+        self.require_written(context)
         if self.is_local:
             form = self.form
             if form < file_form.NEWEST and self.format == "csv" and self.is_prepared:
@@ -91,6 +82,19 @@ class CommittedFiles:
             self._keep_schema(json.dumps({**json.loads(frame.schema.json()), _FORM: form}))
         if context.empty_batches:
             _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(context.empty_batches))
+
+    def require_written(self, context: SinkContext) -> None:
+        """Raise CheckpointError where Spark's log here and the checkpoint do not tell of the same batches."""
+        written = self.last_batch
+        planned = Checkpoint(context.checkpoint).last_batch
+        if written is not None and written > (-1 if planned is None else planned):
+            what = (
+                f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{context.query}' only "
+                f"to {'none' if planned is None else planned}: Spark would skip the batches between as already written"
+            )
+            fix = f"restore the checkpoint '{context.checkpoint}', or write to an empty directory"
+            raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
+        self._require_committed(context, written)
 
     def _require_committed(self, context: SinkContext, written: int | None) -> None:
         """Raise CheckpointError where batches that the checkpoint has committed are not in Spark's log here.

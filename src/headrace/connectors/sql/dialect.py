@@ -187,6 +187,10 @@ class Dialect(Protocol):
         """What a column takes that is declared for `column`."""
         ...
 
+    def foreign_values(self, column: ResultColumn) -> str:
+        """A condition that holds for values of `column` in another form than they are written in; "": none can be."""
+        ...
+
     def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         """Why the existing column would not keep the values of `column`, or tell its keys apart; or None."""
         ...

@@ -21,7 +21,7 @@ from headrace.errors import Finding, SinkError
 
 def held(dialect: Dialect, name: str, system: str, context: SinkContext) -> tuple[Held, ...]:
     """The rows of the table, and what Headrace's own tables have of the generation."""
-    with _told(dialect, context), closing(dialect.connect_to_read()) as connection:
+    with told(dialect, context), closing(dialect.connect_to_read()) as connection:
         if dialect.existing(connection, TABLES) is None:
             return ()
         ledger = Ledger(connection, dialect, context, dialect.real_name(connection, name))
@@ -41,7 +41,7 @@ def held(dialect: Dialect, name: str, system: str, context: SinkContext) -> tupl
 
 def hand_over(dialect: Dialect, name: str, context: SinkContext, generation: int) -> None:
     """Let the table, with its rows, be that of another generation."""
-    with _locked(dialect, name, context) as ledger:
+    with locked(dialect, name, context) as ledger:
         owner = _owner(ledger, name)
         if owner is not None and owner.is_of(context):
             ledger.enter_owner(ledger.table, replace(owner, generation=generation))
@@ -49,7 +49,7 @@ def hand_over(dialect: Dialect, name: str, context: SinkContext, generation: int
 
 def set_aside(dialect: Dialect, name: str, context: SinkContext) -> None:
     """Give the table, if it is the generation's, a name of its own."""
-    with _locked(dialect, name, context) as ledger:
+    with locked(dialect, name, context) as ledger:
         owner, aside = _owner(ledger, name), aside_name(context, name)
         if owner is None or not owner.is_of(context):
             return
@@ -64,7 +64,7 @@ def set_aside(dialect: Dialect, name: str, context: SinkContext) -> None:
 
 def bring_back(dialect: Dialect, name: str, context: SinkContext) -> None:
     """Give the table its name again; an empty one that a later generation has made in its place is dropped."""
-    with _locked(dialect, name, context) as ledger:
+    with locked(dialect, name, context) as ledger:
         connection, aside = ledger.connection, aside_name(context, name)
         owner = ledger.owner(aside)
         if owner is None:
@@ -79,7 +79,7 @@ def bring_back(dialect: Dialect, name: str, context: SinkContext) -> None:
 
 def discard(dialect: Dialect, name: str, context: SinkContext) -> None:
     """Drop the table that was set aside, and delete what Headrace's own tables have of the generation."""
-    with _locked(dialect, name, context) as ledger:
+    with locked(dialect, name, context) as ledger:
         aside = aside_name(context, name)
         if dialect.existing(ledger.connection, aside) is not None:
             run(ledger.connection, f"DROP TABLE {dialect.quote(aside)}")
@@ -117,7 +117,7 @@ def _drop_empty(ledger: Ledger, context: SinkContext) -> None:
 
 
 @contextmanager
-def _locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledger]:
+def locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledger]:
     """The ledger in one transaction, into which no batch of the query comes; an older driver writes nothing more."""
     transaction = Transaction()
     try:
@@ -130,19 +130,19 @@ def _locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledge
                 yield ledger
     except dialect.errors as error:
         unchanged = dialect.transactional_ddl and not transaction.is_in_doubt
-        raise _explained(dialect, context, error, code="HR587" if unchanged else "") from None
+        raise explained(dialect, context, error, code="HR587" if unchanged else "") from None
 
 
 @contextmanager
-def _told(dialect: Dialect, context: SinkContext) -> Iterator[None]:
+def told(dialect: Dialect, context: SinkContext) -> Iterator[None]:
     """Tell an error of the database in one sentence."""
     try:
         yield
     except dialect.errors as error:
-        raise _explained(dialect, context, error) from None
+        raise explained(dialect, context, error) from None
 
 
-def _explained(dialect: Dialect, context: SinkContext, error: Exception, *, code: str = "") -> SinkError:
+def explained(dialect: Dialect, context: SinkContext, error: Exception, *, code: str = "") -> SinkError:
     """The error in one sentence; `code` HR587 says that nothing was changed."""
     problem = dialect.explain(error)
     what = f"the result of query '{context.query}' cannot be looked at or moved: {problem.what}"

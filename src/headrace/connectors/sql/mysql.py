@@ -220,6 +220,10 @@ class MySqlDialect:
     def limit_of(self, column: ResultColumn) -> Limit:
         return limit_of(self.declare(column, ()).lower())
 
+    def foreign_values(self, column: ResultColumn) -> str:
+        # A column's type leaves one form only.
+        return ""
+
     def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         return incompatible(there, column, self.declare(column, ()))
 

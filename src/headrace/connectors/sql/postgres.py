@@ -211,6 +211,10 @@ class PostgresDialect:
     def limit_of(self, column: ResultColumn) -> Limit:
         return Limit(refused="\0") if column.kind in ("text", "json") else Limit()
 
+    def foreign_values(self, column: ResultColumn) -> str:
+        # A column's type leaves one form only.
+        return ""
+
     def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         return incompatible(there, column, self.declare(column, ()))
 

@@ -149,16 +149,20 @@ class ResultTable:
                     drop,
                 )
 
-    def require_ours(
-        self, connection: Connection, dialect: Dialect, context: SinkContext, owner: Owner | None, elsewhere: str
-    ) -> None:
-        """Rows of somebody else would be mixed with the result, or deleted by complete mode."""
+    def require_here(self, owner: Owner | None, elsewhere: str) -> None:
+        """A ledger lies beside its table; `elsewhere`: the table's schema, where that is another one."""
         if owner is None and elsewhere:
             what = (
                 f"table '{self.name}' lies in schema '{elsewhere}', which is not the first of this user's search path"
             )
             fix = f"give the sink the option schema: {elsewhere}, so that the ledger lies beside the table"
             raise SinkError(Finding(code="HR407", what=what, fix=fix))
+
+    def require_ours(
+        self, connection: Connection, dialect: Dialect, context: SinkContext, owner: Owner | None, elsewhere: str
+    ) -> None:
+        """Rows of somebody else would be mixed with the result, or deleted by complete mode."""
+        self.require_here(owner, elsewhere)
         if owner is not None and owner.is_of(context):
             return
         if owner is not None and owner.application not in (context.application, UNCLAIMED):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from headrace.connectors.exactly_once import BatchWriter, Retry
-from headrace.connectors.sql import generations, late_rows
+from headrace.connectors.sql import adoption, generations, late_rows
 from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.dialect import Dialect
@@ -181,6 +181,14 @@ class DatabaseSink(Sink):
 
     def discard(self, context: SinkContext, session: Session) -> None:
         generations.discard(self.dialect(), self.table, context)
+
+    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
+        table = exactly_once.result_table(self.table, self.key, frame.schema, context)
+        return adoption.foreign_rows(self.dialect(), table, self.system(), context)
+
+    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
+        table = exactly_once.result_table(self.table, self.key, frame.schema, context)
+        adoption.take_over(self.dialect(), table, frame.schema.json(), self.system(), context, batch)
 
 
 def long_names(names: Sequence[str], longest: tuple[int, str]) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from headrace.connectors.sql.dialect import (
 from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.sink import DatabaseSink
-from headrace.connectors.sql.sqlite_columns import EXACT_DIGITS, existing_table, incompatible
+from headrace.connectors.sql.sqlite_columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
 from headrace.connectors.sql.sqlite_staging import STAGED, file_stager
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn
@@ -202,6 +202,9 @@ class SqliteDialect:
 
     def limit_of(self, column: ResultColumn) -> Limit:
         return Limit()
+
+    def foreign_values(self, column: ResultColumn) -> str:
+        return foreign_values(column, self.quote(column.name))
 
     def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         return incompatible(there.declared, column, self.declare(column, ()))

@@ -21,6 +21,9 @@ _STRICT: dict[str, tuple[Kind, ...]] = {
     "BLOB": ("binary",),
     "TEXT": ("text", "date", "timestamp", "timestamp_ntz", "json", "decimal"),
 }
+_DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+_TIME = f"{_DAY}T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9]"
+_TEXTS: dict[Kind, str] = {"date": _DAY, "timestamp": f"{_TIME}Z", "timestamp_ntz": _TIME}
 _COLUMN = "which takes texts for one key that Spark tells apart, such as 'a' and 'A' or 'a '"
 
 
@@ -133,6 +136,25 @@ def incompatible(declared: str, column: ResultColumn, wanted: str) -> str | None
     if affinity in ("TEXT", "BLOB"):
         return None
     return f"which turns text that looks like a number into one; declare it {wanted}"
+
+
+def foreign_values(column: ResultColumn, name: str) -> str:
+    """A condition for the values of the column called `name` that are not as Headrace writes `column`.
+
+    SQLite's columns take any value: another program may have written a time as '2026-01-01 08:00:00', and the row of
+    that time would not be found by its key.
+    """
+    if column.kind in _TEXTS:
+        return f"typeof({name}) <> 'text' OR {name} NOT GLOB '{_TEXTS[column.kind]}'"
+    if column.kind == "boolean":
+        return f"typeof({name}) <> 'integer' OR {name} NOT IN (0, 1)"
+    if column.kind == "integer":
+        return f"typeof({name}) NOT IN ('integer', 'real') OR {name} <> CAST({name} AS INTEGER)"
+    if column.kind in ("float", "double"):
+        return f"typeof({name}) NOT IN ('integer', 'real') AND {name} <> 'NaN'"
+    if column.kind == "decimal" and column.precision <= EXACT_DIGITS:
+        return f"typeof({name}) NOT IN ('integer', 'real')"
+    return f"typeof({name}) <> '{'blob' if column.kind == 'binary' else 'text'}'"
 
 
 def _affinity(declared: str) -> str:

@@ -1,0 +1,104 @@
+"""What is kept of an adoption beside the checkpoint that it brings: where it came from, and whether all is in place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from headrace.checkpoint import Checkpoint
+from headrace.errors import CheckpointError, Finding, Where
+from headrace.model.layout import QueryLayout
+from headrace.storage.durable import replace_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptionRecord:
+    """checkpoint: the directory that was copied. id: of its query. batch: the last one that the sink has; None: none.
+
+    planned, committed: the newest ones in that directory. sources: by their names, what the former job's checkpoint
+    calls them. at: when it was begun.
+    """
+
+    checkpoint: str
+    id: str
+    planned: int | None
+    committed: int | None
+    batch: int | None
+    sources: Mapping[str, str]
+    at: str
+
+    @classmethod
+    def begun(cls, checkpoint: Checkpoint, batch: int | None, sources: Mapping[str, str]) -> AdoptionRecord:
+        """The record of an adoption that begins now."""
+        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        return cls(
+            checkpoint=str(checkpoint.root),
+            id=checkpoint.id or "",
+            planned=checkpoint.last_batch,
+            committed=checkpoint.last_committed,
+            batch=batch,
+            sources=dict(sources),
+            at=at,
+        )
+
+    @classmethod
+    def of(cls, layout: QueryLayout) -> AdoptionRecord | None:
+        """The record of a generation, None without one. Raises CheckpointError."""
+        try:
+            facts: dict[str, Any] = json.loads(layout.adoption.read_text(encoding="utf-8"))
+            return cls(
+                checkpoint=str(facts["checkpoint"]),
+                id=str(facts["id"]),
+                planned=_number(facts["planned"]),
+                committed=_number(facts["committed"]),
+                batch=_number(facts["batch"]),
+                sources=dict(facts["sources"]),
+                at=str(facts["at"]),
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                Finding(
+                    code="HR598",
+                    where=Where(file=str(layout.adoption)),
+                    what=f"the record of an adoption cannot be read: {error}",
+                    fix="restore it from a backup; or remove it, if the query has run since",
+                )
+            ) from error
+
+    def enter(self, layout: QueryLayout) -> None:
+        """Keep the record in the generation's directory. Raises OSError."""
+        replace_file(layout.adoption, json.dumps(asdict(self)) + "\n")
+
+    def is_of(self, checkpoint: Checkpoint) -> bool:
+        """Whether this is the directory as it was when the adoption was begun."""
+        newest = (checkpoint.last_batch, checkpoint.last_committed)
+        return (self.id, (self.planned, self.committed)) == (checkpoint.id, newest)
+
+    def is_cut_off(self, layout: QueryLayout) -> bool:
+        """Whether the checkpoint, which comes last, is not in its place. Raises CheckpointError."""
+        return Checkpoint(layout.checkpoint).id is None
+
+
+def _number(told: Any) -> int | None:
+    return None if told is None else int(told)
+
+
+def require_adopted(layout: QueryLayout) -> None:
+    """Raise CheckpointError if an adoption of the query was begun and cut off."""
+    record = AdoptionRecord.of(layout)
+    if record is None or not record.is_cut_off(layout):
+        return
+    command = f"headrace adopt {layout.query} --checkpoint {record.checkpoint}"
+    raise CheckpointError(
+        Finding(
+            code="HR597",
+            where=Where(file=str(layout.adoption)),
+            what=f"query '{layout.query}' was being given the checkpoint of another program, and that was cut off",
+            fix=f"end it: {command}; or begin the query anew (headrace reset QUERY)",
+        )
+    )
