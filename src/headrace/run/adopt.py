@@ -36,7 +36,7 @@ from headrace.run.application import application, known_facts
 from headrace.run.checkpoint_facts import size_of
 from headrace.run.home import Home, layout_of
 from headrace.run.naming import commanded, named
-from headrace.run.planned import present
+from headrace.run.planned import present, reader
 from headrace.run.repartition import require_stopped
 from headrace.run.sink_location import enter_sink
 from headrace.run.state_store import adopted_settings, begun_with, provider_of
@@ -119,9 +119,10 @@ def _work(
 
 @dataclass(frozen=True)
 class _Built:
-    """The result of the query, its sources' names by what the checkpoint calls them, and what is to be done."""
+    """The result of the query, what its connectors gave, its sources by their former names, and what is to be done."""
 
     frame: DataFrame
+    streams: Mapping[str, DataFrame]
     names: Mapping[str, tuple[str, ...]]
     plan: AdoptionPlan
 
@@ -173,7 +174,7 @@ class _Work:
             enter_sink(self.project, self.query, layout)
             if not self.project.refreshed_tables_of(self.query):
                 home = Home(layout=layout.staged)
-                enter(layout, present(self.project, self.query, built.frame, home))
+                enter(layout, present(self.project, self.query, built.frame, home, built.streams))
             reached("entered")
             with writing_to(layout.home):
                 publish(made.root, layout.checkpoint)
@@ -193,12 +194,8 @@ class _Work:
             applied(spark, settings),
             registered_tables(self.project, self.query, spark),
         ):
-            frame = build(
-                self.project,
-                self.query.transform,
-                spark,
-                lambda source: source.connector.stream(spark, source.name),
-            )
+            streams: dict[str, DataFrame] = {}
+            frame = build(self.project, self.query.transform, spark, reader(spark, self.query.trigger, streams))
             facts = plan_facts(frame)
             notes = tuple(self._checked(frame, facts))
             names = matched(self.project, self.query, facts.sources, self.old, self.sources)
@@ -209,7 +206,7 @@ class _Work:
             with self._named_sink():
                 # What was cut off may have taken them over.
                 held = () if record else tuple(self.query.sink.foreign_rows(frame, self._context(self.old)))
-            yield _Built(frame, names, self._plan(names, held, batch, notes, continues=record is not None))
+            yield _Built(frame, streams, names, self._plan(names, held, batch, notes, continues=record is not None))
 
     def _plan(
         self,
