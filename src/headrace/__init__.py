@@ -3,17 +3,20 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# The rooms `check`, `load`, `plan`, `run` and `verify` are imported first, so that the functions of the same names stay
-# what `headrace.check` and the others mean.
+# The rooms `check`, `load`, `plan`, `rebuild`, `run` and `verify` are imported first, so that the functions of the same
+# names stay what `headrace.check` and the others mean.
 from headrace import check as _check
 from headrace import load as _load
 from headrace import plan as _plan
+from headrace import rebuild as _rebuild
 from headrace import run as _run
 from headrace import verify as _verify
 from headrace.api import (
+    abandon_rebuild,
     adopt,
     apply,
     check,
+    discard_rebuild,
     discard_reset,
     inspect_checkpoint,
     inspect_offsets,
@@ -23,8 +26,11 @@ from headrace.api import (
     plan,
     plan_adoption,
     plan_reset,
+    rebuild,
+    rebuild_status,
     repartition,
     reset,
+    roll_back_rebuild,
     run,
     save_plan,
     show_state,
@@ -45,11 +51,13 @@ __all__ = [
     "Finding",
     "HeadraceError",
     "Project",
+    "abandon_rebuild",
     "adopt",
     "apply",
     "available_now",
     "check",
     "continuous",
+    "discard_rebuild",
     "discard_reset",
     "every",
     "inspect_checkpoint",
@@ -63,8 +71,11 @@ __all__ = [
     "plan_reset",
     "query",
     "real_time",
+    "rebuild",
+    "rebuild_status",
     "repartition",
     "reset",
+    "roll_back_rebuild",
     "run",
     "save_plan",
     "show_state",
@@ -78,7 +89,7 @@ __all__ = [
     "view",
 ]
 
-del _check, _load, _plan, _run, _verify
+del _check, _load, _plan, _rebuild, _run, _verify
 
 
 def __getattr__(name: str) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.check.result import CheckResult
     from headrace.history import QueryStatus
     from headrace.plan.judgement import Judgement
+    from headrace.rebuild.values import RebuildReport, RebuildResult, RebuildStatus
     from headrace.run.adopt_plan import Adoption, AdoptionPlan, PlannedIs
     from headrace.run.checkpoint_look import Inspected
     from headrace.run.offsets_look import BatchOffsets
@@ -228,6 +230,69 @@ def adopt(
     from headrace.run.adopt import adopt as adopt_one
 
     return adopt_one(project, query, Path(checkpoint), sources=sources, planned=planned, spark=spark)
+
+
+def rebuild(
+    project: Project,
+    query: str,
+    *,
+    approve: Callable[[RebuildReport], bool] | bool = True,
+    since: datetime | None = None,
+    accept_partial: bool = False,
+    wait: bool = False,
+    spark: SparkSession | None = None,
+    reporter: Reporter | None = None,
+    told: Callable[[str], None] | None = None,
+) -> RebuildResult:
+    """Compute the result of `query` anew from its sources beside the one that goes on, and exchange the two.
+
+    The query may run meanwhile, as it was. When the new generation has caught up it is verified and compared with the
+    former one; `approve` is given what was found, and says whether to exchange them. The query must then be stopped,
+    which `wait` waits for. Called again, it continues what was stopped or cut off. since: read only what came from a
+    time on, which has a zone. accept_partial: begin although the sources no longer hold all that the query has read.
+    told: is given what is to be known before.
+    """
+    from headrace.rebuild.commands import rebuild as rebuild_one
+
+    return rebuild_one(
+        project,
+        query,
+        approve=approve if callable(approve) else lambda _: approve,
+        since=since,
+        accept_partial=accept_partial,
+        wait=wait,
+        spark=spark,
+        reporter=reporter,
+        told=told or (lambda _: None),
+    )
+
+
+def rebuild_status(project: Project, query: str) -> RebuildStatus | None:
+    """How far the rebuild of `query` is, without a JVM; None where there is none."""
+    from headrace.rebuild.status import rebuild_status as status_of_one
+
+    return status_of_one(project, query)
+
+
+def abandon_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> RebuildResult:
+    """Delete what the rebuild of `query` has made; a swap that was cut off is taken back."""
+    from headrace.rebuild.commands import abandon_rebuild as abandon_one
+
+    return abandon_one(project, query, spark=spark)
+
+
+def roll_back_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> RebuildResult:
+    """Let `query`, which must not be running, be the generation again that it was before its rebuild."""
+    from headrace.rebuild.commands import roll_back_rebuild as roll_back_one
+
+    return roll_back_one(project, query, spark=spark)
+
+
+def discard_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> RebuildResult:
+    """Delete the generation of `query`, which must not be running, that was kept when its rebuild took its place."""
+    from headrace.rebuild.commands import discard_rebuild as discard_one
+
+    return discard_one(project, query, spark=spark)
 
 
 def inspect_checkpoint(project: Project, query: str) -> Inspected:

@@ -46,6 +46,16 @@ OPTIONS = {
     "schema": ["JSON Schema", "--json"],
     "inspect": ["checkpoint"],
     "state": ["repartition"],
+    "rebuild": [
+        "--no-swap",
+        "--accept-partial",
+        "--wait",
+        "--status",
+        "--abandon",
+        "--roll-back",
+        "--discard",
+        "--yes",
+    ],
     "reset": ["--drop-result", "--keep-result", "--undo", "--discard", "--yes", "--json"],
 }
 

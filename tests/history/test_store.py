@@ -272,3 +272,21 @@ def test_nothing_was_run_yet(path: Path) -> None:
     with pytest.raises(CheckpointError, match="HR534"):
         History.open(path, read_only=True)
     assert not path.exists()
+
+
+def test_what_another_history_knows_of_a_generation_is_taken_over_once(history: History, path: Path) -> None:
+    history.record(begin(history), RECORD)
+    beside = path.parent / "beside.db"
+    history.take_over(beside, "counts", 2)
+    for batches, total in (((0, 1), 20), ((1, 2), 30)):
+        with History.open(beside) as other:
+            run = begin(other, generation=2)
+            for batch in batches:
+                other.record(run, replace(RECORD, batch=batch))
+            other.end_run(run, "finished")
+        for _ in range(2):
+            history.take_over(beside, "counts", 2)
+        (status,) = history.statuses()
+        assert (status.generation, status.state, status.rows_total) == (2, "finished", total)
+    assert history.unreported("counts", 2, 2) == []
+    assert history.recent("counts", generation=1) == [RECORD]

@@ -22,6 +22,7 @@ from headrace.cli.jars import jars
 from headrace.cli.late import late
 from headrace.cli.output import say_error
 from headrace.cli.plan import plan
+from headrace.cli.rebuild import rebuild
 from headrace.cli.reset import reset
 from headrace.cli.run import run
 from headrace.cli.schema import schema
@@ -51,6 +52,7 @@ COMMANDS: tuple[click.Command, ...] = (
     late,
     inspect,
     state,
+    rebuild,
     reset,
     adopt,
     jars,

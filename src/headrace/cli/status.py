@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,12 @@ import click
 
 from headrace.cli.options import opened, project_options
 from headrace.cli.output import say_json, say_table
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from headrace.history import QueryStatus
     from headrace.model import Project
+    from headrace.rebuild.values import RebuildStatus
 
 BAD_STATES = ("failed", "killed")
 
@@ -65,7 +67,8 @@ def _watch(project: Project, seconds: float, *, as_json: bool) -> None:
 
 def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> None:
     if as_json:
-        say_json({"queries": [each.as_dict() for each in found], "never_started": _never(project, found)})
+        told = {"queries": [each.as_dict() for each in found], "never_started": _never(project, found)}
+        say_json({**told, "rebuilds": [each.as_dict() for each in _rebuilds(project)]})
         return
     from headrace.cli.view.tables import status_table
 
@@ -74,6 +77,19 @@ def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> N
         if each.error:
             whose = "" if each.error_pid == each.pid else f" (process {each.error_pid}, which has ended)"
             click.echo(f"{each.query}{whose}: {each.error}")
+    for rebuild in _rebuilds(project):
+        click.echo(f"{rebuild.query}: {rebuild.sentence}")
+
+
+def _rebuilds(project: Project) -> Iterator[RebuildStatus]:
+    """The rebuilds that are not done; one whose record is damaged is told of by that query's next start."""
+    from headrace.api import rebuild_status
+
+    for name in project.queries:
+        with contextlib.suppress(HeadraceError):
+            found = rebuild_status(project, name)
+            if found is not None and found.phase != "swapped":
+                yield found
 
 
 def _never(project: Project, found: Sequence[QueryStatus]) -> list[str]:

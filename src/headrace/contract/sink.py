@@ -232,3 +232,35 @@ class Sink(Connector):
 
         Called again after a crash, it finds what it has done. Raises SinkError or CheckpointError.
         """
+
+    # ---------------------------------------------------------------------------------------- rebuilding
+
+    # A rebuild computes the next generation beside the one that goes on, and then exchanges the two. `context` names
+    # the one whose result is in place first, `rebuilt` the other. While they are exchanged no driver runs either, and
+    # none starts before all is done. After a crash the same member is called again, or the one that takes it back.
+
+    @property
+    def swappable(self) -> bool:
+        """Whether a rebuilt result can take the place of the one that is there; by default, if there is a `swap_in`."""
+        return overrides(self, "swap_in")
+
+    def beside(self) -> Sink:
+        """The same sink with a place of its own beside this one's."""
+        raise NotImplementedError(f"{type(self).__name__} has no place beside its own")
+
+    def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+        """Set the result aside, as `set_aside` does, and let that of `rebuilt`, which lies beside, take its place.
+
+        In one step, where the system has one. Raises SinkError with HR587 if nothing was changed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} exchanges no results")
+
+    def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+        """Take `swap_in` back: the result of `rebuilt`, which may have grown, lies beside again."""
+        raise NotImplementedError(f"{type(self).__name__} exchanges no results")
+
+    def drop_beside(self, rebuilt: SinkContext, session: Session) -> None:
+        """Delete what a rebuild has written beside."""
+        place = self.beside()
+        place.set_aside(rebuilt, session)
+        place.discard(rebuilt, session)

@@ -65,6 +65,7 @@ class SinkContext:
     roots: where the project lies, and where it lay before it was moved.
     before_commit: called before a batch is committed: brings what the checkpoint holds of it to the disk.
     restoring: the checkpoint is behind the sink, and this start makes one batch again that is in.
+    rebuilds: the generation is made beside the one that goes on; the drivers of the two do not fence each other off.
     """
 
     query: str
@@ -82,6 +83,7 @@ class SinkContext:
     roots: tuple[Path, ...] = ()
     before_commit: Callable[[int], None] = _nobody
     restoring: bool = False
+    rebuilds: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

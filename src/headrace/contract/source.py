@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint.identity import log_offset
@@ -78,6 +79,32 @@ class Source(Connector):
     def parallelism(self, spark: SparkSession) -> int:
         """How many tasks read it all the time under the trigger continuous; each needs a core of its own."""
         return int(spark.sparkContext.defaultParallelism)
+
+    # -------------------------------------------------------------------------------------------- read once more
+
+    def unreachable(self, spark: SparkSession, prefix: SourcePrefix) -> str:
+        """What of `prefix`, which a query has read, another one would not be given from the beginning; '': nothing.
+
+        Told before a rebuild, as the end of a sentence: `its messages begin at offset 70 of partition 0`.
+        """
+        if self.facts.ephemeral or not self.facts.replayable:
+            return "it does not keep what it has given, so that the new result would have none of it"
+        try:
+            self.ensure_available(prefix)
+        except SourceError as error:
+            return error.findings[0].what
+        return ""
+
+    def since(self, spark: SparkSession, prefix: SourcePrefix) -> Source:
+        """The same source, whose first batch begins where that of `prefix` began, as far as its rows are there.
+
+        It is read beside a query that goes on, so that it must take nothing away. Without batches: from the beginning.
+        """
+        return self
+
+    def since_time(self, spark: SparkSession, at: datetime) -> Source | None:
+        """The same, whose first batch begins with what came at a time, which has a zone; None: it cannot."""
+        return None
 
     # -------------------------------------------------------------------------------------------- while it runs
 

@@ -26,6 +26,20 @@ _TABLES = (
         id INTEGER PRIMARY KEY AUTOINCREMENT, query TEXT NOT NULL, at REAL NOT NULL, verdict TEXT NOT NULL)""",
     "CREATE INDEX verdicts_of_query ON verdicts (query, id)",
 )
+# What another file knows of a generation, brought into this one. The total of batches that it knows no more stays.
+_OF = "query = :query AND generation = :generation"
+_RUN = "query, generation, host, pid, birth, mode, trigger_text, sink, state, restarts, started, seen, ended, error"
+TAKE_OVER = (
+    f"INSERT INTO runs ({_RUN}) SELECT {_RUN} FROM other.runs AS theirs WHERE {_OF} AND NOT EXISTS "
+    "(SELECT 1 FROM main.runs AS ours WHERE ours.query = theirs.query AND ours.started = theirs.started) ORDER BY id",
+    f"""INSERT INTO totals SELECT query, generation, rows FROM other.totals WHERE {_OF}
+        ON CONFLICT (query, generation) DO UPDATE SET rows = totals.rows + (
+            SELECT coalesce(sum(rows), 0) FROM other.batches WHERE {_OF}
+            AND batch NOT IN (SELECT batch FROM main.batches WHERE {_OF}))""",
+    f"""INSERT OR REPLACE INTO batches
+        SELECT query, generation, batch, (SELECT max(id) FROM main.runs WHERE {_OF}), rows, record
+        FROM other.batches WHERE {_OF}""",
+)
 _PATIENCE_SECONDS = 5.0
 
 

@@ -17,7 +17,7 @@ from headrace.errors import Finding
 from headrace.history.faults import faults, newer, nothing_yet
 from headrace.history.processes import birth
 from headrace.history.query_status import status_of
-from headrace.history.schema import VERSION, create
+from headrace.history.schema import TAKE_OVER, VERSION, create
 from headrace.history.status import ENDED, QueryStatus, RunState
 from headrace.progress import BatchRecord
 from headrace.redaction import redacted
@@ -175,6 +175,22 @@ class History:
                 "(SELECT id FROM verdicts WHERE query = :query ORDER BY id DESC LIMIT :kept)",
                 {"query": query, "kept": VERDICTS_KEPT},
             )
+
+    def take_over(self, other: Path, query: str, generation: int) -> None:
+        """Let this history know what `other` knows of the runs and batches of a generation; once, however often called.
+
+        A file that is not there knows nothing.
+        """
+        if not other.exists():
+            return
+        with self._lock, faults(self._path):
+            self._connection.execute("ATTACH DATABASE ? AS other", (str(other),))
+            try:
+                with self._transaction() as db:
+                    for statement in TAKE_OVER:
+                        db.execute(statement, {"query": query, "generation": generation})
+            finally:
+                self._connection.execute("DETACH DATABASE other")
 
     def statuses(self) -> list[QueryStatus]:
         """How each query stands, by name."""

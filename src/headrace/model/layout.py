@@ -95,6 +95,16 @@ class Staged(QueryLayout):
         return self.home / "checkpoint.adopted"
 
 
+def rebuild_storage(storage: Path, query: str) -> Path:
+    """The storage directory of the rebuild of a query, as that of a project with this query alone."""
+    return storage / "rebuild" / query
+
+
+def rebuild_record(storage: Path, query: str) -> Path:
+    """How far the rebuild of a query is."""
+    return storage / "queries" / query / "rebuild.json"
+
+
 def history_file(storage: Path) -> Path:
     """The history store of a project: progress, runs, verdicts."""
     return storage / "history.db"

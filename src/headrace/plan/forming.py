@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.checkpoint.uses import source_of
-from headrace.contract import Source
+from headrace.contract import Sink, Source
 from headrace.model import Project, PythonTransform, Query, SqlTransform, Table
 from headrace.plan.form import QueryForm
 from headrace.plan.normal import normal
@@ -199,18 +199,26 @@ def _options(project: Project, source: Source, code: _Code) -> Iterator[tuple[st
             yield option.name, type(value).__qualname__
 
 
+def place_of(project: Project, sink: Sink) -> dict[str, Any]:
+    """What of a form tells where its sink writes."""
+    location = sink.location
+    if location is None:
+        return {}
+    return {
+        "place": _within(project, location.name),
+        "systems": [_within(project, system) for system in location.systems],
+    }
+
+
 def _sink(project: Project, query: Query, code: _Code) -> dict[str, Any]:
     """What tells a sink from others: its kind, its place, its key, its function, and how it takes columns."""
     sink = query.sink
-    location = sink.location
     told: dict[str, Any] = {
         "kind": query.sink_kind,
         "by_name": sink.columns_by_name,
         "begins_anywhere": sink.begins_anywhere,
     }
-    if location is not None:
-        told["place"] = _within(project, location.name)
-        told["systems"] = [_within(project, system) for system in location.systems]
+    told |= place_of(project, sink)
     key = getattr(sink, "key", None)
     if key:
         told["key"] = list(key)

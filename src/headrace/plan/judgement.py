@@ -11,7 +11,7 @@ from headrace.model import Query
 from headrace.plan.comparison import Difference, Kind, compare, worst
 from headrace.plan.form import FORMAT, QueryForm
 from headrace.plan.manifest import QueryRevision
-from headrace.plan.ways_out import reset_command
+from headrace.plan.ways_out import anew, reset_command
 
 SHOWN = 160
 
@@ -85,7 +85,7 @@ def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
         yield Finding(
             code=code,
             what=f"{past}: {_told(difference)}; {difference.why}",
-            fix=fix.format(query=query.name, reset=reset_command(query)),
+            fix=fix.format(query=query.name, anew=anew(query)),
             where=query.where,
         )
 
@@ -107,10 +107,10 @@ _WAYS_OUT = {
     "forward": (
         "HR537",
         "accept it for the rows from now on: headrace run {query} --accept-forward, or `on_change: forward` at the "
-        "query; else undo the change, or begin the query anew: {reset}",
+        "query; else undo the change, or {anew}",
     ),
-    "rebuild": ("HR535", "undo the change, or begin the query anew from its sources: {reset}"),
-    "forbidden": ("HR536", "undo the change, or begin the query anew from its sources: {reset}"),
+    "rebuild": ("HR535", "undo the change, or {anew}"),
+    "forbidden": ("HR536", "undo the change, or {anew}"),
 }
 
 

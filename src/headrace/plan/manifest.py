@@ -18,6 +18,7 @@ from headrace.model import Query
 from headrace.model.layout import QueryLayout
 from headrace.plan.form import QueryForm
 from headrace.storage import json_lines
+from headrace.storage.durable import replace_file
 from headrace.storage.faults import writing_to
 
 
@@ -103,6 +104,18 @@ def enter(layout: QueryLayout, now: QueryRevision) -> None:
         return
     with writing_to(layout.home):
         json_lines.append(layout.manifest, [asdict(now)])
+
+
+def move_sink(layout: QueryLayout, place: Mapping[str, Any]) -> None:
+    """Let every form have its sink at another `place`, to which the result was moved."""
+    known = forms(layout.manifest)
+    moved = [
+        each if each.form is None else replace(each, form={**each.form, "sink": {**each.form["sink"], **place}})
+        for each in known
+    ]
+    if moved != known:
+        with writing_to(layout.home):
+            replace_file(layout.manifest, json_lines.text_of(map(asdict, moved)))
 
 
 def _parsed(lines: list[Any]) -> Iterator[QueryRevision]:

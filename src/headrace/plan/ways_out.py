@@ -8,3 +8,11 @@ from headrace.model import Query
 def reset_command(query: Query) -> str:
     """The command that resets `query`, with the choice that its sink has."""
     return f"headrace reset {query.name} --{'drop' if query.sink.droppable else 'keep'}-result"
+
+
+def anew(query: Query) -> str:
+    """What a user may do whose query is to mean something else from its sources' beginning on."""
+    reset = f"begin the query anew from its sources: {reset_command(query)}"
+    if not query.sink.swappable:
+        return reset
+    return f"compute its result anew beside the one that is there: headrace rebuild {query.name}; or {reset}"

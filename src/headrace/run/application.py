@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,15 @@ FILE = "application.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Application:
-    """id: a UUID; a copy of the storage directory has the same. roots: every place that the project was run from."""
+    """id: a UUID; a copy of the storage directory has the same. roots: every place that the project was run from.
+
+    rebuilds: the storage directory is that of a rebuild, inside the project's own.
+    """
 
     id: str
     project: str
     roots: tuple[str, ...]
+    rebuilds: bool = False
 
     def facts(self) -> dict[str, Any]:
         """What a SinkContext holds of it."""
@@ -31,7 +35,12 @@ class Application:
             "application": self.id,
             "project": self.project,
             "roots": tuple(Path(root) for root in reversed(self.roots)),
+            "rebuilds": self.rebuilds,
         }
+
+    def enter(self, storage: Path) -> None:
+        """Keep it in a storage directory that is to have the same. Raises OSError."""
+        replace_file(storage / FILE, _text(self), shared=True)
 
 
 def application(project: Project) -> Application:
@@ -48,7 +57,7 @@ def application(project: Project) -> Application:
             assert found is not None, "of several that create it at once, one does"
         if found.roots[-len(here) :] != here:
             former = tuple(root for root in found.roots if root not in here)
-            found = Application(id=found.id, project=project.name, roots=(*former, *here))
+            found = replace(found, project=project.name, roots=(*former, *here))
             replace_file(file, _text(found), shared=True)
     return found
 
@@ -58,7 +67,12 @@ def known_application(project: Project) -> Application | None:
     file = project.storage / FILE
     try:
         facts: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return Application(id=str(facts["id"]), project=str(facts["project"]), roots=tuple(facts["roots"]))
+        return Application(
+            id=str(facts["id"]),
+            project=str(facts["project"]),
+            roots=tuple(facts["roots"]),
+            rebuilds=bool(facts.get("rebuilds")),
+        )
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -80,4 +94,7 @@ def known_facts(project: Project) -> dict[str, Any]:
 
 
 def _text(made: Application) -> str:
-    return json.dumps(asdict(made), indent=2) + "\n"
+    told = asdict(made)
+    if not made.rebuilds:
+        del told["rebuilds"]
+    return json.dumps(told, indent=2) + "\n"

@@ -16,6 +16,7 @@ from headrace.plan.manifest import forms, written_async
 from headrace.run.adopt_record import require_adopted
 from headrace.run.checkpoint_facts import CheckpointFacts, checkpoint_facts
 from headrace.run.naming import with_command
+from headrace.run.rebuild_record import cut_off
 from headrace.run.reset_record import require_whole
 
 
@@ -100,6 +101,10 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
             require(layout)
         except CheckpointError as error:
             yield from (with_command(query, finding) for finding in error.findings)
+    try:
+        yield from cut_off(layout.storage, layout.query)
+    except CheckpointError as error:
+        yield from error.findings
     try:
         partitions = Repartitions(layout.repartitions).partitions(checkpoint)
     except CheckpointError as error:

@@ -23,6 +23,7 @@ from headrace.storage.faults import writing_to
 from headrace.storage.private import make_private
 
 _NAME = "driver.lock"
+_REBUILDS = "rebuild.lock"
 # By the path of the lock's file: this process's descriptor of it, and how often it is held. A query that halts between
 # two batches is started again before its first start has ended.
 _held: dict[str, tuple[int, int]] = {}
@@ -52,14 +53,15 @@ class DriverLock:
             os.close(descriptor)
 
 
-def take(project: Project, query: Query) -> DriverLock | None:
+def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLock | None:
     """The lock of `query`; None where its storage has no locks, or it keeps nothing there.
 
-    Raises CheckFailed if another process holds it, and PlatformError if its file cannot be written.
+    rebuilds: the lock of what rebuilds it, beside which it may run. Raises CheckFailed if another process holds it, and
+    PlatformError if its file cannot be written.
     """
     if not query.sink.facts.durable:
         return None
-    file = QueryLayout(project.storage, query.name).home.parent / _NAME
+    file = QueryLayout(project.storage, query.name).home.parent / (_REBUILDS if rebuilds else _NAME)
     path = str(file)
     with _guard:
         if path in _held:
@@ -73,7 +75,7 @@ def take(project: Project, query: Query) -> DriverLock | None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            finding = _running(query, descriptor)
+            finding = _rebuilding(query, descriptor) if rebuilds else _running(query, descriptor)
             os.close(descriptor)
             raise CheckFailed(finding) from error
         except OSError:
@@ -108,17 +110,30 @@ def _taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
 
 
 def _running(query: Query, descriptor: int) -> Finding:
+    return Finding(
+        code="HR526",
+        what=f"query '{query.name}' is already running as {_holder(descriptor)}",
+        fix="let it run, or stop it first by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost",
+        where=query.where,
+    )
+
+
+def _rebuilding(query: Query, descriptor: int) -> Finding:
+    return Finding(
+        code="HR571",
+        what=f"query '{query.name}' is already being rebuilt by {_holder(descriptor)}",
+        fix=f"let it end, and watch it: headrace rebuild {query.name} --status; or stop it first by Ctrl-C or SIGTERM",
+        where=query.where,
+    )
+
+
+def _holder(descriptor: int) -> str:
     who = "another process"
     with suppress(OSError, ValueError, KeyError, TypeError):
         holder = json.loads(os.pread(descriptor, 4096, 0))
         host = "" if holder["host"] == socket.gethostname() else f" on {holder['host']}"
         who = f"process {holder['pid']}{host} since {holder['started']}"
-    return Finding(
-        code="HR526",
-        what=f"query '{query.name}' is already running as {who}",
-        fix="let it run, or stop it first by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost",
-        where=query.where,
-    )
+    return who
 
 
 def _now() -> str:

@@ -21,7 +21,7 @@ def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
     """
     sources = project.sources_of(query)
     try:
-        prefixes = _prefixes(layout, [source.name for source in sources])
+        prefixes = committed_prefixes(layout, [source.name for source in sources])
         further = further_uses((source.name for source in sources), prefixes)
         parts = [_lag_of(source, prefixes, further) for source in sources]
     except (HeadraceError, OSError):
@@ -51,7 +51,7 @@ def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
     if not any(overrides(source.connector, "left_out") for source in sources):
         return
     try:
-        prefixes = _prefixes(layout, [source.name for source in sources])
+        prefixes = committed_prefixes(layout, [source.name for source in sources])
         found = [(source, source.connector.left_out(prefixes[source.name])) for source in sources]
     except (HeadraceError, OSError):
         return
@@ -66,7 +66,8 @@ def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
             )
 
 
-def _prefixes(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:
+def committed_prefixes(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:
+    """What each of the sources has given to the batches that are committed."""
     checkpoint = Checkpoint(layout.checkpoint)
     through = checkpoint.last_committed
     if through is None:

@@ -13,17 +13,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
-from headrace.contract import Held, SinkContext
+from headrace.contract import Held
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, generations_set_aside
 from headrace.run import driver_lock
-from headrace.run.application import application, known_facts
-from headrace.run.naming import commanded, named
+from headrace.run.naming import commanded
+from headrace.run.rebuild_record import under_way
 from headrace.run.repartition import require_stopped
 from headrace.run.reset_plan import ResetPlan, ResetResult, readers, stored
 from headrace.run.reset_record import Choice, ResetRecord, current, cut_off, newest_set_aside
 from headrace.run.sink_location import former_location
+from headrace.run.sink_work import SinkWork
 from headrace.storage.durable import sync_directory
 from headrace.storage.faults import writing_to
 
@@ -91,29 +92,17 @@ def _work(project: Project, query: str, spark: SparkSession | None, *, locked: b
         work.close()
 
 
-class _Work:
-    """One command's work on one query, and the session that it may need."""
+class _Work(SinkWork):
+    """One command's work on one query."""
 
     def __init__(self, project: Project, query: Query, spark: SparkSession | None, *, changes: bool) -> None:
-        self.project, self.query, self.spark, self.changes = project, query, spark, changes
-        self.own_session = False
+        super().__init__(project, query, spark, changes=changes)
         if not query.sink.facts.durable:
             what = f"the sink of query '{query.name}' keeps nothing, so that each start begins anew"
             raise CheckFailed(Finding(code="HR582", what=what, fix="nothing is to be done", where=query.where))
+        if rebuilding := list(under_way(project.storage, query.name)):
+            raise CheckFailed(rebuilding)
         self.live = current(QueryLayout(project.storage, query.name))
-
-    def session(self) -> SparkSession:
-        """The session for a sink that needs one."""
-        from headrace.build.project_session import session
-
-        if self.spark is None:
-            self.spark, self.own_session = session(self.project, purpose="short"), True
-        return self.spark
-
-    def close(self) -> None:
-        """Stop a session of our own."""
-        if self.own_session and self.spark is not None:
-            self.spark.stop()
 
     # ------------------------------------------------------------------------------------------------- the ways
 
@@ -131,8 +120,8 @@ class _Work:
         former = former_location(self.project, self.query, self.live)
         held: tuple[Held, ...] = ()
         if former is None:
-            with self._named():
-                held = tuple(self.query.sink.held(self._context(self.live), self.session))
+            with self.named():
+                held = tuple(self.query.sink.held(self.context(self.live), self.session))
         kept = tuple(stored(self.live))
         if not kept and not held and not continues:
             what = f"query '{self.query.name}' has no checkpoint yet, and its sink holds nothing of it"
@@ -168,13 +157,13 @@ class _Work:
 
     def _move(self, live: QueryLayout, result: Choice, plan: ResetPlan) -> None:
         try:
-            with self._named():
+            with self.named():
                 if result == "drop":
-                    self.query.sink.set_aside(self._context(live), self.session)
+                    self.query.sink.set_aside(self.context(live), self.session)
                 else:
-                    self.query.sink.hand_over(self._context(live), live.generation + 1, self.session)
+                    self.query.sink.hand_over(self.context(live), live.generation + 1, self.session)
         except HeadraceError as error:
-            if not plan.continues and _is_refused(error):
+            if not plan.continues and is_refused(error):
                 live.reset.unlink(missing_ok=True)
             raise
 
@@ -214,13 +203,13 @@ class _Work:
         reached("recorded")
         sink = self.query.sink
         try:
-            with self._named():
+            with self.named():
                 if record.result == "drop":
-                    sink.bring_back(self._context(old), self.session)
+                    sink.bring_back(self.context(old), self.session)
                 else:
-                    sink.hand_over(self._context(following), old.generation, self.session)
+                    sink.hand_over(self.context(following), old.generation, self.session)
         except HeadraceError as error:
-            if _is_refused(error):
+            if is_refused(error):
                 # The reset stays as it was before.
                 record.enter(old)
             raise
@@ -245,8 +234,8 @@ class _Work:
                 if record is not None:
                     record.on("discard").enter(old)
             if former_location(self.project, self.query, old) is None:
-                with self._named():
-                    self.query.sink.discard(self._context(old), self.session)
+                with self.named():
+                    self.query.sink.discard(self.context(old), self.session)
             with writing_to(old.home):
                 shutil.rmtree(old.home)
         return self._result("discard")
@@ -288,22 +277,7 @@ class _Work:
         kept = tuple(generations_set_aside(live.storage, live.query))
         return ResetResult(query=live.query, done=done, generation=live.generation, set_aside=kept, plan=plan)
 
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        with named(f"the sink of query '{self.query.name}'", self.query.where):
-            yield
 
-    def _context(self, layout: QueryLayout) -> SinkContext:
-        facts = application(self.project).facts() if self.changes else known_facts(self.project)
-        return SinkContext(
-            query=self.query.name,
-            generation=layout.generation,
-            mode=self.query.mode,
-            checkpoint=layout.checkpoint,
-            **facts,
-        )
-
-
-def _is_refused(error: HeadraceError) -> bool:
+def is_refused(error: HeadraceError) -> bool:
     """Whether a sink has refused before it changed anything."""
     return all(finding.code in ("HR583", "HR587") for finding in error.findings)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
+
+# Of Linux's fcntl.h.
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 
 def replace_file(file: Path, text: str, *, shared: bool = False) -> None:
@@ -39,6 +45,24 @@ def publish(made: Path, place: Path) -> None:
         (sync_directory if each.is_dir() else sync_file)(each)
     os.replace(made, place)
     sync_directory(place.parent)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Let each of two names, of files or of directories, be that of the other, in one step. Raises OSError.
+
+    OSError with ENOTSUP: the system has no such step, and nothing was changed.
+    """
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP)) from None
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        # File systems that do not know the flag take it for a wrong one.
+        number = errno.ENOTSUP if number in (errno.EINVAL, errno.ENOSYS) else number
+        raise OSError(number, os.strerror(number))
+    for folder in {one.parent, other.parent}:
+        sync_directory(folder)
 
 
 def create_file(file: Path, text: str) -> bool:

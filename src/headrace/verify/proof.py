@@ -20,6 +20,7 @@ from headrace.run.application import known_facts
 from headrace.run.lag import left_out
 from headrace.run.moved_project import not_brought_along
 from headrace.run.naming import with_command
+from headrace.run.rebuild_record import cut_off
 from headrace.verify import faults
 from headrace.verify.answer import Answer, answer
 from headrace.verify.comparison import schema_differences
@@ -149,6 +150,7 @@ def blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
             where=query.where,
         )
     else:
+        yield from cut_off(layout.storage, query.name)
         yield from not_brought_along(project, query)
 
 

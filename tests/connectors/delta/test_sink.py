@@ -53,7 +53,7 @@ class TestNamedDeltaSink(SinkConformance):
 
 
 for _name in dir(SinkConformance):
-    if _name.startswith("test_") and "begins_anew" not in _name:
+    if _name.startswith("test_") and "begins_anew" not in _name and "rebuilt" not in _name:
         setattr(TestNamedDeltaSink, _name, None)
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.lineage import own_files
 from headrace.connectors.delta.log import local
-from headrace.connectors.delta.table import DeltaTable, State
-from headrace.connectors.exactly_once import Conflict, take_epoch
+from headrace.connectors.delta.table import DeltaTable, State, named
+from headrace.connectors.exactly_once import Conflict, Renames, take_epoch
 from headrace.connectors.spark_files import aside
 from headrace.contract import Held, SinkContext
 from headrace.errors import Finding, SinkError
@@ -115,6 +115,51 @@ def discard_table(spark: SparkSession, table: str, context: SinkContext) -> None
     """Drop what was set aside."""
     with _told(table):
         spark.sql(f"DROP TABLE IF EXISTS {aside_name(table, context)}")
+
+
+def swap_in_path(spark: SparkSession, path: str, context: SinkContext, rebuilt: SinkContext) -> None:
+    """Set the table's directory aside, and give that of a rebuild its name."""
+    directory = _directory(path)
+    aside.swap_in(directory, context, rebuilt)
+    for place in (directory, aside.beside(directory)):
+        _forget(spark, str(place))
+
+
+def swap_out_path(spark: SparkSession, path: str, context: SinkContext, rebuilt: SinkContext) -> None:
+    """Take `swap_in_path` back."""
+    directory = _directory(path)
+    aside.swap_out(directory, context, rebuilt)
+    for place in (directory, aside.beside(directory)):
+        _forget(spark, str(place))
+
+
+def path_beside(path: str) -> str:
+    """Where the table of a rebuild lies until it is put in place."""
+    return str(aside.beside(_directory(path)))
+
+
+def renames(spark: SparkSession, table: str, context: SinkContext) -> Renames:
+    """What puts the table of a rebuild in place in Spark's catalog."""
+
+    def rename(old: str, new: str) -> None:
+        found, _ = named(spark, old, SinkError)
+        with _told(old):
+            spark.sql(f"ALTER TABLE {old} RENAME TO {new}")
+        if found is not None:
+            _forget(spark, found.location)
+
+    return Renames(
+        name=table,
+        beside=name_beside(table),
+        aside=aside_name(table, context),
+        exists=spark.catalog.tableExists,
+        rename=rename,
+    )
+
+
+def name_beside(table: str) -> str:
+    """What the table of a rebuild is called until it is put in place."""
+    return f"{table}__headrace_rebuild"
 
 
 def aside_name(table: str, context: SinkContext) -> str:

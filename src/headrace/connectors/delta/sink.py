@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -189,6 +189,31 @@ class DeltaSink(Sink):
             generations.discard_path(self.path, context)
         else:
             generations.discard_table(session(), str(self.table), context)
+
+    @property
+    def swappable(self) -> bool:
+        return self.path is None or local(self.path) is not None
+
+    def beside(self) -> DeltaSink:
+        if self.path is not None:
+            return replace(self, path=generations.path_beside(self.path))
+        return replace(self, table=generations.name_beside(str(self.table)))
+
+    def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+        table = self._table_of(session)
+        if table is not None:
+            generations.require_alone(table.now(), self._name, context)
+        if self.path is not None:
+            generations.swap_in_path(session(), self.path, context, rebuilt)
+        else:
+            generations.renames(session(), str(self.table), context).swap_in()
+
+    def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+        self._table_of(session)
+        if self.path is not None:
+            generations.swap_out_path(session(), self.path, context, rebuilt)
+        else:
+            generations.renames(session(), str(self.table), context).swap_out()
 
     def _table_of(self, session: Session) -> DeltaTable | None:
         require_delta(session(), SinkError)

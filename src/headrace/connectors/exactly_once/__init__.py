@@ -16,6 +16,7 @@ from headrace.connectors.exactly_once.epoch import take_epoch
 from headrace.connectors.exactly_once.fit import require_fit, view_of
 from headrace.connectors.exactly_once.judgement import CheckpointView, Line
 from headrace.connectors.exactly_once.kept import KeptLine, plans, require_lines_fit
+from headrace.connectors.exactly_once.renames import Renames
 from headrace.connectors.exactly_once.retry import CONTENDED, Retry
 from headrace.connectors.exactly_once.text_ledger import TextLedger, TextStore
 
@@ -28,6 +29,7 @@ __all__ = [
     "Conflict",
     "KeptLine",
     "Line",
+    "Renames",
     "Retry",
     "RowsLost",
     "Standing",

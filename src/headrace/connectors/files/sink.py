@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from headrace.checkpoint.relocation import rewrite
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter
@@ -128,6 +129,28 @@ class FileSink(Sink):
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
         self._files.prepare(frame, context)
+
+    @property
+    def swappable(self) -> bool:
+        return self._files.is_local
+
+    def beside(self) -> FileSink:
+        return replace(self, path=str(aside.beside(Path(self.path))))
+
+    def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+        directory = self._directory
+        new = aside.beside(directory)
+        # Spark's log names each file by its whole path; what is not in place yet is read by nobody.
+        for place in (new, directory):
+            if place == new or aside.is_rebuilt(place, rebuilt):
+                rewrite(place / "_spark_metadata", str(new), str(directory))
+        aside.swap_in(directory, context, rebuilt)
+
+    def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+        directory = self._directory
+        new = aside.beside(directory)
+        aside.swap_out(directory, context, rebuilt)
+        rewrite(new / "_spark_metadata", str(directory), str(new))
 
     @property
     def _directory(self) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from headrace.connectors.files import check as file_check
@@ -136,6 +136,18 @@ class Files(FilesOptions, Source):
 
     def mismatch(self, prefix: SourcePrefix) -> str:
         return file_prefix.mismatch(prefix, self.path)
+
+    def unreachable(self, spark: SparkSession, prefix: SourcePrefix) -> str:
+        """Of a first start Spark reads what lies below `path`, and nothing of the archive."""
+        try:
+            file_prefix.places(file_prefix.files(prefix), self.path, None)
+        except SourceError as error:
+            return error.findings[0].what
+        return ""
+
+    def since(self, spark: SparkSession, prefix: SourcePrefix) -> Files:
+        """It leaves the files to the query that goes on, which may not have read them yet."""
+        return replace(self, clean_source="off")
 
     def lag(self, prefix: SourcePrefix) -> Lag | None:
         """The files of a local directory that no batch has taken."""

@@ -9,7 +9,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.connectors.exactly_once import Conflict, take_epoch
+from headrace.connectors.exactly_once import Conflict, Renames, take_epoch
 from headrace.connectors.iceberg.batches import committing
 from headrace.connectors.iceberg.ledger import PROPERTY, Ledger
 from headrace.connectors.iceberg.table import TableRef
@@ -91,6 +91,42 @@ def discard(place: TableRef, context: SinkContext) -> None:
         if table is not None and _kept(context.generation) in table.metadata.properties:
             with table.transaction() as transaction:
                 transaction.remove_properties(_kept(context.generation))
+
+
+def swap_in(place: TableRef, context: SinkContext) -> None:
+    """Set the table aside, if it is the generation's, and give that of a rebuild its name."""
+    with place.told():
+        there = place.find()
+        if there is not None and _own(place, context) is None and place.connect().table_exists(name_beside(place)):
+            what = f"{place} is not the result of generation {context.generation} of query '{context.query}'"
+            raise SinkError(Finding(code="HR587", what=what, fix="look whose it is; or write to another table"))
+        _renames(place, context).swap_in()
+
+
+def swap_out(place: TableRef, context: SinkContext) -> None:
+    """Take `swap_in` back."""
+    with place.told():
+        _renames(place, context).swap_out()
+
+
+def name_beside(place: TableRef) -> str:
+    """What the table of a rebuild is called until it is put in place."""
+    return f"{place.table}__headrace_rebuild"
+
+
+def _renames(place: TableRef, context: SinkContext) -> Renames:
+    catalog = place.connect()
+
+    def rename(old: str, new: str) -> None:
+        catalog.rename_table(old, new)
+
+    return Renames(
+        name=place.table,
+        beside=name_beside(place),
+        aside=aside_name(place, context),
+        exists=catalog.table_exists,
+        rename=rename,
+    )
 
 
 def aside_name(place: TableRef, context: SinkContext) -> str:

@@ -151,6 +151,15 @@ class IcebergSink(Sink):
     def discard(self, context: SinkContext, session: Session) -> None:
         generations.discard(self._place, context)
 
+    def beside(self) -> IcebergSink:
+        return replace(self, table=generations.name_beside(self._place))
+
+    def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+        generations.swap_in(self._place, context)
+
+    def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+        generations.swap_out(self._place, context)
+
     def _own_ledger(self, context: SinkContext) -> Ledger | None:
         """What the table has of the query; None also where the catalog does not answer."""
         with suppress(SinkError), self._place.told():

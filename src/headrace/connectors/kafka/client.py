@@ -72,22 +72,30 @@ class Client:
                 ]
             )
 
-    def partitions(self, topics: Iterable[str]) -> int:
-        """How many partitions `topics` have together."""
+    def places(self, topics: Iterable[str]) -> list[tuple[str, int]]:
+        """The partitions that `topics` have, each as (topic, partition)."""
         wanted = self.jvm.java.util.ArrayList()
         for name in topics:
             wanted.add(name)
         found = self._answer(self.admin.describeTopics(wanted).allTopicNames())
-        return sum(found[name].partitions().size() for name in found)
+        return [(str(name), each.partition()) for name in found for each in found[name].partitions()]
 
     def earliest(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The first offset that each of the (topic, partition) still has; a topic that is gone is left out."""
         there = self.topics()
+        return self._offsets([(topic, partition) for topic, partition in places if topic in there], "earliest")
+
+    def at_time(self, places: Iterable[tuple[str, int]], at_ms: int) -> dict[tuple[str, int], int]:
+        """The first offset of each (topic, partition) whose message came at a time or later; else the next one."""
+        found = self._offsets(places, "forTimestamp", at_ms)
+        later = self._offsets([place for place, offset in found.items() if offset < 0], "latest")
+        return {**found, **later}
+
+    def _offsets(self, places: Iterable[tuple[str, int]], which: str, *given: int) -> dict[tuple[str, int], int]:
         wanted = self.jvm.java.util.HashMap()
-        kept = [(topic, partition) for topic, partition in places if topic in there]
-        for topic, partition in kept:
+        for topic, partition in places:
             at = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
-            wanted.put(at, self.jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
+            wanted.put(at, getattr(self.jvm.org.apache.kafka.clients.admin.OffsetSpec, which)(*given))
         answer = self._answer(self.admin.listOffsets(wanted).all())
         return {(at.topic(), at.partition()): int(answer[at].offset()) for at in answer}
 

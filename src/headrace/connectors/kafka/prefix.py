@@ -34,7 +34,7 @@ def ranges(prefix: SourcePrefix) -> dict[FileGroup, list[Span]]:
 
     The first batch begins where the source's log says; a partition that came later, at its first message.
     """
-    before = _parsed(prefix.log[0][0]) if prefix.log.get(0) else {}
+    before = beginning(prefix)
     found: dict[FileGroup, list[Span]] = {}
     for batch in prefix.batches:
         if batch.end is None:
@@ -63,18 +63,33 @@ def mismatch(prefix: SourcePrefix, reads: Callable[[str, int], bool], topics: Se
 
 def require_kept(wanted: Ranges, earliest: Mapping[FileGroup, int]) -> None:
     """Raise SourceError when messages of the prefix are gone."""
+    gone = first_gone(wanted, earliest)
+    if gone is not None:
+        fix = "verify while the topic still keeps what was read, or let it keep messages longer"
+        raise SourceError(Finding(code="HR334", what=f"messages of {gone}", fix=fix))
+
+
+def first_gone(wanted: Ranges, earliest: Mapping[FileGroup, int]) -> str | None:
+    """The first partition whose messages are not all there any more, in words; None: all are."""
     for (topic, partition), spans in wanted.items():
         first = earliest.get((topic, partition))
         if first is None or first > spans[0].start:
             gone = "the topic is gone" if first is None else f"the first one there is {first}"
-            raise SourceError(
-                Finding(
-                    code="HR334",
-                    what=f"messages of topic '{topic}', partition {partition}, were read from offset {spans[0].start} "
-                    f"on, and {gone}",
-                    fix="verify while the topic still keeps what was read, or let it keep messages longer",
-                )
-            )
+            return f"topic '{topic}', partition {partition}, were read from offset {spans[0].start} on, and {gone}"
+    return None
+
+
+def beginning(prefix: SourcePrefix) -> dict[FileGroup, int]:
+    """Where the first batch of the prefix began, as far as the source's log tells."""
+    return _parsed(prefix.log[0][0]) if prefix.log.get(0) else {}
+
+
+def by_topic(offsets: Mapping[FileGroup, int]) -> dict[str, dict[int, int]]:
+    """Offsets as the option `starting_offsets` takes them."""
+    found: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[partition] = offset
+    return found
 
 
 def partitions(wanted: Ranges) -> dict[str, list[int]]:

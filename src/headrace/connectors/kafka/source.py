@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.connectors.kafka import prefix as kafka_prefix
 from headrace.connectors.kafka import values as kafka_values
-from headrace.connectors.kafka.client import client
+from headrace.connectors.kafka.client import Client, client
 from headrace.connectors.kafka.failures import FAILURES
 from headrace.connectors.kafka.options import KafkaOptions
 from headrace.contract import Failure, Identity, Source, SourceFacts, SourcePrefix, bad_rows_metric, canonical_servers
@@ -99,9 +100,7 @@ class Kafka(KafkaOptions, Source):
         if self.assign is not None:
             return sum(map(len, self.assign.values()))
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
-            if self.subscribe_pattern is None:
-                return broker.partitions(self.topics())
-            return broker.partitions([name for name in broker.topics() if re.fullmatch(self.subscribe_pattern, name)])
+            return len(self._places(broker))
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         reader = spark.readStream.name(name).format("kafka").options(**self.stream_options())
@@ -129,6 +128,38 @@ class Kafka(KafkaOptions, Source):
         if self.starting_offsets == "latest":
             return "at messages that come from now on (starting_offsets: latest)"
         return "at the offsets that starting_offsets gives"
+
+    def unreachable(self, spark: SparkSession, prefix: SourcePrefix) -> str:
+        wanted = kafka_prefix.ranges(prefix)
+        if not wanted:
+            return ""
+        with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
+            earliest = broker.earliest(wanted)
+        gone = kafka_prefix.first_gone(wanted, earliest)
+        return "" if gone is None else f"messages of {gone}"
+
+    def since(self, spark: SparkSession, prefix: SourcePrefix) -> Kafka:
+        if self.starting_offsets == "earliest" and self.starting_timestamp is None:
+            return self
+        begun = kafka_prefix.beginning(prefix)
+        with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
+            earliest = broker.earliest(self._places(broker))
+        # A partition that came later was read from its first message on.
+        offsets = {place: max(begun.get(place, first), first) for place, first in earliest.items()}
+        return replace(self, starting_offsets=kafka_prefix.by_topic(offsets), starting_timestamp=None)
+
+    def since_time(self, spark: SparkSession, at: datetime) -> Kafka:
+        with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
+            offsets = broker.at_time(self._places(broker), int(at.timestamp() * 1000))
+        return replace(self, starting_offsets=kafka_prefix.by_topic(offsets), starting_timestamp=None)
+
+    def _places(self, broker: Client) -> list[tuple[str, int]]:
+        """The partitions that there are to read now."""
+        if self.assign is not None:
+            return [(topic, number) for topic, numbers in self.assign.items() for number in numbers]
+        if self.subscribe_pattern is None:
+            return broker.places(self.topics())
+        return broker.places([name for name in broker.topics() if re.fullmatch(self.subscribe_pattern, name)])
 
     def _messages(self, spark: SparkSession, prefix: SourcePrefix, batch_column: str | None) -> DataFrame:
         """Spark's own columns of every message of `prefix`."""

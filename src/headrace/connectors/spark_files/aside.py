@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,7 +11,10 @@ from pathlib import Path
 
 from headrace.contract import Held, KeptResult, SinkContext
 from headrace.errors import Finding, SinkError
-from headrace.storage.durable import sync_directory
+from headrace.storage.durable import exchange, replace_file, sync_directory
+
+# What is added to the name of a directory or a table for the place of a rebuild.
+BESIDE = "__rebuild"
 
 # Spark's log of a directory of files tells by their numbers which batches are in.
 FILES_STAY = KeptResult(
@@ -57,6 +61,62 @@ def discard(directory: Path, context: SinkContext) -> None:
     with _moving(directory):
         if kept.exists():
             shutil.rmtree(kept)
+
+
+def beside(directory: Path) -> Path:
+    """Where the result of a rebuild lies until it takes the place of that in `directory`."""
+    return directory.with_name(f"{directory.name}{BESIDE}")
+
+
+def is_rebuilt(directory: Path, rebuilt: SinkContext) -> bool:
+    """Whether the directory holds the result of `rebuilt`, which an exchange has begun to put in place."""
+    return (directory / _mark(rebuilt)).exists()
+
+
+def swap_in(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None:
+    """Let the directory beside take the place of `directory`, which is set aside; one step where the system has one."""
+    new = beside(directory)
+    with _moving(directory):
+        if not is_rebuilt(directory, rebuilt) and new.exists():
+            replace_file(new / _mark(rebuilt), "")
+            if directory.exists():
+                _exchange(directory, new, aside(directory, context))
+            else:
+                _rename(new, directory)
+        if new.exists() and is_rebuilt(directory, rebuilt):
+            _rename(new, aside(directory, context))
+
+
+def swap_out(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None:
+    """Take `swap_in` back."""
+    new, kept = beside(directory), aside(directory, context)
+    with _moving(directory):
+        if is_rebuilt(directory, rebuilt):
+            former = next((each for each in (new, kept) if each.exists()), None)
+            if former is None:
+                _rename(directory, new)
+            else:
+                _exchange(directory, former, new)
+        if kept.exists() and is_rebuilt(kept, rebuilt):
+            _rename(kept, new)
+        if kept.exists() and not directory.exists():
+            _rename(kept, directory)
+
+
+def _exchange(directory: Path, other: Path, free: Path) -> None:
+    """Let `other` be `directory`; what was there gets the name of `other`, or `free` where it takes two steps."""
+    try:
+        exchange(directory, other)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+        _rename(directory, free)
+        _rename(other, directory)
+
+
+def _mark(rebuilt: SinkContext) -> str:
+    """The file by which the directory of a rebuild is known; Spark takes no name that begins with _ for data."""
+    return f"_headrace_rebuild_g{rebuilt.generation}"
 
 
 def aside(directory: Path, context: SinkContext) -> Path:

@@ -183,6 +183,10 @@ class Dialect(Protocol):
         """Give a table another name; views that read it by its old name do so still, where the database can do that."""
         ...
 
+    def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
+        """Give each table its other name, in this order; in one step also where a rename ends the transaction."""
+        ...
+
     def limit_of(self, column: ResultColumn) -> Limit:
         """What a column takes that is declared for `column`."""
         ...

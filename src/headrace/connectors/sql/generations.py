@@ -27,7 +27,7 @@ def held(dialect: Dialect, name: str, system: str, context: SinkContext) -> tupl
         ledger = Ledger(connection, dialect, context, dialect.real_name(connection, name))
         # Of a ledger of Headrace 0.1.0, which the next start takes over, no more than the table is told.
         known = not LEDGER_FORM.missing_columns(connection, dialect)
-        owner = _owner(ledger, name) if known else None
+        owner = owner_of(ledger, name) if known else None
         ours = not known or (owner is not None and owner.is_of(context))
         found = []
         if ours and dialect.existing(connection, ledger.table) is not None:
@@ -42,7 +42,7 @@ def held(dialect: Dialect, name: str, system: str, context: SinkContext) -> tupl
 def hand_over(dialect: Dialect, name: str, context: SinkContext, generation: int) -> None:
     """Let the table, with its rows, be that of another generation."""
     with locked(dialect, name, context) as ledger:
-        owner = _owner(ledger, name)
+        owner = owner_of(ledger, name)
         if owner is not None and owner.is_of(context):
             ledger.enter_owner(ledger.table, replace(owner, generation=generation))
 
@@ -50,14 +50,14 @@ def hand_over(dialect: Dialect, name: str, context: SinkContext, generation: int
 def set_aside(dialect: Dialect, name: str, context: SinkContext) -> None:
     """Give the table, if it is the generation's, a name of its own."""
     with locked(dialect, name, context) as ledger:
-        owner, aside = _owner(ledger, name), aside_name(context, name)
+        owner, aside = owner_of(ledger, name), aside_name(context, name)
         if owner is None or not owner.is_of(context):
             return
         # Where a rename ends the transaction, what a crash leaves behind is found here once more.
         if dialect.existing(ledger.connection, ledger.table) is not None:
             ledger.enter_owner(aside, owner)
             dialect.rename(ledger.connection, ledger.table, aside)
-        ledger.enter_owner(ledger.table, _NOBODY)
+        ledger.enter_owner(ledger.table, NOBODY)
         if name != ledger.table:
             ledger.forget_owner(name)
 
@@ -93,10 +93,10 @@ def aside_name(context: SinkContext, table: str) -> str:
     return f"{OWN_PREFIX}aside_{hashlib.sha256(whose.encode()).hexdigest()[:16]}_g{context.generation}"
 
 
-_NOBODY = Owner(query="", generation=0, schema="", application=UNCLAIMED)
+NOBODY = Owner(query="", generation=0, schema="", application=UNCLAIMED)
 
 
-def _owner(ledger: Ledger, name: str) -> Owner | None:
+def owner_of(ledger: Ledger, name: str) -> Owner | None:
     """Whose result the table holds; once it was entered as the sink spells it."""
     return ledger.owner() or ledger.owner(name)
 

@@ -242,9 +242,21 @@ class Ledger:
             if table != REPLAYS or self.dialect.existing(self.connection, REPLAYS) is not None:
                 self._run(f"DELETE FROM {table} WHERE {_MINE}", *self._mine)
 
+    def rename_table(self, name: str) -> None:
+        """Let all that is kept of the generation be that of the table called `name`."""
+        for table in (LEDGER, QUARANTINE, REPLAYS):
+            if table != REPLAYS or self.dialect.existing(self.connection, REPLAYS) is not None:
+                self._run(f"UPDATE {table} SET table_name = ? WHERE {_MINE}", name, *self._mine)
+
+    def forget_driver(self) -> None:
+        """Let nothing be known of the generation's drivers."""
+        self._run(f"DELETE FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver)
+
     @property
     def _driver(self) -> tuple[str, str]:
-        return self.context.application, self.context.query
+        # No query has a blank in its name.
+        query = self.context.query
+        return self.context.application, f"{query} (rebuild)" if self.context.rebuilds else query
 
     @property
     def _mine(self) -> tuple[str, str, int, str]:

@@ -214,6 +214,10 @@ class MySqlDialect:
     def rename(self, connection: Connection, table: str, name: str) -> None:
         run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
 
+    def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
+        pairs = ", ".join(f"{self.quote(table)} TO {self.quote(name)}" for table, name in names)
+        run(connection, f"RENAME TABLE {pairs}")
+
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table)
 

@@ -35,6 +35,7 @@ from headrace.connectors.sql.postgres_faults import (
     locked_table,
     sqlstate,
 )
+from headrace.connectors.sql.postgres_readers import Readers
 from headrace.connectors.sql.server_sink import ServerSink
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.system_tables import OWN_PREFIX
@@ -204,6 +205,14 @@ class PostgresDialect:
 
     def rename(self, connection: Connection, table: str, name: str) -> None:
         run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
+
+    def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
+        taken = {name for _, name in names}
+        readers = [Readers.of(connection, self.quote(table).replace("%%", "%")) for table, _ in names if table in taken]
+        for table, name in names:
+            self.rename(connection, table, name)
+        for each in readers:
+            each.follow(connection)
 
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote(table).replace("%%", "%"))

@@ -49,9 +49,9 @@ _HOLDER = """
 SELECT a.pid, a.usename, a.application_name, coalesce(host(a.client_addr), 'this machine'), a.state,
 to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
 FROM pg_locks l JOIN pg_stat_activity a USING (pid) JOIN pg_class c ON c.oid = l.relation
-WHERE l.granted AND l.mode <> 'AccessShareLock' AND a.pid <> pg_backend_pid() AND a.datname = current_database()
+WHERE l.granted AND a.pid <> pg_backend_pid() AND a.datname = current_database()
 AND (c.relname = %(table)s OR (%(table)s = '' AND c.relname LIKE '\\_headrace%%'))
-AND a.xact_start IS NOT NULL ORDER BY a.xact_start LIMIT 1
+AND a.xact_start IS NOT NULL ORDER BY l.mode = 'AccessShareLock', a.xact_start LIMIT 1
 """
 
 

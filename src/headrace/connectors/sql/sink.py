@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from headrace.connectors.exactly_once import BatchWriter, Retry
-from headrace.connectors.sql import adoption, generations, late_rows
+from headrace.connectors.sql import adoption, generations, late_rows, swap
 from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.dialect import Dialect
@@ -189,6 +189,18 @@ class DatabaseSink(Sink):
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
         table = exactly_once.result_table(self.table, self.key, frame.schema, context)
         adoption.take_over(self.dialect(), table, frame.schema.json(), self.system(), context, batch)
+
+    def beside(self) -> DatabaseSink:
+        return replace(self, table=swap.name_beside(self.table))
+
+    def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+        swap.swap_in(self.dialect(), self.table, context, rebuilt)
+
+    def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+        swap.swap_out(self.dialect(), self.table, context, rebuilt)
+
+    def drop_beside(self, rebuilt: SinkContext, session: Session) -> None:
+        swap.drop_beside(self.dialect(), self.table, rebuilt)
 
 
 def long_names(names: Sequence[str], longest: tuple[int, str]) -> Iterator[Finding]:

@@ -197,6 +197,10 @@ class SqliteDialect:
         run(connection, "PRAGMA legacy_alter_table = ON")
         run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
 
+    def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
+        for table, name in names:
+            self.rename(connection, table, name)
+
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote)
 

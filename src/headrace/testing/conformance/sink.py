@@ -222,3 +222,43 @@ class SinkConformance(SinkTriggers):
         sink.hand_over(first, 2, lambda: spark)
         self.start(spark, self.make(home, mode), tmp_path, second, ends=True)
         assert self.written(spark, sink, second) == self.answer(spark, tmp_path, mode)
+
+    def test_a_rebuilt_result_takes_the_place_of_the_former_one_and_gives_it_back(
+        self, spark: SparkSession, home: Path, tmp_path: Path
+    ) -> None:
+        """Each exchange is made twice, as after a crash; both results continue where they were, ledgers included."""
+        mode = next(mode for mode in OUTPUT_MODES if mode in self.make(home, mode).facts.modes)
+        sink = self.make(home, mode)
+        if not sink.swappable:
+            with pytest.raises(NotImplementedError):
+                sink.beside()
+            return
+        for step in range(2):
+            self.feed(tmp_path, step, shared=False)
+        former = self.context(tmp_path, mode, application="mine")
+        rebuilt = replace(former, generation=2, checkpoint=tmp_path / "second" / "checkpoint", rebuilds=True)
+        placed = replace(rebuilt, rebuilds=False)
+        self.start(spark, sink, tmp_path, former, ends=True)
+        before = self.written(spark, sink, former)
+        self.feed(tmp_path, 2, shared=False)
+        self.start(spark, sink.beside(), tmp_path, rebuilt, ends=True)
+        for _ in range(2):
+            sink.swap_in(former, rebuilt, lambda: spark)
+        assert self.written(spark, self.make(home, mode), placed) == self.answer(spark, tmp_path, mode)
+        self.feed(tmp_path, 3, shared=False)
+        self.start(spark, self.make(home, mode), tmp_path, placed, ends=True)
+        whole = self.answer(spark, tmp_path, mode)
+        assert self.written(spark, self.make(home, mode), placed) == whole
+        for _ in range(2):
+            sink.swap_out(former, rebuilt, lambda: spark)
+        assert self.written(spark, self.make(home, mode), former) == before
+        assert self.written(spark, sink.beside(), rebuilt) == whole
+        self.start(spark, self.make(home, mode), tmp_path, former, ends=True)
+        assert self.written(spark, self.make(home, mode), former) == whole
+        sink.swap_in(former, rebuilt, lambda: spark)
+        assert self.written(spark, self.make(home, mode), placed) == whole
+        sink.swap_out(former, rebuilt, lambda: spark)
+        sink.drop_beside(rebuilt, lambda: spark)
+        with pytest.raises(SinkError):
+            sink.beside().read_back(spark, rebuilt)
+        assert self.written(spark, self.make(home, mode), former) == whole

@@ -1,0 +1,58 @@
+"""The query of a rebuild: the same declaration, with a storage directory and a place of its own.
+
+Its generation is the one that follows, under the same name and id, so that what it leaves is what the query itself
+would have left.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headrace.model import AvailableNow, Project, Query, Source
+from headrace.model.layout import QueryLayout, rebuild_storage
+from headrace.run.application import application
+from headrace.run.rebuild_record import RebuildRecord
+from headrace.storage.durable import sync_directory
+from headrace.storage.faults import writing_to
+from headrace.storage.private import make_private
+
+
+def shadow(project: Project, query: Query, *, sources: Mapping[str, Source] | None = None) -> Project:
+    """The project as the rebuild of `query` sees it; `sources` take the place of those of their names."""
+    storage = rebuild_storage(project.storage, query.name).absolute()
+    beside = replace(query, sink=query.sink.beside(), trigger=AvailableNow(), on_change="refuse")
+    return replace(
+        project,
+        target=replace(project.target, storage=str(storage)),
+        queries={**project.queries, query.name: beside},
+        sources={**project.sources, **(sources or {})},
+    )
+
+
+def layout_beside(project: Project, query: Query, record: RebuildRecord) -> QueryLayout:
+    """Where the rebuilt generation lies while it is beside."""
+    return QueryLayout(rebuild_storage(project.storage, query.name).absolute(), query.name, record.generation)
+
+
+def make(project: Project, query: Query, record: RebuildRecord) -> QueryLayout:
+    """The storage directory of the rebuild, made if it is not there. Raises PlatformError."""
+    layout = layout_beside(project, query, record)
+    known = application(project)
+    with writing_to(layout.storage):
+        make_private(layout.storage.parent)
+        layout.storage.mkdir(exist_ok=True, mode=0o700)
+        replace(known, rebuilds=True).enter(layout.storage)
+        # The number of the generation is told by its directory.
+        layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        sync_directory(layout.home.parent)
+    return layout
+
+
+def remove(project: Project, query: Query) -> None:
+    """Let there be no storage directory of the rebuild. Raises PlatformError."""
+    storage = rebuild_storage(project.storage, query.name)
+    with writing_to(storage):
+        if storage.exists():
+            shutil.rmtree(storage)

@@ -1,0 +1,172 @@
+"""A query that was changed is rebuilt beside the one that goes on, and both end in the batch answer."""
+
+from __future__ import annotations
+
+import errno
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace as hr
+from headrace.cli.entry import main
+from headrace.errors import HeadraceError
+from headrace.plan.manifest import QueryRevision
+from headrace.rebuild import shadow
+from headrace.rebuild.commands import rebuild
+from headrace.rebuild.values import RebuildReport
+from headrace.run.rebuild_record import RebuildRecord
+from headrace.storage import json_lines
+from tests.rebuild.scenes import Killed, killed_at
+from tests.run.projects import land, rows, write_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+BODY = """
+@hr.query(sink=hr.sink.sqlite("out.db", table="totals", key=["name"]), mode="update")
+def totals(events):
+    return events.groupBy("name").agg(F.sum("amount").alias("total"))
+
+@hr.query(sink=hr.sink.files("out", format="json"), mode="append")
+def copies(events):
+    return events.where("amount > 0")
+"""
+CHANGED = BODY.replace('F.sum("amount").alias("total")', 'F.max("amount").cast("long").alias("total")').replace(
+    "> 0", "> 1"
+)
+
+
+def now(root: Path) -> hr.Project:
+    (root / "pipeline.py").write_text((root / "pipeline.py").read_text().replace(BODY, CHANGED))
+    return hr.load(root)
+
+
+def run(project: hr.Project, spark: SparkSession, *queries: str) -> None:
+    result = hr.run(project, queries or None, trigger=hr.available_now, spark=spark)
+    assert [(each.state, each.finding) for each in result.outcomes if each.state != "finished"] == []
+
+
+def test_a_rebuilt_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: Path) -> None:
+    files = [[{"name": "a", "amount": 1}, {"name": "b", "amount": 2}], [{"name": "a", "amount": 5}]]
+    root = write_project(tmp_path / "p", BODY, batches=files)
+    out = root / "out.db"
+
+    def totals() -> list[Any]:
+        return rows(out, "SELECT * FROM totals ORDER BY 1")
+
+    def copies() -> list[Any]:
+        return sorted(map(tuple, spark.read.json(str(root / "out")).select("name", "amount").collect()))
+
+    before = hr.load(root)
+    run(before, spark)
+    project = now(root)
+    (outcome,) = hr.run(project, ["totals"], trigger=hr.available_now, spark=spark).outcomes
+    assert outcome.finding is not None
+    assert (outcome.finding.code, "headrace rebuild totals" in outcome.finding.fix) == ("HR535", True)
+    reports: list[RebuildReport] = []
+
+    def meanwhile(report: RebuildReport) -> bool:
+        """The query goes on as it was, and more comes, up to the swap."""
+        reports.append(report)
+        if len(reports) == 1:
+            land(root, 2, [{"name": "c", "amount": 9}])
+            run(before, spark)
+            assert totals() == [("a", 6), ("b", 2), ("c", 9)]
+        return True
+
+    # A crash before the swap: the same command continues.
+    for step in ("begun", "compared"):
+        with pytest.raises(Killed):
+            rebuild(project, "totals", spark=spark, approve=meanwhile, reached=killed_at(step))
+    assert hr.rebuild_status(project, "totals") is not None
+    done = hr.rebuild(project, "totals", spark=spark, approve=meanwhile)
+    assert (done.done, done.generation, done.kept) == ("swapped", 2, 1)
+    assert totals() == [("a", 5), ("b", 2), ("c", 9)]
+    (report,) = reports
+    assert (report.verdict, report.differences and report.differences.different) == ("equal", 1)
+    assert hr.rebuild(project, "copies", spark=spark).done == "swapped"
+    assert copies() == [("a", 5), ("b", 2), ("c", 9)]
+    land(root, 3, [{"name": "b", "amount": 7}])
+    run(project, spark)
+    assert (totals(), copies()) == ([("a", 5), ("b", 7), ("c", 9)], [("a", 5), ("b", 2), ("b", 7), ("c", 9)])
+    assert {hr.verify(project, query, spark=spark).state for query in project.queries} == {"equal"}
+    # Rolled back, the former generation continues with what it had not read yet.
+    for query in project.queries:
+        assert hr.roll_back_rebuild(project, query, spark=spark).done == "rolled-back"
+    run(before, spark)
+    assert totals() == [("a", 6), ("b", 9), ("c", 9)]
+    assert copies() == [("a", 1), ("a", 5), ("b", 2), ("b", 7), ("c", 9)]
+    assert {hr.verify(before, query, spark=spark).state for query in project.queries} == {"equal"}
+    # What was rolled back can be put in place again, or given up.
+    land(root, 4, [{"name": "d", "amount": 4}])
+    assert hr.rebuild(project, "copies", spark=spark).done == "swapped"
+    assert copies() == [("a", 5), ("b", 2), ("b", 7), ("c", 9), ("d", 4)]
+    assert hr.discard_rebuild(project, "copies").generation == 2
+    assert hr.abandon_rebuild(project, "totals").generation == 1
+    run(project, spark, "copies")
+    run(before, spark, "totals")
+    assert hr.verify(project, "copies", spark=spark).state == "equal"
+    assert hr.verify(before, "totals", spark=spark).state == "equal"
+    assert not [name for name in (path.name for path in root.iterdir()) if "headrace-" in name or "rebuild" in name]
+
+
+def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}], [{"name": "a", "amount": 5}]])
+    project = hr.load(root)
+    with pytest.raises(HeadraceError, match="HR570: query 'totals' cannot be rebuilt: it has never run"):
+        hr.rebuild(project, "totals", spark=spark)
+    run(project, spark, "totals")
+    (root / "landing" / "0000.json").unlink()
+    with pytest.raises(HeadraceError, match=r"HR574.*1 of 2 files that were read are no longer there"):
+        hr.rebuild(project, "totals", spark=spark)
+    assert hr.rebuild_status(project, "totals") is None
+    capsys.readouterr()
+    assert main(["rebuild", "totals", "--from", "soon", "--no-swap", "-C", str(root)]) in (1, 2)
+    assert "HR090: --from: 'soon' is no time" in capsys.readouterr().err
+    with pytest.raises(HeadraceError, match=r"HR570.*source 'events' cannot be read from a time on"):
+        hr.rebuild(project, "totals", spark=spark, since=datetime.now(timezone.utc))
+    told: list[str] = []
+    done = hr.rebuild(project, "totals", spark=spark, approve=False, accept_partial=True, told=told.append)
+    assert (done.done, done.report and done.report.verdict) == ("compared", "equal")
+    assert ["will not have all" in told[0], "the query is what ran" in told[1]] == [True, True]
+    assert main(["rebuild", "totals", "--status", "--json", "-C", str(root)]) == 0
+    found = json.loads(capsys.readouterr().out)["rebuild"]
+    assert (found["phase"], found["batches"], found["report"]["differences"]["different"]) == ("building", 1, 1)
+    # A full disk, and a query that is changed while it is rebuilt.
+    land(root, 2, [{"name": "b", "amount": 3}])
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shadow, "make_private", full)
+        with pytest.raises(HeadraceError, match=r"HR540.*No space left on device"):
+            hr.rebuild(project, "totals", spark=spark)
+    with monkeypatch.context() as patch:
+        patch.setattr(json_lines, "append", full)
+        patch.setattr(QueryRevision, "is_entered_by", lambda *_: False)
+        with pytest.raises(HeadraceError, match=r"HR573: .*HR540.*No space left on device"):
+            hr.rebuild(project, "totals", spark=spark)
+    with pytest.raises(HeadraceError, match=r"HR573: .*HR535") as raised:
+        hr.rebuild(now(root), "totals", spark=spark)
+    assert "headrace rebuild totals --abandon, and then" in raised.value.findings[0].fix
+    run(project, spark, "totals")
+    assert rows(root / "out.db", "SELECT * FROM totals ORDER BY 1") == [("a", 6), ("b", 3)]
+    # A result that somebody has changed is not put in place.
+    from headrace.connectors.sql.sqlite import SqliteDialect
+
+    connection = SqliteDialect(str(root / "out.db")).connect()
+    connection.cursor().execute("UPDATE totals__rebuild SET total = 7")
+    connection.close()
+    with pytest.raises(HeadraceError, match="HR575"):
+        hr.rebuild(project, "totals", spark=spark)
+    record = RebuildRecord.of(project.storage, "totals")
+    assert record is not None
+    assert (record.phase, (record.report or {})["verdict"]) == ("building", "mismatch")
+    assert hr.abandon_rebuild(project, "totals").done == "abandoned"
