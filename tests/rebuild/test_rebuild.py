@@ -12,7 +12,9 @@ import pytest
 
 import headrace as hr
 from headrace.cli.entry import main
+from headrace.cli.plan import say as say_judgement
 from headrace.errors import HeadraceError
+from headrace.plan.judgement import refusals
 from headrace.plan.manifest import QueryRevision
 from headrace.rebuild import shadow
 from headrace.rebuild.commands import rebuild
@@ -35,6 +37,13 @@ def totals(events):
 def copies(events):
     return events.where("amount > 0")
 """
+READER = """
+copied = hr.source.files("out", format="json", schema="name STRING, amount INT")
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="read"), mode="append")
+def reader(copied):
+    return copied
+"""
 CHANGED = BODY.replace('F.sum("amount").alias("total")', 'F.max("amount").cast("long").alias("total")').replace(
     "> 0", "> 1"
 )
@@ -50,7 +59,10 @@ def run(project: hr.Project, spark: SparkSession, *queries: str) -> None:
     assert [(each.state, each.finding) for each in result.outcomes if each.state != "finished"] == []
 
 
-def test_a_rebuilt_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.capability("REC-08")
+def test_a_rebuilt_query_ends_in_the_batch_answer(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     files = [[{"name": "a", "amount": 1}, {"name": "b", "amount": 2}], [{"name": "a", "amount": 5}]]
     root = write_project(tmp_path / "p", BODY, batches=files)
     out = root / "out.db"
@@ -67,6 +79,11 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path:
     (outcome,) = hr.run(project, ["totals"], trigger=hr.available_now, spark=spark).outcomes
     assert outcome.finding is not None
     assert (outcome.finding.code, "headrace rebuild totals" in outcome.finding.fix) == ("HR535", True)
+    (judgement,) = hr.plan(project, ["totals"], spark=spark)
+    say_judgement(judgement, tuple(refusals(project.queries["totals"], judgement)))
+    assert "fix: undo the change, or compute its result anew beside the one that is there: headrace rebuild totals" in (
+        capsys.readouterr().out
+    )
     reports: list[RebuildReport] = []
 
     def meanwhile(report: RebuildReport) -> bool:
@@ -117,11 +134,19 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path:
 def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}], [{"name": "a", "amount": 5}]])
+    files = [[{"name": "a", "amount": 1}], [{"name": "a", "amount": 5}]]
+    root = write_project(tmp_path / "p", BODY + READER, batches=files)
     project = hr.load(root)
     with pytest.raises(HeadraceError, match="HR570: query 'totals' cannot be rebuilt: it has never run"):
         hr.rebuild(project, "totals", spark=spark)
-    run(project, spark, "totals")
+    run(project, spark, "totals", "copies")
+
+    def warned(note: str) -> None:
+        if "query 'reader' reads the result" in note:
+            raise Killed(note)
+
+    with pytest.raises(Killed):
+        hr.rebuild(project, "copies", spark=spark, told=warned)
     (root / "landing" / "0000.json").unlink()
     with pytest.raises(HeadraceError, match=r"HR574.*1 of 2 files that were read are no longer there"):
         hr.rebuild(project, "totals", spark=spark)

@@ -84,4 +84,5 @@ def test_a_query_that_began_at_the_latest_messages_is_rebuilt_from_there(
     done = hr.rebuild(declared("sum"), "totals", spark=spark, since=since)
     assert (done.done, run(declared("sum"))) == ("swapped", [("a", 3)])
     assert hr.verify(declared("sum"), "totals", spark=spark).state == "equal"
+    assert hr.discard_rebuild(project, "totals", spark=spark).generation == 3
     assert sorted(path.name for path in root.iterdir() if "totals" in path.name) == ["totals"]

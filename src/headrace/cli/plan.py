@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from headrace.cli.options import chosen, opened, project_options
 from headrace.cli.output import say_json
 
 if TYPE_CHECKING:
+    from headrace.errors import Finding
     from headrace.plan.judgement import Judgement
 
 CHANGED = 2
@@ -42,20 +44,21 @@ def plan(
     from headrace.plan.judgement import refusals
 
     judgements = planned(project, names)
+    refused = {each.query: tuple(refusals(project.queries[each.query], each)) for each in judgements}
     if out is not None:
         save_plan(project, judgements, out)
     if as_json:
         say_json({"queries": [judgement.as_dict() for judgement in judgements]})
     else:
         for judgement in judgements:
-            _say(judgement)
-    refused = any(any(refusals(project.queries[each.query], each)) for each in judgements)
-    if detailed_exitcode and not refused and any(each.differences for each in judgements):
+            say(judgement, refused[judgement.query])
+    if detailed_exitcode and not any(refused.values()) and any(each.differences for each in judgements):
         return CHANGED
-    return 1 if refused else 0
+    return 1 if any(refused.values()) else 0
 
 
-def _say(judgement: Judgement) -> None:
+def say(judgement: Judgement, refused: Sequence[Finding]) -> None:
+    """A judgement on stdout, with what to do where it refuses a start."""
     since = f" from batch {judgement.from_batch} on" if judgement.differences else ""
     click.echo(f"{SIGNS[judgement.verdict]} {judgement.query}: {judgement.verdict}{since}")
     for difference in judgement.differences:
@@ -65,3 +68,5 @@ def _say(judgement: Judgement) -> None:
         click.echo(f"      {difference.why}")
     for note in judgement.notes:
         click.echo(f"  {note}")
+    for fix in dict.fromkeys(each.fix for each in refused if each not in judgement.notes):
+        click.echo(f"  {click.style('fix:', bold=True)} {fix}")

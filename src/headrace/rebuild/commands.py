@@ -25,6 +25,7 @@ from headrace.run.naming import commanded
 from headrace.run.plan import plan
 from headrace.run.rebuild_record import Phase, RebuildRecord, forget
 from headrace.run.repartition import require_stopped
+from headrace.run.reset_plan import readers
 from headrace.run.reset_record import require_whole
 from headrace.run.result import Reporter
 from headrace.run.sink_location import former_location
@@ -247,6 +248,7 @@ class _Work(SinkWork):
                 ]
             )
         notes = [f"the new result will not have all of the former one: {each}" for each in missing]
+        notes += self._readers()
         (judgement,) = plan(self.project, [self.query.name], spark=spark)
         if judgement.verdict == "same" and not judgement.notes:
             notes.append("the query is what ran, so that its result is computed once more as it was")
@@ -259,8 +261,12 @@ class _Work(SinkWork):
             raise self._refused(why, f"let it be read from the beginning: {self._command()}")
         text = since.isoformat()
         note = f"the new result has only what came from {text} on"
-        record = RebuildRecord.begun(number, (note,), since=text)
+        record = RebuildRecord.begun(number, (note, *self._readers()), since=text)
         return record.enter(self.project.storage, self.query.name)
+
+    def _readers(self) -> Iterator[str]:
+        for name in readers(self.project, self.query):
+            yield f"query '{name}' reads the result, and would get the new one beside the former; rebuild it as well"
 
     def _report(self, beside: Project, record: RebuildRecord, spark: SparkSession) -> RebuildReport:
         former = QueryLayout(self.project.storage, self.query.name, record.former)
