@@ -288,6 +288,13 @@ CHANGES = [
         ("a description", "    mode: update", "    description: counts\n    mode: update", "same"),
         ("a column that nobody reads", "n INT, time", "n INT, more STRING, time", "same"),
         ("a type that nobody reads", "cost DOUBLE, n INT", "cost STRING, n INT", "same"),
+        ("a source renamed", "  events:|FROM events", "  visits:|FROM visits", "rebuild"),
+        (
+            "a source renamed, and declared so",
+            "  events:|FROM events",
+            "  visits:\n    renamed_from: events|FROM visits",
+            "same",
+        ),
         ("another source", "  clicks:", "  more:\n    rate: {}\n  clicks:", "same"),
         (
             "a WITH",

@@ -64,5 +64,6 @@ def _form(root: Path, spark: SparkSession, text: str) -> QueryForm:
     streams: dict[str, DataFrame] = {}
     with registered_tables(project, query, spark):
         frame = build(project, query.transform, spark, reader(spark, query.trigger, streams))
-        form = form_of(project, query, frame, salt="salt", streams=streams)
+        called = {each.name: each.renamed_from[0] for each in project.sources_of(query) if each.renamed_from}
+        form = form_of(project, query, frame, salt="salt", streams=streams, called=called)
     return QueryForm.of(replace(form).as_dict())

@@ -10,6 +10,7 @@ from headrace.check.live import live
 from headrace.check.places import places
 from headrace.check.policy import declared_policy
 from headrace.check.refresh import intervals, refreshed
+from headrace.check.renames import renames
 from headrace.check.triggers import triggers
 from headrace.checkpoint.uses import source_of
 from headrace.contract import OptionError
@@ -36,7 +37,7 @@ def structure(project: Project) -> Iterator[Finding]:
         yield from triggers(project, query)
     yield from _watermarks(project)
     yield from declared_policy(project)
-    for _, finding in places(project):
+    for _, finding in (*places(project), *renames(project)):
         yield finding
     yield from _unused(project)
 
@@ -51,6 +52,7 @@ def concerning(project: Project, names: Collection[str], *, beside: Beside | Non
     """
     found = list(structure(project.only(names)))
     between = tuple(places(project)) if beside is None else beside
+    between += tuple(renames(project))
     found += [finding for queries, finding in between if not queries.isdisjoint(names)]
     yield from dict.fromkeys(found)
 

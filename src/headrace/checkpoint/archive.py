@@ -10,6 +10,7 @@ from typing import Any
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.source_names import renamed
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage import json_lines
 
@@ -29,7 +30,8 @@ class Archive:
     """An append-only file of batches; of two lines about one batch the later counts.
 
     A line is whole when it ends; what a crash leaves of a line is cut off before the next one is written. After a
-    rewind a line says from which batch on the earlier ones are void. One process writes; any may read.
+    rewind a line says from which batch on the earlier ones are void, and after a rename of sources which names the
+    earlier ones have now. One process writes; any may read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,6 +83,8 @@ class Archive:
             try:
                 if "void_after" in line:
                     known = {batch: old for batch, old in known.items() if batch <= line["void_after"]}
+                elif "renamed" in line:
+                    known = {batch: _called(old, line["renamed"]) for batch, old in known.items()}
                 else:
                     archived = _archived(line, conf)
                     conf = archived.entry.conf
@@ -88,6 +92,11 @@ class Archive:
             except (KeyError, TypeError, AttributeError) as error:
                 raise self._damaged(number, error) from error
         return dict(sorted(known.items()))
+
+    def rename_sources(self, names: Mapping[str, str]) -> None:
+        """Let the batches so far name their sources by new names, given by the old ones. Raises OSError."""
+        if self.path.exists():
+            json_lines.append(self.path, [{"renamed": dict(names)}], sync=True)
 
     def _compare(self, checkpoint: Checkpoint) -> int:
         done = checkpoint.last_committed
@@ -165,6 +174,11 @@ def _read(checkpoint: Checkpoint, batch: int) -> ArchivedBatch | None:
     if entry is None:
         return None
     return ArchivedBatch(entry=entry, next_watermark_ms=commit.next_watermark_ms if commit else None)
+
+
+def _called(archived: ArchivedBatch, names: Mapping[str, str]) -> ArchivedBatch:
+    offsets = {renamed(name, names): offset for name, offset in archived.entry.offsets.items()}
+    return replace(archived, entry=replace(archived.entry, offsets=offsets))
 
 
 def _line(archived: ArchivedBatch, conf: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -16,6 +16,7 @@ from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import broken, text_of
 from headrace.checkpoint.source_log import LogEntry, first_entry, log_entries
+from headrace.checkpoint.source_names import ledger_names, renamed, renamed_text
 
 _FILES = "logOffset"
 
@@ -26,7 +27,7 @@ class PlannedBatch:
 
     A file source's offset is but a number of its own log. Two copies of a checkpoint can give one number to different
     files, so the batch holds the entries: those behind the batch before and up to its own number. Of a source that
-    writes where it began, a first batch holds that.
+    writes where it began, a first batch holds that. A source that was renamed has the name by which ledgers know it.
     """
 
     batch: int
@@ -57,6 +58,11 @@ class PlannedBatch:
                 yield name, sorted(_file(json.loads(line), places) for line in lines)
             else:
                 yield name, [_canonical(offset), lines]
+
+    def called(self, names: Mapping[str, str]) -> PlannedBatch:
+        """The same with other names of sources, by their old ones."""
+        logs = {renamed(name, names): log for name, log in self.logs.items()}
+        return replace(self, offsets=renamed_text(self.offsets, names), logs=logs)
 
     def dumps(self) -> str:
         """The batch as a short text, which `loads` reads."""
@@ -103,7 +109,7 @@ def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
             logs[name] = found
         elif start is None and (first := first_entry(folder)) is not None:
             logs[name] = {0: first}
-    return PlannedBatch(batch=batch, offsets=text, logs=logs)
+    return PlannedBatch(batch=batch, offsets=text, logs=logs).called(ledger_names(checkpoint.root))
 
 
 def chained(previous: str | None, digest: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
@@ -13,6 +13,7 @@ from headrace.checkpoint.identity import PlannedBatch, log_offset, planned_batch
 from headrace.checkpoint.logs import COMPACT, body, numbered, text_of
 from headrace.checkpoint.rewrite import remove_file, replace_file
 from headrace.checkpoint.source_log import LogEntry, log_entries
+from headrace.checkpoint.source_names import ledger_names
 from headrace.checkpoint.state_files import Store
 from headrace.checkpoint.state_operators import DEFAULT_STORE, state_operator
 from headrace.errors import CheckpointError
@@ -91,6 +92,8 @@ def restore(checkpoint: Checkpoint, found: Restorable) -> None:
     After a crash in the middle the checkpoint is behind the sink still, and the next start does it again.
     """
     root, first = checkpoint.root, found.first
+    here = {known: name for name, known in ledger_names(root).items()}
+    found = replace(found, plans={batch: plan.called(here) for batch, plan in found.plans.items()})
     # The commits go first: Spark would resume from a batch that is marked as done.
     for batch, file in sorted(numbered(root / "commits").items(), reverse=True):
         if batch >= first or not _is_committed(checkpoint, batch):

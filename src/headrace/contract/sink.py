@@ -153,6 +153,28 @@ class Sink(Connector):
         """
         raise NotImplementedError(f"{type(self).__name__} brings no late rows back")
 
+    # ------------------------------------------------------------------------------------------- another name
+
+    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
+        """Let the result that the query `former` has written, and its ledger, be those of the context's query.
+
+        For a sink that keeps the query's name. No driver runs either of them; after a crash it is called again, and a
+        driver of `former` that was cut off may write nothing more. Raises SinkError with HR549 where nothing was
+        changed.
+        """
+
+    @property
+    def former(self) -> Sink | None:
+        """The sink under the name that its table had before, where its options tell one; None: they do not."""
+        return None
+
+    def rename_table(self, context: SinkContext, session: Session) -> None:
+        """Let the table of `former`, if it is the context's, have the name that it has now, with its ledger.
+
+        A table that has its new name already gets its ledger alone. No driver runs the query; after a crash it is
+        called again. Raises SinkError with HR549 where nothing was changed.
+        """
+
     # ---------------------------------------------------------------------------------------- beginning anew
 
     # A reset begins the next generation of a query. `context` names the one that ends; no driver runs it, and none

@@ -50,6 +50,7 @@ class Assembly:
             connector=connector,
             watermark=declared.watermark,
             where=declared.where,
+            renamed_from=declared.renamed_from,
         )
 
     def sink(self, declared: DeclaredSink) -> Any | None:
@@ -71,6 +72,7 @@ class Assembly:
             where=declared.where,
             description=declared.description,
             on_change=declared.on_change,
+            renamed_from=declared.renamed_from,
         )
 
     def _connector(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Any | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -11,6 +11,7 @@ from headrace import registry
 from headrace.declare import location as place
 from headrace.declare.declarations import DeclaredSink, DeclaredSource
 from headrace.declare.faults import is_collecting, report
+from headrace.declare.former_names import former_names
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Duration, Watermark
 
@@ -22,7 +23,11 @@ class _Sources:
         _refuse_private(kind)
 
         def declare(
-            *arguments: Any, watermark: tuple[str, str] | None = None, name: str | None = None, **options: Any
+            *arguments: Any,
+            watermark: tuple[str, str] | None = None,
+            name: str | None = None,
+            renamed_from: str | Sequence[str] = (),
+            **options: Any,
         ) -> DeclaredSource:
             frame = sys._getframe(1)
             where = place.of_frame(frame)
@@ -38,6 +43,7 @@ class _Sources:
                 options=options,
                 watermark=_watermark(watermark, where),
                 name=name,
+                renamed_from=former_names(renamed_from, f"the source '{kind}'", where),
                 where=where,
             )
 

@@ -29,6 +29,7 @@ class DeclaredSource:
     arguments: tuple[Any, ...] = ()
     watermark: Watermark | None = None
     name: str | None = None
+    renamed_from: tuple[str, ...] = ()
     where: Where = NOWHERE
     lines: Mapping[str, Where] = field(default_factory=dict, repr=False)
 
@@ -102,6 +103,7 @@ class DeclaredQuery(DeclaredTransform):
     mode: OutputMode = "append"
     trigger: Trigger = field(default_factory=Default)
     on_change: OnChange = "refuse"
+    renamed_from: tuple[str, ...] = ()
 
     def start(self, spark: Any, **overrides: Any) -> Any:
         """Start the query in the caller's session and return Spark's StreamingQuery.

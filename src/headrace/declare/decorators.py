@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any, overload
 
@@ -12,6 +12,7 @@ from headrace.contract import OUTPUT_MODES, OutputMode
 from headrace.declare import location as place
 from headrace.declare.declarations import DECLARED, DeclaredQuery, DeclaredSink, DeclaredTable, DeclaredView
 from headrace.declare.faults import report
+from headrace.declare.former_names import former_names
 from headrace.declare.triggers import parse_trigger
 from headrace.errors import Finding, Where, nearest
 from headrace.model import TRIGGERS, Default, Duration, Every, Trigger
@@ -29,10 +30,12 @@ def query(
     trigger: Trigger | str | None = None,
     name: str | None = None,
     on_change: OnChange = "refuse",
+    renamed_from: str | Sequence[str] = (),
 ) -> Any:
     """Declare a function of its inputs to a DataFrame as a query, whose result goes to `sink`.
 
     on_change: `forward` lets it start after a change that only rows from then on follow; others are always refused.
+    renamed_from: the name that it had before, or several, the newest first: its checkpoint and result stay.
     """
     frame = sys._getframe(1)
     if isinstance(function, DeclaredSink):
@@ -58,6 +61,7 @@ def query(
             mode=mode if mode in OUTPUT_MODES else "append",
             trigger=_trigger(trigger, whose, where),
             on_change="forward" if on_change == "forward" else "refuse",
+            renamed_from=former_names(renamed_from, whose, where),
         )
 
     return declare if function is None else declare(function)

@@ -162,6 +162,12 @@ class History:
             ).fetchall()
         return [BatchRecord.from_dict(json.loads(text)) for (text,) in reversed(rows)]
 
+    def rename(self, former: str, query: str) -> None:
+        """Let all that is known of the query `former` be known of `query`; done again, it changes nothing."""
+        with self._transaction() as db:
+            for table in ("runs", "batches", "totals", "verdicts"):
+                db.execute(f"UPDATE OR REPLACE {table} SET query = ? WHERE query = ?", (query, former))
+
     def record_verdict(self, query: str, verdict_json: str) -> None:
         """Keep what verify found."""
         text = redacted(verdict_json)

@@ -198,4 +198,5 @@ class _Parts:
             where=query.where,
             description=query.description,
             on_change=query.on_change,
+            renamed_from=query.renamed_from,
         )

@@ -22,6 +22,7 @@ DIALECT = "http://json-schema.org/draft-07/schema#"
 _VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
 _TEXT: Schema = {"type": ["string", "number", "boolean"]}
 _NOTHING: Schema = {"type": "null"}
+_NAMES: Schema = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
 _DOCS: Mapping[str, str] = {
     "name": "The project's name; that of the directory without it.",
     "modules": "The Python files that declare something, relative to the project.",
@@ -44,6 +45,7 @@ _DOCS: Mapping[str, str] = {
     "mode": "Spark's output mode.",
     "trigger": "When a batch starts.",
     "on_change": "What a change does that only rows from then on follow: the start is refused, or goes forward.",
+    "renamed_from": "The name that it had before, or several, the newest first: what is kept under it stays in use.",
     "watermark": "How late a row may come by the time in one of its columns.",
     "column": "The column with the event time.",
     "delay": "How late a row may come, as 2 hours.",
@@ -54,7 +56,7 @@ def schema() -> Schema:
     """The JSON Schema of headrace.yml with the connectors that are installed here."""
     made = {
         "name": _TEXT,
-        "modules": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},
+        "modules": _NAMES,
         "sources": _by_name(_source()),
         "tables": _by_name(_select(yaml_form.TABLE_KEYS)),
         "views": _by_name(_select(yaml_form.SQL_KEYS)),
@@ -107,6 +109,7 @@ def _query() -> Schema:
         "mode": _or_variable(_one_of(OUTPUT_MODES)),
         "trigger": _trigger(),
         "on_change": _or_variable(_one_of(ON_CHANGE)),
+        "renamed_from": _NAMES,
     }
     return {**_object(yaml_form.QUERY_KEYS, made), "required": ["sink"], **_exactly_one(("sql", "select"))}
 
@@ -124,8 +127,8 @@ def _source() -> Schema:
     watermark = _object(yaml_form.WATERMARK_KEYS, dict.fromkeys(yaml_form.WATERMARK_KEYS, _TEXT))
     watermark["required"] = list(yaml_form.WATERMARK_KEYS)
     pair = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
-    made = {**_connectors("source"), "watermark": {"anyOf": [watermark, pair]}}
-    return {**_object((*known, "watermark"), made), **_exactly_one(known)}
+    made = {**_connectors("source"), "watermark": {"anyOf": [watermark, pair]}, "renamed_from": _NAMES}
+    return {**_object((*known, *yaml_form.SOURCE_KEYS), made), **_exactly_one(known)}
 
 
 def _sink() -> Schema:

@@ -33,7 +33,9 @@ KEYS = (
 )
 SQL_KEYS = ("sql", "select", "description")
 TABLE_KEYS = (*SQL_KEYS, "refresh")
-QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger", "on_change")
+# Beside the kind of a source.
+SOURCE_KEYS = ("watermark", "renamed_from")
+QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger", "on_change", "renamed_from")
 WATERMARK_KEYS = ("column", "delay")
 _SOURCES = "name: {files: {path: ..., format: json, schema: ...}}"
 _QUERIES = "name: {select: SELECT ..., sink: ...}"
@@ -80,6 +82,7 @@ class WrittenQuery:
     trigger: Trigger = field(default_factory=Default)
     description: str = ""
     on_change: OnChange = "refuse"
+    renamed_from: tuple[str, ...] = ()
     where: Where = NOWHERE
 
 
@@ -114,7 +117,7 @@ def _source(name: str, entry: Entry, reading: Reading) -> DeclaredSource | None:
     whose = f"source '{name}'"
     keys = reading.mapping(entry, whose, example=_SOURCES.removeprefix("name: {").removesuffix("}"))
     watermark = keys.get("watermark")
-    kind = _kind("source", whose, {key: value for key, value in keys.items() if key != "watermark"}, entry, reading)
+    kind = _kind("source", whose, {key: keys[key] for key in keys if key not in SOURCE_KEYS}, entry, reading)
     if kind is None:
         return None
     options, arguments, lines = _options(keys[kind], f"{whose}, {kind},", reading)
@@ -124,6 +127,7 @@ def _source(name: str, entry: Entry, reading: Reading) -> DeclaredSource | None:
         arguments=arguments,
         lines=lines,
         watermark=_watermark(whose, watermark, reading) if watermark else None,
+        renamed_from=_former_names(whose, keys.get("renamed_from"), reading),
         where=entry.where,
     )
 
@@ -144,7 +148,7 @@ def _kind(
     kinds = [key for key in keys if key in known] or list(keys)
     for key in keys:
         if key != kinds[0]:
-            also = ("watermark",) if what == "source" else ()
+            also = SOURCE_KEYS if what == "source" else ()
             fix = f"a {what} has one kind" if key in known else nearest(key, (*known, *also))
             reading.fault("HR103", f"{whose} has no key '{key}' beside '{kinds[0]}'", fix, keys[key].where)
     return kinds[0]
@@ -291,8 +295,15 @@ def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuer
         trigger=_trigger(whose, keys.get("trigger"), reading),
         description=" ".join((reading.text(keys.get("description"), f"{whose}, description,") or "").split()),
         on_change="forward" if on_change == "forward" else "refuse",
+        renamed_from=_former_names(whose, keys.get("renamed_from"), reading),
         where=entry.where,
     )
+
+
+def _former_names(whose: str, entry: Entry | None, reading: Reading) -> tuple[str, ...]:
+    if entry is None or entry.value is None:
+        return ()
+    return tuple(name for name, _ in reading.many(entry, f"{whose}, renamed_from,"))
 
 
 def _sink(whose: str, query: Entry, entry: Entry | None, reading: Reading) -> DeclaredSink | None:

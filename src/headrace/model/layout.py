@@ -74,6 +74,11 @@ class QueryLayout:
         return Staged(self.storage, self.query, self.generation)
 
     @property
+    def source_rename(self) -> Path:
+        """Which sources are being renamed in the checkpoint; gone once that is done."""
+        return self.home / "source_rename.json"
+
+    @property
     def set_aside(self) -> QueryLayout:
         """The same generation once a reset has moved it out of the way."""
         return SetAside(self.storage, self.query, self.generation)

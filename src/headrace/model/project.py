@@ -29,13 +29,17 @@ class Watermark:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A named unbounded input. `kind` is the entry point's name, for people; nothing is decided by it."""
+    """A named unbounded input. `kind` is the entry point's name, for people; nothing is decided by it.
+
+    renamed_from: the names that it had before, the newest first.
+    """
 
     name: str
     kind: str
     connector: contract.Source
     watermark: Watermark | None = None
     where: Where = NOWHERE
+    renamed_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +73,7 @@ class Query:
     """A function of its inputs to a DataFrame, with a sink, an output mode and a trigger.
 
     on_change: what a change does that only rows from then on follow: the start is refused, or goes forward.
+    renamed_from: the names that it had before, the newest first.
     """
 
     name: str
@@ -80,6 +85,7 @@ class Query:
     where: Where = NOWHERE
     description: str = ""
     on_change: OnChange = "refuse"
+    renamed_from: tuple[str, ...] = ()
 
 
 Durability: TypeAlias = Literal["power_loss", "process"]

@@ -23,7 +23,7 @@ class Difference:
     """One thing that is not as it was.
 
     verdict: what follows from it alone. part: what has changed, in words. before, now: as it was and as it is.
-    why: what would come of it.
+    why: what would come of it. fix: what else there is to do than to undo it.
     """
 
     verdict: Kind
@@ -31,6 +31,7 @@ class Difference:
     before: str
     now: str
     why: str
+    fix: str = ""
 
     def as_dict(self) -> dict[str, str]:
         """The difference as plain data, for `--json`."""
@@ -45,6 +46,8 @@ def worst(differences: Sequence[Difference]) -> Kind:
 def compare(before: QueryForm, now: QueryForm) -> tuple[Difference, ...]:
     """All that differs between what ran and what is to run; none if both mean the same."""
     ends = tuple(_ends(before, now))
+    if renamed_sources(before, now):
+        return ends  # The expressions name the sources.
     if before.python_version != now.python_version and before.python and before.shape == now.shape:
         return (*_other_python(before, now), *ends)
     if before.spark != now.spark and before.declared and before.declared == now.declared:
@@ -63,8 +66,30 @@ def _ends(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
     yield from _settings(before, now)
 
 
+def renamed_sources(before: QueryForm, now: QueryForm) -> dict[str, str]:
+    """The sources that look as if they had another name before: that name by the present one."""
+    gone = {name: facts for name, facts in before.sources.items() if name not in now.sources}
+    new = {name: facts for name, facts in now.sources.items() if name not in before.sources}
+    found = {}
+    for name, facts in new.items():
+        former = [each for each, was in gone.items() if was == facts]
+        if len(former) == 1 and list(new.values()).count(facts) == 1:
+            found[name] = former[0]
+    return found
+
+
 def _sources(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
-    for name in sorted({*before.sources, *now.sources}):
+    renamed = renamed_sources(before, now)
+    for name, former in sorted(renamed.items()):
+        yield Difference(
+            verdict="rebuild",
+            part=f"source '{name}'",
+            before=f"'{former}', the same in all but its name",
+            now=f"'{name}'",
+            why="its offsets are kept under its former name, so that it would be read from its beginning",
+            fix=f"this looks like '{former}' renamed: `renamed_from: {former}` at the source keeps its offsets",
+        )
+    for name in sorted({*before.sources, *now.sources} - {*renamed, *renamed.values()}):
         old, new = before.sources.get(name), now.sources.get(name)
         part = f"source '{name}'"
         if old == new:

@@ -6,11 +6,12 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+from headrace.checkpoint.source_names import renamed
 from headrace.checkpoint.uses import source_of
 from headrace.contract import Sink, Source
 from headrace.model import Project, PythonTransform, Query, SqlTransform, Table
@@ -35,20 +36,28 @@ _SETTINGS = (
 )
 _TIME_ZONE = "spark.sql.session.timeZone"
 _TIMES = ("timestamp", "date")
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 # Of a source's options, the schema counts as far as columns of it are read, which the plan tells.
 _TOLD_BY_THE_PLAN = ("schema", "infer_schema")
 
 
 def form_of(
-    project: Project, query: Query, frame: DataFrame, *, salt: str, streams: Mapping[str, DataFrame]
+    project: Project,
+    query: Query,
+    frame: DataFrame,
+    *,
+    salt: str,
+    streams: Mapping[str, DataFrame],
+    called: Mapping[str, str] = NO_NAMES,
 ) -> QueryForm:
     """The form of `query`, whose streaming result is `frame`.
 
-    salt: what its secrets are hashed with. streams: what the connectors gave for its sources.
+    salt: what its secrets are hashed with. streams: what the connectors gave for its sources. called: other names of
+    sources, for which the form is as if they had them.
     """
     # What a connector puts on a source is not the query's.
     plan = with_source_leaves(frame, streams, source_of)
-    tree = plan_tree(frame.sparkSession, plan)
+    tree = _called(plan_tree(frame.sparkSession, plan), called)
     code = _Code(project, plan, salt, tree)
     inputs, complete = _Inputs(project, query, code), query.mode == "complete"
     found = normal(tree, complete=complete, python=code.named, static=inputs.text)
@@ -61,7 +70,8 @@ def form_of(
         definitions=found.definitions,
         python=code.found,
         sources={
-            source.name: _source(project, source.kind, source.connector, code) for source in project.sources_of(query)
+            called.get(source.name, source.name): _source(project, source.kind, source.connector, code)
+            for source in project.sources_of(query)
         },
         sink=_sink(project, query, code),
         mode=query.mode,
@@ -71,6 +81,12 @@ def form_of(
         spark=frame.sparkSession.version,
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
     )
+
+
+def _called(tree: PlanTree, called: Mapping[str, str]) -> PlanTree:
+    """The plan with other names of the streams that feed it."""
+    inputs = {key: renamed(each, called) if isinstance(each, str) else each for key, each in tree.inputs.items()}
+    return replace(tree, inputs=inputs) if called else tree
 
 
 class _Code:

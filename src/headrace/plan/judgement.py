@@ -85,7 +85,7 @@ def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
         yield Finding(
             code=code,
             what=f"{past}: {_told(difference)}; {difference.why}",
-            fix=fix.format(query=query.name, anew=anew(query)),
+            fix=difference.fix or fix.format(query=query.name, anew=anew(query)),
             where=query.where,
         )
 

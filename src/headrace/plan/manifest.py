@@ -30,6 +30,7 @@ class QueryRevision:
     record of it.
     shape: changes with the mode and the result's columns, and not with Spark; None: written by Headrace 0.1.0.
     form: what the query was, as `QueryForm` writes it; None: written before Headrace kept it.
+    continues: it means what the form before it meant, whose sources had other names.
     """
 
     fingerprint: str
@@ -40,6 +41,7 @@ class QueryRevision:
     async_progress: bool | None = None
     shape: str | None = None
     form: Mapping[str, Any] | None = None
+    continues: bool = False
 
     @property
     def digest(self) -> str:
@@ -49,7 +51,7 @@ class QueryRevision:
 
     def is_entered_by(self, other: QueryRevision) -> bool:
         """Whether `other` says all of this form but when it began, and by which spelling of its plan."""
-        kept = ("from_batch", "at", "headrace", "fingerprint")
+        kept = ("from_batch", "at", "headrace", "fingerprint", "continues")
         same = replace(other, **{name: getattr(self, name) for name in kept})
         return json.dumps(asdict(same), sort_keys=True) == json.dumps(asdict(self), sort_keys=True)
 
@@ -103,7 +105,9 @@ def enter(layout: QueryLayout, now: QueryRevision) -> None:
     if known and now.is_entered_by(known[-1]):
         return
     with writing_to(layout.home):
-        json_lines.append(layout.manifest, [asdict(now)])
+        # An older Headrace, which knows of no `continues`, passes over a line that has it.
+        told = {name: value for name, value in asdict(now).items() if name != "continues" or value}
+        json_lines.append(layout.manifest, [told])
 
 
 def move_sink(layout: QueryLayout, place: Mapping[str, Any]) -> None:

@@ -23,14 +23,14 @@ def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding
             ran = QueryForm.of(known[-1].form or {}) if known else QueryForm()
         except (CheckpointError, TypeError, KeyError, ValueError):
             continue  # It is not declared, so nothing is told of what it has left.
-        if ran.sink.get("place") and ran.sink == form.sink:
+        if "place" in ran.sink and ran.sink == form.sink:
             same = "means the same" if ran.digest == form.digest else "writes to the same place"
             yield Finding(
                 code="HR547",
                 what=f"query '{query.name}' has never run, and looks like '{former}' renamed, which is no longer "
                 f"declared and {same}: it would read its sources from the beginning and write its rows once more",
-                fix=f"name it '{former}' again, which keeps its checkpoint; or write to another place; or, if the rows "
-                f"of '{former}' are gone, remove {layout.home.parent}",
+                fix=f"give it `renamed_from: {former}`, which keeps its checkpoint; or write to another place; or, if "
+                f"the rows of '{former}' are gone, remove {layout.home.parent}",
                 where=query.where,
             )
 

@@ -17,7 +17,9 @@ from headrace.run.adopt_record import require_adopted
 from headrace.run.checkpoint_facts import CheckpointFacts, checkpoint_facts
 from headrace.run.naming import with_command
 from headrace.run.rebuild_record import cut_off
+from headrace.run.rename_record import unfinished
 from headrace.run.reset_record import require_whole
+from headrace.run.source_names import unfinished_sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,8 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
             yield from (with_command(query, finding) for finding in error.findings)
     try:
         yield from cut_off(layout.storage, layout.query)
+        yield from unfinished(layout)
+        yield from unfinished_sources(layout)
     except CheckpointError as error:
         yield from error.findings
     try:

@@ -21,13 +21,14 @@ from headrace.check.user_functions import Asked, asked_by, is_users
 from headrace.check.while_built import Watched, side_effects, watched
 from headrace.contract import SinkContext
 from headrace.declare.location import shown
-from headrace.errors import Finding, HeadraceError, Where
+from headrace.errors import CheckpointError, Finding, HeadraceError, Where
 from headrace.history import History
 from headrace.model import Project, PythonTransform, Query, View
-from headrace.model.layout import QueryLayout, history_file, latest_generation
+from headrace.model.layout import history_file
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.registry import known_failures
 from headrace.run.application import known_facts
+from headrace.run.rename_record import kept_in
 from headrace.spark.failures import finding_of_message
 from headrace.spark.plans import PlanFacts, plan_facts
 from headrace.spark.session_conf import all_settings, applied, executor_memory
@@ -198,9 +199,13 @@ def _capacity(query: Query, spark: SparkSession, facts: PlanFacts, held: HeldSta
 
 def _of_sink(project: Project, query: Query, frame: DataFrame, connect: bool) -> Iterator[Finding]:
     """Whether the sink would take the result."""
-    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    try:
+        layout = kept_in(project, query)
+    except CheckpointError as error:
+        yield from error.findings
+        return
     context = SinkContext(
-        query=query.name,
+        query=layout.query,
         generation=layout.generation,
         mode=query.mode,
         checkpoint=layout.checkpoint,

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 
 from headrace.errors import CheckFailed, Finding, PlatformError
 from headrace.model import Project, Query
@@ -22,8 +23,8 @@ from headrace.model.layout import QueryLayout
 from headrace.storage.faults import writing_to
 from headrace.storage.private import make_private
 
-_NAME = "driver.lock"
-_REBUILDS = "rebuild.lock"
+NAME = "driver.lock"
+REBUILDS = "rebuild.lock"
 # By the path of the lock's file: this process's descriptor of it, and how often it is held. A query that halts between
 # two batches is started again before its first start has ended.
 _held: dict[str, tuple[int, int]] = {}
@@ -61,7 +62,7 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
     """
     if not query.sink.facts.durable:
         return None
-    file = QueryLayout(project.storage, query.name).home.parent / (_REBUILDS if rebuilds else _NAME)
+    file = _file(project, query, REBUILDS if rebuilds else NAME)
     path = str(file)
     with _guard:
         if path in _held:
@@ -87,6 +88,12 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
             os.pwrite(descriptor, json.dumps(holder).encode(), 0)
         _held[path] = (descriptor, 1)
         return DriverLock(path)
+
+
+def is_held_here(project: Project, query: Query) -> bool:
+    """Whether this very process runs `query`."""
+    with _guard:
+        return str(_file(project, query)) in _held
 
 
 def require_one_free(project: Project, queries: Sequence[Query]) -> None:
@@ -134,6 +141,10 @@ def _holder(descriptor: int) -> str:
         host = "" if holder["host"] == socket.gethostname() else f" on {holder['host']}"
         who = f"process {holder['pid']}{host} since {holder['started']}"
     return who
+
+
+def _file(project: Project, query: Query, name: str = NAME) -> Path:
+    return QueryLayout(project.storage, query.name).home.parent / name
 
 
 def _now() -> str:

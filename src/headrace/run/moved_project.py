@@ -66,6 +66,13 @@ def bring_along(project: Project, query: Query) -> Iterator[Finding]:
     yield from _brought_along(project, query)
 
 
+def bring_schemas_along(layout: QueryLayout, former: str) -> None:
+    """Let what Spark describes of the state name the directory of its query, which was called `former` before."""
+    before = _recorded(layout)
+    for storage in {str(layout.storage), *([before.storage] if before is not None else [])}:
+        _bring_schemas(layout, (f"{storage}/queries/{former}", f"{storage}/queries/{layout.query}"))
+
+
 def not_brought_along(project: Project, query: Query) -> Iterator[Finding]:
     """Say that the project was moved, and that the logs of `query` still name files at the old place.
 

@@ -14,10 +14,13 @@ from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.plan.judgement import Judgement, judged
 from headrace.plan.manifest import forms
+from headrace.run import sink_rename
 from headrace.run.checkpoint_look import problems
-from headrace.run.home import Home, layout_of
+from headrace.run.home import Home
 from headrace.run.planned import present, reader
+from headrace.run.rename_record import kept_in, what_is_moved
 from headrace.run.sink_location import require_same_sink
+from headrace.run.source_names import as_it_ran, former_sources, what_is_renamed
 from headrace.spark.messages import finding_of
 from headrace.spark.session_conf import applied
 
@@ -45,10 +48,26 @@ def plan(
             spark.stop()
 
 
+def judgement_over(project: Project, query: Query, spark: SparkSession, home: Home) -> Judgement:
+    """How `query` as written stands to what ran in `home`, which may have another name."""
+    streams: dict[str, DataFrame] = {}
+    with registered_tables(project, query, spark):
+        ran, called = as_it_ran(query, home.layout), former_sources(project, query, home.layout)
+        frame = _frame(project, query, spark, home, streams)
+        now = present(project, ran, frame, home, streams, called=called)
+    known = forms(home.layout.manifest)
+    return replace(
+        judged(query, known, now, begun=home.checkpoint.last_committed is not None),
+        checkpoint=home.checkpoint.id or "",
+        ran=known[-1].digest if known else "",
+        written=now.digest,
+    )
+
+
 def _judged(project: Project, query: Query, spark: SparkSession) -> Judgement:
-    home = Home(layout=layout_of(project, query))
     first = 0
     try:
+        home = Home(layout=kept_in(project, query))
         errors = [each for each in concerning(project, [query.name]) if each.severity == "error"]
         if errors:
             raise CheckFailed(errors)
@@ -59,17 +78,13 @@ def _judged(project: Project, query: Query, spark: SparkSession) -> Judgement:
         if broken := [each for each in problems(query, home.layout) if each.severity == "error"]:
             raise CheckFailed(broken)
         require_same_sink(project, query, home.layout)
-        with registered_tables(project, query, spark):
-            streams: dict[str, DataFrame] = {}
-            frame = _frame(project, query, spark, home, streams)
-            now = present(project, query, frame, home, streams)
-        known = forms(home.layout.manifest)
-        return replace(
-            judged(query, known, now, begun=committed is not None),
-            checkpoint=home.checkpoint.id or "",
-            ran=known[-1].digest if known else "",
-            written=now.digest,
+        found = judgement_over(project, query, spark, home)
+        said = (
+            *what_is_moved(project, query),
+            *sink_rename.what_is_renamed(project, query, home.layout),
+            *what_is_renamed(project, query, home.layout),
         )
+        return replace(found, notes=(*found.notes, *said))
     except HeadraceError as error:
         return _wrong(query, first, error.findings)
     except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.build.catalog import register_written
@@ -17,7 +17,7 @@ from headrace.checkpoint.uses import source_of
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.model import Continuous, Project, Query, RealTime, Source, Trigger
 from headrace.plan.form import QueryForm
-from headrace.plan.forming import form_of
+from headrace.plan.forming import NO_NAMES, form_of
 from headrace.plan.judgement import judged, refusals, remarks
 from headrace.plan.manifest import QueryRevision, forms
 from headrace.plan.manifest import revision as revision_of
@@ -28,6 +28,7 @@ from headrace.run.home import Home
 from headrace.run.moved_project import bring_along
 from headrace.run.naming import named
 from headrace.run.running import Request
+from headrace.run.source_names import as_it_ran, former_sources
 from headrace.run.state_store import compared
 from headrace.spark.plans import PlanFacts, plan_facts, plan_text
 
@@ -69,7 +70,14 @@ def planned(request: Request, home: Home) -> Planned:
     facts = plan_facts(frame)
     noted = _checked(project, query, frame, facts)
     revision = present(project, query, frame, home, streams) if home.lasting else None
-    changes = () if revision is None else _unchanged(project, query, home, revision)
+    changes: tuple[Finding, ...] = ()
+    if revision is not None:
+        formers = former_sources(project, query, home.layout)
+        ran = as_it_ran(query, home.layout)
+        is_renamed = bool(formers) or ran is not query
+        compared_by = present(project, ran, frame, home, streams, called=formers) if is_renamed else revision
+        changes = _unchanged(project, query, home, compared_by)
+        revision = replace(revision, continues=is_renamed and not changes)
     if facts.stateful:
         require_state(query, home.checkpoint)
     beginnings = () if home.begun else _beginnings(project, query)
@@ -85,15 +93,21 @@ def planned(request: Request, home: Home) -> Planned:
 
 
 def present(
-    project: Project, query: Query, frame: DataFrame, home: Home, streams: Mapping[str, DataFrame]
+    project: Project,
+    query: Query,
+    frame: DataFrame,
+    home: Home,
+    streams: Mapping[str, DataFrame],
+    *,
+    called: Mapping[str, str] = NO_NAMES,
 ) -> QueryRevision:
     """What the manifest would say of `query`, whose result is `frame`, if it began to run now.
 
-    streams: what the connectors gave for its sources.
+    streams: what the connectors gave for its sources. called: names of sources by which it is to be compared.
     """
     committed = home.checkpoint.last_committed
     try:
-        form = form_of(project, query, frame, salt=application(project).id, streams=streams)
+        form = form_of(project, query, frame, salt=application(project).id, streams=streams, called=called)
     except HeadraceError:
         raise
     except Exception as error:

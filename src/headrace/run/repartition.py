@@ -17,6 +17,7 @@ from headrace.plan.ways_out import reset_command
 from headrace.run import driver_lock
 from headrace.run.checkpoint_look import require_usable
 from headrace.run.naming import commanded
+from headrace.run.rename_record import require_renamed
 from headrace.run.state_store import begun_with
 from headrace.spark.messages import sentence_of
 from headrace.spark.session_conf import applied
@@ -75,6 +76,7 @@ def _repartitioned(project: Project, declared: Query, partitions: int, spark: Sp
     layout = QueryLayout(project.storage, query, latest_generation(project.storage, query))
     checkpoint, changes = Checkpoint(layout.checkpoint), Repartitions(layout.repartitions)
     require_usable(declared, layout)
+    require_renamed(layout)
     before = changes.partitions(checkpoint)
     committed = checkpoint.last_committed
     if before is None or committed is None:

@@ -20,10 +20,11 @@ from headrace.model.layout import QueryLayout, generations_set_aside
 from headrace.run import driver_lock
 from headrace.run.naming import commanded
 from headrace.run.rebuild_record import under_way
+from headrace.run.rename_record import require_renamed
 from headrace.run.repartition import require_stopped
 from headrace.run.reset_plan import ResetPlan, ResetResult, readers, stored
 from headrace.run.reset_record import Choice, ResetRecord, current, cut_off, newest_set_aside
-from headrace.run.sink_location import former_location
+from headrace.run.sink_location import former_location, table_before
 from headrace.run.sink_work import SinkWork
 from headrace.storage.durable import sync_directory
 from headrace.storage.faults import writing_to
@@ -84,6 +85,7 @@ def _work(project: Project, query: str, spark: SparkSession | None, *, locked: b
     require_stopped(project, work.query, code="HR553", fix=fix)
     lock = driver_lock.take(project, work.query) if locked else None
     try:
+        require_renamed(work.live)
         with commanded(work.query):
             yield work
     finally:
@@ -244,6 +246,9 @@ class _Work(SinkWork):
 
     def _require_possible(self, result: Choice) -> None:
         sink = self.query.sink
+        if table_before(self.project, self.query, self.live) is not None:
+            why = "its table is to be renamed, which the next start does"
+            raise self._refused("HR580", why, f"start it first: headrace run {self.query.name}; or remove renamed_from")
         kept = sink.kept_result(self.query.mode)
         if not kept.possible and not sink.droppable:
             why = f"the sink '{self.query.sink_kind}' can neither take back what it was given nor let it stay"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.contract import SinkLocation
+from headrace.contract import Sink, SinkLocation
 from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
@@ -46,6 +46,23 @@ def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> No
     )
 
 
+def table_before(project: Project, query: Query, layout: QueryLayout) -> Sink | None:
+    """The sink by the former name of its table, if the checkpoint's batches are known to lie there; None otherwise.
+
+    Without a record the sink is asked which of the two tables has them. Raises CheckpointError as `former_location`.
+    """
+    sink = query.sink
+    former = sink.former
+    if former is None or former.location is None or sink.location is None:
+        return None
+    if (kept := _kept(layout.sink)) is None:
+        return former if Checkpoint(layout.checkpoint).last_batch is not None else None
+    named = (kept["kind"], kept["name"]) == (query.sink_kind, former.location.name)
+    # A table of a lake has no name but its place.
+    there = former.location.name != sink.location.name or set(kept["systems"]) == set(former.location.systems)
+    return former if named and there else None
+
+
 def former_location(project: Project, query: Query, layout: QueryLayout) -> str | None:
     """Where the batches of `layout` were written, in words, if its sink names another place now; None: it is the same.
 
@@ -57,6 +74,8 @@ def former_location(project: Project, query: Query, layout: QueryLayout) -> str 
     same = (kept["kind"], kept["name"]) == (query.sink_kind, now.name)
     if same and (now.ledger or set(kept["systems"]) & set(_systems(project, now))):
         return None
+    if table_before(project, query, layout) is not None:
+        return None  # It is renamed at the start.
     return str(kept["shown"])
 
 

@@ -14,6 +14,7 @@ from headrace.run import driver_lock
 from headrace.run.attempt import Attempt
 from headrace.run.home import layout_of
 from headrace.run.launch import launch
+from headrace.run.rename import brought_along
 from headrace.run.restore import plan_lost_batch
 from headrace.run.running import Reached, Request, Running
 from headrace.run.state_store import query_settings
@@ -49,13 +50,14 @@ def start(
     )
     lock = driver_lock.take(project, query)
     try:
+        said = brought_along(project, query, spark)
         with restored(spark, (PARTITIONS, POLICY)), applied(spark, query_settings(project, query)):
             running = _launched(request)
     except BaseException:
         if lock is not None:
             lock.release()
         raise
-    return replace(running, query=query, lock=lock)
+    return replace(running, query=query, lock=lock, notes=(*said, *running.notes))
 
 
 def _launched(request: Request) -> Running:

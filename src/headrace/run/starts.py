@@ -14,6 +14,8 @@ from headrace.model import Once, Project, Query, Trigger
 from headrace.registry import known_failures
 from headrace.run.attempt import Attempt
 from headrace.run.driver_lock import DriverLock
+from headrace.run.home import layout_of
+from headrace.run.rename import brought_along
 from headrace.run.running import Reached, Running
 from headrace.run.start import start
 from headrace.spark.borrowed_session import activate
@@ -87,7 +89,7 @@ def bring_up(
     project: Project,
     query: Query,
     spark: SparkSession,
-    tables: Tables,
+    tables: Tables | None,
     trigger: Trigger,
     *,
     versions: Mapping[str, int] | None,
@@ -95,8 +97,14 @@ def bring_up(
     tell: Callable[[Finding], None],
     attempt: Attempt | None,
 ) -> Begun:
-    """Start `query`; a batch that was begun with other versions of its tables is made first, and then it ends."""
+    """Start `query`; a batch that was begun with other versions of its tables is made first, and then it ends.
+
+    tables: None at the first start of a run, which may take over those of a former name.
+    """
     try:
+        for note in brought_along(project, query, spark) if tables is None else ():
+            tell(note)
+        tables = tables or Tables(project, query, layout_of(project, query), spark)
         planned = tables.planned()
         finishing = planned is not None and planned != versions
         running = start(

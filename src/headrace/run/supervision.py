@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,16 +14,18 @@ from headrace.build.tables import Tables
 from headrace.checkpoint.archive import Archive
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query, Trigger
-from headrace.model.layout import QueryLayout, latest_generation
+from headrace.model.layout import QueryLayout
 from headrace.run import driver_lock
 from headrace.run.account import Account
 from headrace.run.attempt import Attempt
 from headrace.run.fresh_tables import FreshTables
+from headrace.run.home import layout_of
 from headrace.run.lag import left_out
 from headrace.run.naming import with_command
 from headrace.run.notes import Notes
 from headrace.run.quarantine import Quarantine
 from headrace.run.query_run import QueryRun
+from headrace.run.rename_record import kept_in
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult
 from headrace.run.running import Reached, Running
 from headrace.run.source_health import SourceHealth
@@ -113,7 +116,7 @@ class Supervision:
             self._finish(query, None, Outcome(query=query.name, state="failed", finding=error.findings[0]))
             return
         attempt = Attempt()
-        layout = QueryLayout(self.project.storage, query.name, latest_generation(self.project.storage, query.name))
+        layout = self._kept_in(query)
         run_id = self.notes.record(
             lambda history: history.begin_run(
                 query.name,
@@ -133,10 +136,14 @@ class Supervision:
             lock=lock,
             committed=last_committed(layout.checkpoint),
             attempt=attempt,
-            begun=self.starts.submit(
-                lambda: self._bring_up(query, Tables(self.project, query, layout, self.spark), trigger, attempt=attempt)
-            ),
+            begun=self.starts.submit(lambda: self._bring_up(query, None, trigger, attempt=attempt)),
         )
+
+    def _kept_in(self, query: Query) -> QueryLayout:
+        """Where the query's things lie before the start; what is wrong with a rename is told by that."""
+        with suppress(HeadraceError):
+            return kept_in(self.project, query)
+        return layout_of(self.project, query)
 
     def _give_up(self, start: Start) -> None:
         """End a start that waits for another driver's lock; nothing of it was begun, and nothing will be."""
@@ -192,7 +199,12 @@ class Supervision:
         self.watching.end_start(heard=True)
 
     def _bring_up(
-        self, query: Query, tables: Tables, trigger: Trigger, versions: Versions = None, attempt: Attempt | None = None
+        self,
+        query: Query,
+        tables: Tables | None,
+        trigger: Trigger,
+        versions: Versions = None,
+        attempt: Attempt | None = None,
     ) -> Begun:
         return bring_up(
             self.project,

@@ -51,11 +51,18 @@ def ranges(layout: QueryLayout, through: int) -> tuple[Range, ...]:
         last = known[index + 1].from_batch - 1 if index + 1 < len(known) else through
         if last < first:
             continue
-        newest = means_the_same(form, known[-1])
+        newest = means_the_same(_continued(known, index), known[-1])
         if found and found[-1].newest and newest:
             first = found.pop().first
         found.append(Range(first=first, last=last, newest=newest))
     return tuple(found)
+
+
+def _continued(known: Sequence[QueryRevision], index: int) -> QueryRevision:
+    """The last of the forms that differ from this one by names of sources alone."""
+    while index + 1 < len(known) and known[index + 1].continues:
+        index += 1
+    return known[index]
 
 
 def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:

@@ -93,9 +93,14 @@ def discard_path(path: str, context: SinkContext) -> None:
 
 def set_aside_table(table: DeltaTable, name: str, context: SinkContext) -> None:
     """Give the table of Spark's catalog another name."""
+    rename(table, name, aside_name(name, context))
+
+
+def rename(table: DeltaTable, name: str, other: str) -> None:
+    """Let the table `name` of Spark's catalog be called `other`."""
     location = table.location
     with _told(name):
-        table.spark.sql(f"ALTER TABLE {name} RENAME TO {aside_name(name, context)}")
+        table.spark.sql(f"ALTER TABLE {name} RENAME TO {other}")
         _forget(table.spark, location)
 
 

@@ -54,6 +54,8 @@ class Progress:
 
 
 NOT_BEGUN = Progress(0, None)
+# Of a query that has another name now.
+GONE = Progress(_LAST_EPOCH, None)
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,39 @@ def is_handed_over(context: SinkContext, txn_ids: Mapping[str, int]) -> bool:
     return txn_ids.get(handover_mark(context.query, context.generation)) == 1
 
 
+def is_known(context: SinkContext, txn_ids: Mapping[str, int]) -> bool:
+    """Whether the generation has entered itself."""
+    return app(context.query, context.generation) in txn_ids
+
+
+def former_mark(query: str, generation: int, former: str) -> str:
+    """The identifier that remembers a name under which the batches of a generation came in before."""
+    return f"{app(query, generation)}/formerly/{former}"
+
+
+def names_of(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
+    """The identifiers under which batches of the generation came in: of its query's name, and of former ones."""
+    prefix = former_mark(context.query, context.generation, "")
+    formers = {name.removeprefix(prefix) for name in txn_ids if name.startswith(prefix)}
+    return {app(query, context.generation) for query in (context.query, *formers)}
+
+
+def renamed(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> dict[str, int]:
+    """What is to be entered where the query `former` gets the context's name; nothing, if it has entered nothing.
+
+    Its own number goes up so far that no driver of that name writes any more, and tells of no batch.
+    """
+    entered: dict[str, int] = {}
+    for (name, generation), each in progress_of_all(txn_ids).items():
+        if name != former or each == GONE:
+            continue
+        old, new = app(former, generation), app(context.query, generation)
+        marks = {mark: value for mark, value in txn_ids.items() if mark.startswith(f"{old}/")}
+        entered |= {f"{new}{mark.removeprefix(old)}": value for mark, value in marks.items()}
+        entered |= {new: each.number, former_mark(context.query, generation, former): 1, old: GONE.number}
+    return entered
+
+
 def progress_of_all(txn_ids: Mapping[str, int]) -> dict[tuple[str, int], Progress]:
     """Every generation of every query that the table knows."""
     found = {}
@@ -147,11 +182,11 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
     own = progress(context, txn_ids)
     if own.batch is None:
         return []
-    name, found = app(context.query, context.generation), list[KeptLine]()
+    names, found = names_of(context, txn_ids), list[KeptLine]()
     for looked, commit in enumerate(state.table.newest_first(state.version)):
         if looked >= _LOOKED_BACK or len(found) == most:
             break
-        note, mark = commit.note, commit.txn_ids.get(name)
+        note, mark = commit.note, max((commit.txn_ids[name] for name in names & set(commit.txn_ids)), default=None)
         # The mark of a start repeats the batch, and has no note.
         if mark is None or Progress.of(mark).batch is None or note.get("batch") != Progress.of(mark).batch:
             continue

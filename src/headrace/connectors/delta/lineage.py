@@ -30,18 +30,17 @@ def own_files(state: State, context: SinkContext, name: str) -> list[Add] | None
         what = f"{name} has rows of others too, and its log no longer has {cut}, which told whose rows are whose"
         fix = "let the table keep its log for longer (delta.logRetentionDuration), and give each query one of its own"
         raise SinkError(Finding(code="HR402", what=what, fix=fix)) from None
-    strangers = _followed(strangers, commits.values(), context, name)
+    strangers = _followed(strangers, commits.values(), ledger.names_of(context, txn_ids), name)
     return [add for add in state.files() if add["path"] not in strangers]
 
 
-def _followed(strangers: set[str], commits: Iterable[Commit], context: SinkContext, name: str) -> set[str]:
-    """The files of others, through every version that added to them or rewrote them."""
-    own = ledger.app(context.query, context.generation)
+def _followed(strangers: set[str], commits: Iterable[Commit], own: set[str], name: str) -> set[str]:
+    """The files of others than `own`, through every version that added to them or rewrote them."""
     for commit in commits:
         writers = {app for app in commit.txn_ids if app.startswith(ledger.PREFIX)}
         removed = {remove["path"] for remove in commit.removes}
         foreign = removed & strangers
-        if own in writers:
+        if own & writers:
             continue
         if foreign and foreign != removed:
             what = f"version {commit.version} of {name} put rows of several writers into the same files"

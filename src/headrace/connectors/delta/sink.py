@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.delta import generations, ledger
+from headrace.connectors.delta import generations, ledger, renames
 from headrace.connectors.delta.batches import DeltaStore
 from headrace.connectors.delta.failures import FAILURES
 from headrace.connectors.delta.ledger import Beginning, Progress
@@ -56,6 +56,7 @@ class DeltaSink(Sink):
     checkpoint does not share and which is the same for two drivers; so a batch would come in twice after the one, and
     an older driver could continue beside the other.
 
+    renamed_from: the name that the table had before: it is renamed at the next start.
     key: the columns that tell rows apart, for update mode; NULL is a value like others.
     partition_by: the columns that a new table is partitioned by.
     on_schema_change: a column that the table lacks is an error before start (refuse), or is added (add).
@@ -68,6 +69,7 @@ class DeltaSink(Sink):
     failures: ClassVar[tuple[Failure, ...]] = FAILURES
     path: ProjectPath | None = None
     table: str | None = None
+    renamed_from: str = ""
     key: Sequence[str] = ()
     partition_by: Sequence[str] = ()
     on_schema_change: Literal["refuse", "add"] = "refuse"
@@ -80,6 +82,13 @@ class DeltaSink(Sink):
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
             fix = "write table or database.table, of letters, digits and _; or give the table's path"
             yield OptionError(code="HR401", what=what, fix=fix)
+        if self.renamed_from and self.path is not None:
+            what = f"renamed_from is given, and the Delta table '{self.path}' has no name but its directory"
+            fix = "move the directory by hand and give its new path without renamed_from: its ledger lies in it"
+            yield OptionError(code="HR548", what=what, fix=fix)
+        elif self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
+            what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
+            yield OptionError(code="HR548", what=what, fix="give renamed_from: the name that it had before")
         if mode == "update" and not self.key:
             what = "update mode into a Delta table needs a key, to find the row to replace"
             yield OptionError(code="HR403", what=what, fix="give key: the columns that the query groups by")
@@ -161,6 +170,18 @@ class DeltaSink(Sink):
         state = self._seen()
         return {} if state is None else plans(context, ledger.lines(state, context), first)
 
+    @property
+    def former(self) -> Sink | None:
+        return replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
+
+    def rename_table(self, context: SinkContext, session: Session) -> None:
+        require_delta(session(), SinkError)
+        renames.rename_table(session(), str(self.table), self.renamed_from, context)
+
+    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
+        if (table := self._table_of(session)) is not None:
+            renames.rename_query(table, self._name, context, former)
+
     def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
         return generations.held(self._table_of(session), self._name, context)
 
@@ -197,7 +218,7 @@ class DeltaSink(Sink):
     def beside(self) -> DeltaSink:
         if self.path is not None:
             return replace(self, path=generations.path_beside(self.path))
-        return replace(self, table=generations.name_beside(str(self.table)))
+        return replace(self, table=generations.name_beside(str(self.table)), renamed_from="")
 
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         table = self._table_of(session)
@@ -281,6 +302,8 @@ class DeltaSink(Sink):
         what = ""
         if strangers := ledger.other_applications(context, txn_ids):
             what = f"{self._name} has batches of a query '{context.query}' of another project ({min(strangers)})"
+        elif own == ledger.GONE:
+            what = f"{self._name} knows the batches of query '{context.query}' by another name now"
         elif context.mode != "append" and others:
             what = f"{self._name} already holds the result of query '{min(others)}'"
         elif alone:

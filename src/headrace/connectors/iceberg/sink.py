@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import BatchWriter, Conflict, plans, require_lines_fit, take_epoch
 from headrace.connectors.iceberg import columns as iceberg_columns
-from headrace.connectors.iceberg import generations
+from headrace.connectors.iceberg import generations, renames
 from headrace.connectors.iceberg.batches import IcebergStore, Written, committing
 from headrace.connectors.iceberg.columns import PartitionField
 from headrace.connectors.iceberg.files import frame as frame_of
@@ -48,6 +48,7 @@ class IcebergSink(Sink):
     In append mode a commit adds them; in complete mode it puts them in the place of all others. The table is made if
     it is not there; one that is there keeps its partitions, and its columns must fit. One query writes a table.
 
+    renamed_from: the name that the table had before: it is renamed in its catalog at the next start.
     catalog: the catalog's properties, as pyiceberg names them (`type`, `uri`, `warehouse`, `credential`, ...), with
         its name as `name`; or the name of a catalog in pyiceberg's own configuration.
     partition_by: columns of the result, or functions of them: year, month, day or hour of a column, bucket(16, column),
@@ -58,6 +59,7 @@ class IcebergSink(Sink):
         modes=frozenset({"append", "complete"}), transactional=True, idempotent=True, adds_files=True
     )
     table: str
+    renamed_from: str = ""
     catalog: str | Mapping[str, str] = field(default=DEFAULT_CATALOG, repr=False)
     partition_by: Sequence[str] = ()
 
@@ -66,6 +68,9 @@ class IcebergSink(Sink):
         if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of an Iceberg table"
             yield OptionError(code="HR450", what=what, fix="write namespace.table")
+        if self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
+            what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
+            yield OptionError(code="HR548", what=what, fix="give renamed_from: the namespace.table that it was before")
         for part in self.partition_by:
             if PartitionField.of(part) is None:
                 what = f"partition_by: '{part}' is neither a column nor a function that Iceberg partitions by"
@@ -135,6 +140,16 @@ class IcebergSink(Sink):
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         ledger = self._own_ledger(context)
         return {} if ledger is None else plans(context, ledger.lines, first)
+
+    @property
+    def former(self) -> Sink | None:
+        return replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
+
+    def rename_table(self, context: SinkContext, session: Session) -> None:
+        renames.rename_table(self._place, self.renamed_from, context)
+
+    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
+        renames.rename_query(self._place, context, former)
 
     def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
         return generations.held(self._place, context)

@@ -219,6 +219,36 @@ class Ledger:
             *(context.application, context.project, context.query, context.generation, schema, self.table),
         )
 
+    # ------------------------------------------------------------------------------------------- another name
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether the ledger has a batch of the query, in whatever table."""
+        return bool(self._rows(f"SELECT 1 FROM {LEDGER} WHERE application = ? AND query = ? LIMIT 1", *self._driver))
+
+    def rename(self, query: str, checkpoint: str) -> None:
+        """Let all that is kept of the query, in all tables and generations, be of `query`.
+
+        checkpoint: by it, and by the table, lines of Headrace 0.1.0 are known, which the next start claims.
+        """
+        renamed = "SET query = ? WHERE application = ? AND query = ?"
+        for table, known, value in (
+            (LEDGER, "checkpoint", checkpoint),
+            (QUARANTINE, "table_name", self.table),
+            (TABLES, "table_name", self.table),
+            (REPLAYS, "checkpoint", checkpoint),
+        ):
+            if table != REPLAYS or self.dialect.existing(self.connection, REPLAYS) is not None:
+                self._run(f"UPDATE {table} {renamed}", query, *self._driver)
+                self._run(f"UPDATE {table} {renamed} AND {known} = ?", query, UNCLAIMED, self.context.query, value)
+
+    def move(self, table: str) -> None:
+        """Let all that is kept of the query beside the table, in all generations, be beside the one called `table`."""
+        for each in (LEDGER, QUARANTINE, REPLAYS):
+            if each != REPLAYS or self.dialect.existing(self.connection, REPLAYS) is not None:
+                moved = f"UPDATE {each} SET table_name = ? WHERE application IN (?, ?) AND query = ? AND table_name = ?"
+                self._run(moved, table, *(self.context.application, UNCLAIMED, self.context.query, self.table))
+
     # ------------------------------------------------------------------------------------------- generations
 
     def count(self, table: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from headrace.connectors.exactly_once import BatchWriter, Retry
-from headrace.connectors.sql import adoption, generations, late_rows, swap
+from headrace.connectors.sql import adoption, generations, late_rows, renames, swap
 from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.dialect import Dialect
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 class DatabaseSink(Sink):
     """A table of a database; each batch is one transaction with its line in the ledger.
 
-    table: where the rows go; it is made when it is not there. key: the columns that tell rows apart.
+    table: where the rows go; it is made when it is not there.
+    renamed_from: the name that the table had before: it is renamed at the next start, with its ledger.
+    key: the columns that tell rows apart.
     on_bad_row: a row that the table does not take (NULL in the key, a key that another row has, a value too long or
     out of range) ends the batch with an error that names it (fail), or goes to the table `_headrace_quarantine` in the
     batch's own transaction (quarantine).
@@ -57,6 +59,7 @@ class DatabaseSink(Sink):
     longest_name: ClassVar[tuple[int, str] | None] = None
     table: str
     key: Sequence[str] = ()
+    renamed_from: str = ""
     on_bad_row: Literal["fail", "quarantine"] = "fail"
     on_schema_change: Literal["refuse", "add"] = "refuse"
     retry_seconds: float = 60.0
@@ -76,6 +79,9 @@ class DatabaseSink(Sink):
         if not self.table or self.table.lower().startswith(OWN_PREFIX):
             what = f"a result table may not be called '{self.table}'"
             yield OptionError(code="HR401", what=what, fix="choose another name")
+        if self.renamed_from and (self.renamed_from == self.table or self.renamed_from.lower().startswith(OWN_PREFIX)):
+            what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
+            yield OptionError(code="HR548", what=what, fix="give renamed_from: the name that it had before")
         if "." in self.table:
             alone = self.table.rpartition(".")[2]
             fix = f"write table: {alone}; a schema or a database has an option, or its place in the url"
@@ -167,6 +173,16 @@ class DatabaseSink(Sink):
         quarantines = self.on_bad_row == "quarantine"
         late_rows.apply_late_rows(self.dialect(), self.table, self.key, correction, context, quarantines=quarantines)
 
+    @property
+    def former(self) -> Sink | None:
+        return replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
+
+    def rename_table(self, context: SinkContext, session: Session) -> None:
+        renames.rename_table(self.dialect(), self.table, self.renamed_from, context)
+
+    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
+        renames.rename_query(self.dialect(), self.table, context, former)
+
     def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
         return generations.held(self.dialect(), self.table, self.system(), context)
 
@@ -191,7 +207,7 @@ class DatabaseSink(Sink):
         adoption.take_over(self.dialect(), table, frame.schema.json(), self.system(), context, batch)
 
     def beside(self) -> DatabaseSink:
-        return replace(self, table=swap.name_beside(self.table))
+        return replace(self, table=swap.name_beside(self.table), renamed_from="")
 
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         swap.swap_in(self.dialect(), self.table, context, rebuilt)

@@ -1,0 +1,245 @@
+"""A query that continues under a new name: its checkpoint, its history and its ledger are taken over at the start.
+
+The record comes first, the ledger second, the directories last. Each step may be done again, so that the next start
+ends a rename that was cut off.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.checkpoint import Checkpoint
+from headrace.contract import SinkContext, overrides
+from headrace.errors import CheckpointError, Finding, HeadraceError
+from headrace.history import History
+from headrace.model import Project, Query
+from headrace.model.layout import QueryLayout, history_file, latest_generation
+from headrace.plan.judgement import refusals
+from headrace.run import driver_lock
+from headrace.run.application import application
+from headrace.run.home import Home, layout_of
+from headrace.run.moved_project import bring_schemas_along
+from headrace.run.naming import named
+from headrace.run.plan import judgement_over
+from headrace.run.rename_record import Rename, RenameRecord, has_run, pending
+from headrace.run.repartition import require_stopped
+from headrace.run.sink_location import require_same_sink, table_before
+from headrace.run.sink_rename import rename_table
+from headrace.run.source_names import pending_sources
+from headrace.run.source_names import record as source_record
+from headrace.run.source_rename import rename_sources
+from headrace.spark.session_conf import applied
+from headrace.storage.durable import sync_directory
+from headrace.storage.faults import writing_to
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _nobody(step: str) -> None:
+    """Tell nobody."""
+
+
+def brought_along(project: Project, query: Query, spark: SparkSession) -> tuple[Finding, ...]:
+    """Let all that is kept of `query`, which the caller has locked, have the names that are declared now.
+
+    Its own name first, then that of its sink's table and those of its sources; what is said of it. Raises as
+    `take_over`.
+    """
+    taken = take_over(project, query, spark)
+    if not query.sink.facts.durable:
+        return taken
+    layout = layout_of(project, query)
+    begun = source_record(layout) is not None
+    if table_before(project, query, layout) is not None or (not begun and pending_sources(project, query, layout)):
+        _require_same(project, query, spark, layout)
+    return (*taken, *rename_table(project, query, lambda: spark), *rename_sources(project, query))
+
+
+def take_over(
+    project: Project,
+    query: Query,
+    spark: SparkSession,
+    *,
+    reached: Callable[[str], None] = _nobody,
+    locked: frozenset[str] = frozenset(),
+) -> tuple[Finding, ...]:
+    """Let `query`, which the caller has locked, have what is kept under its former name; what is said of it.
+
+    locked: other names of it that the caller has locked. Nothing is changed if the query would not resume from there.
+    Raises CheckFailed, CheckpointError, SinkError or PlatformError.
+    """
+    found = pending(project, query)
+    if found is None:
+        return tuple(_nothing_there(project, query))
+    if RenameRecord.of(project.storage, found.former) is not None:
+        # One of several renames was cut off; perhaps that which is now taken back.
+        before = replace(query, name=found.former, renamed_from=())
+        take_over(project, before, spark, reached=reached, locked=locked | {query.name})
+    with _locked(project, query, found.former, locked):
+        if not found.begun:
+            _require_resumable(project, query, spark, found)
+        said = tuple(move(project, query, found, lambda: spark, reached=reached))
+        if found.former not in locked:
+            _remove(project.storage / "queries" / found.former)
+        return said
+
+
+def move(
+    project: Project,
+    query: Query,
+    found: Rename,
+    session: Callable[[], SparkSession],
+    *,
+    reached: Callable[[str], None] = _nobody,
+) -> Iterator[Finding]:
+    """The steps of a rename, each of which may be done again; nobody runs the query under either name."""
+    storage, former = project.storage, found.former
+    old, new = (storage / "queries" / name for name in (former, query.name))
+    with writing_to(new):
+        new.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not found.begun:
+            RenameRecord.begun(former).enter(storage, query.name)
+    reached("recorded")
+    try:
+        with named(f"the sink of query '{query.name}'", query.where):
+            layout = _layout(storage, query, former)
+            sink = table_before(project, query, layout) or query.sink
+            sink.rename_query(_context(project, query, layout), former, session)
+    except HeadraceError as error:
+        if not found.begun and all(finding.code == "HR549" for finding in error.findings):
+            # The sink has refused before it changed anything.
+            RenameRecord.remove(storage, query.name)
+        raise
+    reached("sink")
+    said = list(_rename_history(storage, former, query.name))
+    reached("history")
+    with writing_to(new):
+        _move_generations(old, new)
+        reached("moved")
+        for folder in new.glob("g*"):
+            bring_schemas_along(QueryLayout(storage, query.name, int(folder.name[1:])), former)
+        reached("schemas")
+        RenameRecord.remove(storage, query.name)
+    yield from said
+    yield Finding(
+        code="HR559",
+        what=f"query '{query.name}' continues what ran as '{former}': its checkpoint, archive, history and ledger have "
+        "the new name",
+        fix="nothing: renamed_from may stay, or go once the rename was run everywhere",
+        where=query.where,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ before it
+
+
+@contextmanager
+def _locked(project: Project, query: Query, former: str, locked: Collection[str]) -> Iterator[None]:
+    """No driver runs the query under its former name meanwhile. Raises CheckFailed if one does."""
+    twin = replace(query, name=former)
+    fix = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost"
+    require_stopped(project, twin, code="HR549", fix=fix)
+    if former in locked or not (project.storage / "queries" / former).is_dir():
+        yield
+        return
+    if driver_lock.is_held_here(project, twin):
+        what = f"query '{query.name}' cannot be renamed: '{former}' is running in this process"
+        raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
+    lock = driver_lock.take(project, twin)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _require_resumable(project: Project, query: Query, spark: SparkSession, found: Rename) -> None:
+    """Raise CheckpointError if the query has changed so that it does not resume from what has the former name."""
+    sink = query.sink
+    if sink.facts.transactional and not overrides(sink, "rename_query"):
+        what = f"query '{query.name}' cannot be renamed: the sink '{query.sink_kind}' keeps its name in a ledger"
+        fix = f"name it '{found.former}' again, or let the sink have a rename_query"
+        raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
+    storage = project.storage
+    _require_same(project, query, spark, QueryLayout(storage, found.former, latest_generation(storage, found.former)))
+
+
+def _require_same(project: Project, query: Query, spark: SparkSession, layout: QueryLayout) -> None:
+    """Raise CheckpointError if what is kept in `layout` is of a query that meant something else."""
+    require_same_sink(project, query, layout)
+    with applied(spark, project.target.state_store):
+        judgement = judgement_over(project, query, spark, Home(layout=layout))
+    if refused := tuple(refusals(query, judgement)):
+        raise CheckpointError(refused)
+
+
+def _nothing_there(project: Project, query: Query) -> Iterator[Finding]:
+    if query.renamed_from and query.sink.facts.durable and not has_run(project.storage, query.name):
+        named_so = " or ".join(f"'{name}'" for name in query.renamed_from)
+        yield Finding(
+            code="HR559",
+            what=f"query '{query.name}' is renamed from {named_so}, and nothing is kept here under that name: it "
+            "begins with its sources",
+            fix="nothing, if it has never run here; else look whether `storage` is the right directory",
+            where=query.where,
+        )
+
+
+# ------------------------------------------------------------------------------------------------------ the steps
+
+
+def _layout(storage: Path, query: Query, former: str) -> QueryLayout:
+    """Where the life lies that is renamed."""
+    name = former if has_run(storage, former) else query.name
+    return QueryLayout(storage, name, latest_generation(storage, name))
+
+
+def _context(project: Project, query: Query, layout: QueryLayout) -> SinkContext:
+    """The life that is renamed, under its new name."""
+    return SinkContext(
+        query=query.name,
+        generation=layout.generation,
+        mode=query.mode,
+        checkpoint=layout.checkpoint,
+        **application(project).facts(),
+    )
+
+
+def _rename_history(storage: Path, former: str, name: str) -> Iterator[Finding]:
+    """Let the history tell of earlier runs under the new name; it keeps no stream from running."""
+    if not history_file(storage).exists():
+        return
+    try:
+        with History.open(history_file(storage)) as history:
+            history.rename(former, name)
+    except HeadraceError as error:
+        yield from (finding.weighed("warning") for finding in error.findings)
+
+
+def _move_generations(old: Path, new: Path) -> None:
+    """Move each generation's directory, in place of those that a start without a batch has left."""
+    moved = sorted(old.glob("g*")) if old.is_dir() else []
+    for left in new.glob("g*") if moved else ():
+        if Checkpoint(left / "checkpoint").last_batch is None:
+            shutil.rmtree(left)
+    for folder in moved:
+        os.rename(folder, new / folder.name)
+    sync_directory(new)
+    if moved:
+        sync_directory(old)
+
+
+def _remove(old: Path) -> None:
+    """Remove what is left of the former name; what somebody else has put there stays."""
+    with suppress(OSError):
+        (old / driver_lock.NAME).unlink(missing_ok=True)
+        (old / "reset").rmdir()
+    with suppress(OSError):
+        old.rmdir()
