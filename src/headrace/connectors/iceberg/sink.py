@@ -59,9 +59,9 @@ class IcebergSink(Sink):
         modes=frozenset({"append", "complete"}), transactional=True, idempotent=True, adds_files=True
     )
     table: str
-    renamed_from: str = ""
     catalog: str | Mapping[str, str] = field(default=DEFAULT_CATALOG, repr=False)
     partition_by: Sequence[str] = ()
+    renamed_from: str = ""
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from missing_dependency()
