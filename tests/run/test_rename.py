@@ -26,6 +26,7 @@ from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.run import driver_lock, rename
 from headrace.run.application import application
 from headrace.run.checkpoint_look import inspect_checkpoint
+from headrace.run.rebuild_record import RebuildRecord
 from headrace.run.rename import move, take_over
 from headrace.run.rename_record import RenameRecord, kept_in, pending
 from headrace.run.reset import reset
@@ -234,6 +235,10 @@ def reset_cut_off(project: Project) -> None:
         reset(called(project.root, "old"), "old", result="drop", reached=killed_at("recorded"))
 
 
+def being_rebuilt(project: Project) -> None:
+    RebuildRecord.begun(1, ()).enter(project.storage, "old")
+
+
 def damaged_record(project: Project) -> None:
     (project.storage / "queries" / "new").mkdir()
     (project.storage / "queries" / "new" / "rename.json").write_text("{")
@@ -254,6 +259,7 @@ def lines_of_the_new_name(project: Project) -> None:
         (third_ran, ["old", "third"], "HR549", "'old' and 'third'"),
         (was_reset, "old", "HR549", "headrace reset old --discard"),
         (reset_cut_off, "old", "HR549", "headrace reset old"),
+        (being_rebuilt, "old", "HR549", "headrace rebuild old --abandon"),
         (damaged_record, "old", "HR557", "cannot be read"),
         (lines_of_the_new_name, "old", "HR549", "of 'old' and of 'new'"),
     ],

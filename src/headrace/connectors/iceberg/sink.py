@@ -167,7 +167,7 @@ class IcebergSink(Sink):
         generations.discard(self._place, context)
 
     def beside(self) -> IcebergSink:
-        return replace(self, table=generations.name_beside(self._place))
+        return replace(self, table=generations.name_beside(self._place), renamed_from="")
 
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         generations.swap_in(self._place, context)
