@@ -57,7 +57,7 @@ def twins(events, same):
 def mixed(events, orders, logs):
     return events.union(orders).union(logs)
 
-@hr.query(sink=hr.sink.delta("lake/t"))
+@hr.query(sink=hr.sink.iceberg("lake.t"))
 def lake(events):
     return events
 

@@ -159,8 +159,8 @@ def test_five_jobs_of_plain_pyspark_continue(
         assert main([*command, "--yes", "--verify"]) == 0
         told = capsys.readouterr().out
         for said in (
-            "source 0 is events (files): 2 files",
-            "source 1 is others (files): 2 files",
+            "source 0 is events (files): 2 files read",
+            "source 1 is others (files): 2 files read",
             "state operator 0: stateStoreSave in 2 partitions, kept by hdfs",
             "batch 2 is the last committed one",
             "4 rows of table 'both'",
@@ -249,8 +249,15 @@ def copies(events):
 def plain(events):
     return events.select("name", "amount")
 
-@hr.query(sink=hr.sink.foreach(print))
-def printed(events):
+def keep(batch, number):
+    pass
+
+@hr.query(sink=hr.sink.foreach_batch(keep, idempotent=True))
+def kept(events):
+    return events.select("name", "amount")
+
+@hr.query(sink=hr.sink.table("adopted_copies", format="json"))
+def tabled(events):
     return events.select("name", "amount")
 """
 
@@ -264,18 +271,23 @@ def test_a_job_of_a_native_sink_continues(spark: SparkSession, tmp_path: Path) -
         writer = stream(spark, root, "events").select("name", "amount").writeStream.format("json")
         writer = writer.option("path", str(root / "copies")).option("checkpointLocation", str(checkpoint))
         writer.trigger(availableNow=True).start().awaitTermination()
+        writer = stream(spark, root, "events").select("name", "amount").writeStream.trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(root / "tables"))
+        writer.format("json").toTable("adopted_copies").awaitTermination()
     # Spark's log of its files tells by itself whether a batch is in, and a sink without a record gets it again.
     forget_commit(checkpoint)
     project = hr.load(root)
     with pytest.raises(HeadraceError, match="plain' holds no batch"):
         hr.adopt(project, "plain", checkpoint, spark=spark)
-    assert hr.adopt(project, "printed", checkpoint, spark=spark).plan.result == ()
+    assert hr.adopt(project, "kept", checkpoint, spark=spark).next_batch == 1, "it gets batch 1 again"
+    assert hr.adopt(project, "tabled", root / "tables", spark=spark).plan.result[0].count == 2
     assert hr.adopt(project, "copies", checkpoint, spark=spark).plan.result[0].count == 2
     assert hr.verify(project, "copies", spark=spark).state == "equal"
     land_more(root)
-    assert hr.run(project, ["copies"], trigger=hr.available_now, spark=spark).exit_code == 0
-    assert spark.read.json(str(root / "copies")).count() == 6
-    assert hr.verify(project, "copies", spark=spark).state == "equal"
+    assert hr.run(project, ["copies", "tabled"], trigger=hr.available_now, spark=spark).exit_code == 0
+    assert (spark.read.json(str(root / "copies")).count(), spark.table("adopted_copies").count()) == (6, 6)
+    assert {hr.verify(project, name, spark=spark).state for name in ("copies", "tabled")} == {"equal"}
+    spark.sql("DROP TABLE adopted_copies")
 
 
 class Killed(BaseException):

@@ -115,7 +115,8 @@ def _say(plan: AdoptionPlan) -> None:
     planned = "" if plan.planned is None else f"; batch {plan.planned} is planned and comes again"
     click.echo(f"  batches: {done}{purged}{planned}; {plan.size_bytes:,} bytes are copied")
     for source in plan.sources:
-        click.echo(f"  source {source.position} is {source.name} ({source.kind}): {source.reached}")
+        waits = f"; {source.waits} wait for the first start" if source.waits else ""
+        click.echo(f"  source {source.position} is {source.name} ({source.kind}): {source.reached} read{waits}")
     for operator in plan.operators:
         click.echo(
             f"  state operator {operator.number}: {operator.name} in {operator.partitions} partitions, kept by "

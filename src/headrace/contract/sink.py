@@ -225,6 +225,11 @@ class Sink(Connector):
     # A query that ran without Headrace is adopted together with the result that it has written. `context` names the
     # life that continues it, with a copy of its checkpoint; nothing writes meanwhile.
 
+    @property
+    def tells_batches(self) -> bool:
+        """Whether another program's record may tell which batches are in; by default, if `foreign_batch` is there."""
+        return overrides(self, "foreign_batch")
+
     def adoptable(self, mode: OutputMode) -> KeptResult:
         """Whether a result that another program wrote can be continued, and what then becomes of it.
 
@@ -232,15 +237,10 @@ class Sink(Connector):
         """
         if overrides(self, "take_over"):
             return KeptResult(possible=True, why="its rows stay, and the next batch is written to them")
-        if self.facts.transactional or self.facts.idempotent:
+        if self.facts.transactional:
             return KeptResult(possible=False, why="a ledger cannot be begun for rows that another program wrote")
         why = "it keeps no record of batches: what it was given stays, and the next batch is given to it"
         return KeptResult(possible=True, why=why)
-
-    @property
-    def tells_batches(self) -> bool:
-        """Whether what is there tells which batches are in, whoever has written them."""
-        return False
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
         """What is there for the result `frame` to continue, counted; nothing is changed.
@@ -248,6 +248,13 @@ class Sink(Connector):
         Raises SinkError with all that keeps it from being taken over.
         """
         return ()
+
+    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
+        """The last batch of the context's checkpoint that is there by a record of the other program; -1: none is.
+
+        None: no record tells.
+        """
+        return None
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
         """Let what is there be the result of `context`, which has its batches up to `batch`; None: none of them.

@@ -187,7 +187,11 @@ class _Work:
     def _built(self) -> Iterator[_Built]:
         """The query and the plan of its adoption, all of which was looked at."""
         record = self._require_possible()
-        batch = self._last_written() if record is None else self._last_recorded(record)
+        sink, batch = self.query.sink, None
+        if record is not None:
+            batch = self._last_recorded(record)
+        elif not sink.tells_batches:
+            batch = self._last_written(None)
         settings = adopted_settings(self.project, self.old)
         with (
             borrowed(self.project, self.spark) as spark,
@@ -203,9 +207,13 @@ class _Work:
                 state_misfits(self.project, self.query, spark, self.old, stateful=bool(facts.stateful))
             ):
                 raise CheckpointError(misfits)
-            with self._named_sink():
-                # What was cut off may have taken them over.
-                held = () if record else tuple(self.query.sink.foreign_rows(frame, self._context(self.old)))
+            held: tuple[Held, ...] = ()
+            # What was cut off may have taken them over.
+            if record is None:
+                with self._named_sink():
+                    held = tuple(sink.foreign_rows(frame, self._context(self.old)))
+                    if sink.tells_batches:
+                        batch = self._last_written(sink.foreign_batch(frame, self._context(self.old)))
             yield _Built(frame, streams, names, self._plan(names, held, batch, notes, continues=record is not None))
 
     def _plan(
@@ -264,12 +272,17 @@ class _Work:
             raise CheckpointError(Finding(code="HR590", where=self._place, what=what, fix=fix))
         return record
 
-    def _last_written(self) -> int | None:
-        """The last batch that the sink has. Raises CheckFailed where nobody knows whether the newest one is in."""
+    def _last_written(self, told: int | None) -> int | None:
+        """The last batch that the sink has. Raises CheckFailed where nobody knows whether the newest one is in.
+
+        told: the last one by a record that the former job has left in the sink.
+        """
         planned, committed = self.old.last_batch, self.old.last_committed
-        if planned == committed or self.query.sink.tells_batches or not self.query.sink.facts.transactional:
+        if planned is None or planned == committed:
             return committed
-        if self.planned is None:
+        if told is not None:
+            return planned if told >= planned else committed
+        if self.planned is None and self.query.sink.facts.transactional:
             command = f"headrace adopt {self.query.name} --checkpoint {self.old.root} --planned"
             raise CheckFailed(
                 Finding(

@@ -16,12 +16,16 @@ PlannedIs: TypeAlias = Literal["written", "not-written"]
 
 @dataclass(frozen=True, kw_only=True)
 class AdoptedSource:
-    """A source: its name, its kind, what the former job's checkpoint calls it, and how far it was read."""
+    """A source: its name, its kind, what the former job's checkpoint calls it, and how far it was read.
+
+    waits: what no batch has taken yet, which the first start gives; empty where that is not known without Spark.
+    """
 
     name: str
     kind: str
     position: str
     reached: str
+    waits: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.uses import source_of
 from headrace.contract import SourceBatch, SourcePrefix
-from headrace.errors import CheckFailed, Finding, nearest
+from headrace.errors import CheckFailed, Finding, HeadraceError, nearest
 from headrace.model import Project, Query, Source
 from headrace.run.adopt_plan import AdoptedSource
 
@@ -51,7 +51,13 @@ def shown(project: Project, query: Query, old: Checkpoint, names: Mapping[str, S
     sources = {source.name: source for source in project.sources_of(query)}
     prefixes = _prefixes(old)
     return [
-        AdoptedSource(name=use, kind=sources[source_of(use)].kind, position=key, reached=_reached(prefixes[key]))
+        AdoptedSource(
+            name=use,
+            kind=sources[source_of(use)].kind,
+            position=key,
+            reached=_reached(prefixes[key]),
+            waits=_waits(sources[source_of(use)], prefixes[key]),
+        )
         for key, uses in names.items()
         for use in uses
     ]
@@ -147,6 +153,14 @@ def _reached(prefix: SourcePrefix) -> str:
         return f"{files} file{'s' if files != 1 else ''}"
     text = "nothing yet" if last is None else last
     return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _waits(source: Source, prefix: SourcePrefix) -> str:
+    try:
+        lag = source.connector.lag(prefix)
+    except (HeadraceError, OSError):
+        return ""
+    return "" if lag is None or not lag.count else f"{lag.count:,} {lag.unit}"
 
 
 def _listed(names: Mapping[str, object] | Sequence[str]) -> str:

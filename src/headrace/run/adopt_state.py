@@ -13,9 +13,10 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.handover import EVOLUTION
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
-from headrace.errors import Finding
+from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query, Source
 from headrace.run.state_store import begun_with
+from headrace.spark.messages import finding_of
 from headrace.spark.state_probe import placeholder, probe
 
 if TYPE_CHECKING:
@@ -49,5 +50,10 @@ def _needed(project: Project, query: Query, spark: SparkSession, old: Checkpoint
     try:
         made = probe(spark, lambda: build(project, query.transform, spark, read), query.mode, scratch, settings)
         return state_schema(Checkpoint(made))
+    except HeadraceError:
+        raise
+    except Exception as error:
+        subject = f"query '{query.name}', over no rows and with the settings of the checkpoint"
+        raise CheckFailed(finding_of(error, where=query.where, subject=subject)) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -162,6 +162,31 @@ class TableSink(Sink):
     def discard(self, context: SinkContext, session: Session) -> None:
         aside.discard(self._reset(session())[1], context)
 
+    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
+        return aside.held(Path(self._foreign(frame, context).path))
+
+    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
+        last = self._foreign(frame, context).last_batch
+        return -1 if last is None else last
+
+    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
+        self._foreign(frame, context).prepare(frame, context)
+
+    def _foreign(self, frame: DataFrame, context: SinkContext) -> CommittedFiles:
+        """The files of a table that another program's stream has written. Raises SinkError where it does not fit."""
+        self._require_partitions(frame, context)
+        found = self._described(frame.sparkSession)
+        if found is None:
+            what = f"the catalog has no table '{self.table}', which holds what query '{context.query}' has written"
+            fix = (
+                "name the table that the former job writes to; a catalog in memory knows those of its own session only"
+            )
+            raise SinkError(Finding(code="HR596", what=what, fix=fix))
+        self._require_fit(frame.sparkSession, found, frame.schema, context)
+        files = self._files(frame.sparkSession, found)
+        files.require_written(context)
+        return files
+
     def _reset(self, spark: SparkSession) -> tuple[CommittedFiles, Path]:
         """The files, and their directory, which can be renamed. Raises SinkError."""
         self._require_database(spark)

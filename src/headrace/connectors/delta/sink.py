@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.delta import generations, ledger, renames
+from headrace.connectors.delta import adoption, generations, ledger, renames
 from headrace.connectors.delta.batches import DeltaStore
 from headrace.connectors.delta.failures import FAILURES
 from headrace.connectors.delta.ledger import Beginning, Progress
@@ -235,6 +235,29 @@ class DeltaSink(Sink):
             generations.swap_out_path(session(), self.path, context, rebuilt)
         else:
             generations.renames(session(), str(self.table), context).swap_out()
+
+    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
+        return adoption.foreign_rows(self._foreign(frame, context).now(), self._name, self.key, context)
+
+    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
+        return adoption.foreign_batch(self._foreign(frame, context).now(), context)
+
+    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
+        adoption.take_over(self._foreign(frame, context), self._name, context, batch)
+
+    def _foreign(self, frame: DataFrame, context: SinkContext) -> DeltaTable:
+        """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
+        require_delta(frame.sparkSession, SinkError)
+        form = self._table_schema(frame)
+        if found := list(form.incompatibilities(context)):
+            raise SinkError(found)
+        table = self._find(frame.sparkSession)
+        if table is None:
+            what = f"{self._name} is not there, which holds what query '{context.query}' has written"
+            fix = "name the table that the former job writes to, or put it back"
+            raise SinkError(Finding(code="HR596", what=what, fix=fix))
+        form.additions(table.now(), self._name, context, adds=False)
+        return table
 
     def _table_of(self, session: Session) -> DeltaTable | None:
         require_delta(session(), SinkError)

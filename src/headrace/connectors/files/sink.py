@@ -117,15 +117,15 @@ class FileSink(Sink):
     def discard(self, context: SinkContext, session: Session) -> None:
         aside.discard(self._directory, context)
 
-    @property
-    def tells_batches(self) -> bool:
-        return True
-
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
         if found := list(self.check_result(frame, context)):
             raise SinkError(found)
         self._files.require_written(context)
         return aside.held(self._directory)
+
+    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
+        last = self._files.last_batch
+        return -1 if last is None else last
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
         self._files.prepare(frame, context)
