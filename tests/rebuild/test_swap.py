@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import io
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -243,7 +245,11 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["totals"], "give --yes or --no-swap"), (["totals", "--abandon", "--roll-back", "--yes"], "give one of")],
+    [
+        (["totals"], "give --yes or --no-swap"),
+        (["totals", "--abandon"], "give --yes"),
+        (["totals", "--abandon", "--roll-back", "--yes"], "give one of"),
+    ],
 )
 def test_nothing_is_done_without_a_word(
     project: Project, database: Database, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
@@ -263,9 +269,48 @@ class Terminal(io.StringIO):
 def test_at_a_terminal_it_asks_before_it_deletes(
     project: Project, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def typed(text: str, option: str) -> int:
+        monkeypatch.setattr("sys.stdin", Terminal(text))
+        return main(["rebuild", "totals", option, "-C", str(project.root)])
+
+    assert (typed("n\n", "--abandon"), state(project, database)) == (1, BUILT)
     swapped(project)
-    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
-    assert main(["rebuild", "totals", "--discard", "-C", str(project.root)]) == 1
+    assert (typed("n\n", "--discard"), state(project, database)) == (1, NEW)
+    assert (typed("", "--roll-back"), state(project, database)) == (0, BUILT)
+    assert (typed("y\n", "--abandon"), state(project, database)) == (0, OLD)
+
+
+CHILD = """
+import os, sys
+import headrace as hr
+from headrace.connectors.sql import swap as sql_swap
+from headrace.rebuild.swap import swap_in
+from headrace.run.rebuild_record import RebuildRecord
+from headrace.run.sink_work import SinkWork
+
+root, step = sys.argv[1:]
+project = hr.load(root)
+
+def killed(at):
+    if at == step:
+        os._exit(9)
+
+def inside(ledger, names):
+    ledger.dialect.rename_together(ledger.connection, names)
+    killed("inside the transaction")
+
+sql_swap._renamed = inside
+record = RebuildRecord.of(project.storage, "totals")
+swap_in(SinkWork(project, project.queries["totals"], None, changes=True), record, killed)
+"""
+
+
+def test_a_process_that_dies_in_the_swap_leaves_what_another_one_ends(project: Project, database: Database) -> None:
+    for step, rows in (("inside the transaction", BUILT["rows"]), ("sink", NEW["rows"]), ("moved", NEW["rows"])):
+        done = subprocess.run([sys.executable, "-c", CHILD, str(project.root), step], check=False)
+        assert (done.returncode, codes(project)) == (9, ["HR572"])
+        assert state(project, database)["rows"] == rows
+    assert rebuild(project, "totals").done == "swapped"
     assert state(project, database) == NEW
 
 

@@ -63,26 +63,16 @@ def test_a_query_that_began_at_the_latest_messages_is_rebuilt_from_there(
     sell(4)
     assert run(project) == [("a", 4)]
     assert hr.verify(project, "totals", spark=spark).state == "equal"
-    assert hr.roll_back_rebuild(project, "totals", spark=spark).generation == 1
-    assert run(declared("sum")) == [("a", 12)]
-    assert hr.verify(declared("sum"), "totals", spark=spark).state == "equal"
-    hr.abandon_rebuild(project, "totals", spark=spark)
+    assert hr.discard_rebuild(project, "totals", spark=spark).generation == 2
     assert sorted(path.name for path in root.iterdir() if "totals" in path.name) == ["totals"]
     admin = kafka.server.admin()
     for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
         future.result(10)
-    project = declared("max")
     with pytest.raises(HeadraceError, match=r"HR574.*were read from offset 2 on, and the first one there is 4"):
         hr.rebuild(project, "totals", spark=spark)
-    done = hr.rebuild(project, "totals", spark=spark, accept_partial=True)
-    assert (done.done, len(done.report.notes if done.report else ())) == ("swapped", 0)
-    assert run(project) == [("a", 4)]
-    assert hr.discard_rebuild(project, "totals", spark=spark).generation == 2
     # From a time on: of the partitions that hold nothing so new, what is to come.
     since = datetime.now(timezone.utc)
     sell(3)
     done = hr.rebuild(declared("sum"), "totals", spark=spark, since=since)
     assert (done.done, run(declared("sum"))) == ("swapped", [("a", 3)])
-    assert hr.verify(declared("sum"), "totals", spark=spark).state == "equal"
-    assert hr.discard_rebuild(project, "totals", spark=spark).generation == 3
-    assert sorted(path.name for path in root.iterdir() if "totals" in path.name) == ["totals"]
+    assert hr.roll_back_rebuild(declared("sum"), "totals", spark=spark).generation == 2

@@ -73,10 +73,11 @@ def rebuild(
     if status:
         return _status(project, name, as_json=as_json)
     asks = not yes and not as_json and sys.stdin.isatty()
-    if not yes and not asks and not no_swap:
-        raise click.UsageError("it asks before it changes anything, which needs a terminal; give --yes or --no-swap")
-    question = f"Delete for good the former generation of {name}?" if discard else ""
-    if question and asks and not click.confirm(question, err=True):
+    if not yes and not asks and not no_swap and not roll_back:
+        other = "" if discard or abandon else " or --no-swap"
+        raise click.UsageError(f"it asks before it changes anything, which needs a terminal; give --yes{other}")
+    deleted = "the former generation" if discard else "what the rebuild has made" if abandon else ""
+    if deleted and asks and not click.confirm(f"Delete for good {deleted} of {name}?", err=True):
         return 1
     if abandon or roll_back or discard:
         done = _short_way(project, name, abandon=abandon, roll_back=roll_back)
