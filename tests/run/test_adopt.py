@@ -92,6 +92,11 @@ def has_run(project: Project, old: Path) -> None:
     shutil.copytree(old, QueryLayout(project.storage, "totals").checkpoint)
 
 
+def has_lost_its_offsets(project: Project, old: Path) -> None:
+    has_run(project, old)
+    shutil.rmtree(QueryLayout(project.storage, "totals").checkpoint / "offsets")
+
+
 def cut_off(project: Project, old: Path) -> None:
     record(project, Checkpoint(old))
 
@@ -133,6 +138,7 @@ def record(project: Project, old: Checkpoint) -> None:
         (empty, "totals", "HR590", "it is no checkpoint"),
         (uncommitted, "totals", "HR591", "--planned written"),
         (has_run, "totals", "HR595", "has run already"),
+        (has_lost_its_offsets, "totals", "HR595", "has run already"),
         (cut_off_of_another, "totals", "HR595", "the adoption of another checkpoint"),
         (continued_since, "totals", "HR595", "the former job has made batches since"),
         (damaged_record, "totals", "HR598", "cannot be read"),

@@ -8,49 +8,31 @@ adoption that was cut off is ended by the same command.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.build.catalog import registered_tables
-from headrace.build.plan_builder import build
-from headrace.build.project_session import borrowed
-from headrace.check.analysed import analysed
-from headrace.check.policy import POLICY, kept_policy
-from headrace.check.structure import concerning
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.adoption import copied, listing, unfit
-from headrace.contract import Held, SinkContext
-from headrace.errors import CheckFailed, CheckpointError, Finding, ProjectError, Where, nearest
-from headrace.model import Project, Query
+from headrace.checkpoint.adoption import copied
+from headrace.errors import CheckpointError, Finding, ProjectError, nearest
+from headrace.model import Project
 from headrace.plan.manifest import enter
 from headrace.run import driver_lock
+from headrace.run.adopt_look import AdoptionLook
 from headrace.run.adopt_plan import Adoption, AdoptionPlan, PlannedIs
 from headrace.run.adopt_record import AdoptionRecord
-from headrace.run.adopt_sources import matched, shown
-from headrace.run.adopt_state import state_misfits
-from headrace.run.application import application, known_facts
-from headrace.run.checkpoint_facts import size_of
-from headrace.run.home import Home, layout_of
-from headrace.run.naming import commanded, named
-from headrace.run.planned import present, reader
+from headrace.run.home import Home
+from headrace.run.naming import commanded
+from headrace.run.planned import present
 from headrace.run.repartition import require_stopped
 from headrace.run.sink_location import enter_sink
-from headrace.run.state_store import adopted_settings, begun_with, provider_of
-from headrace.spark.plans import PlanFacts, plan_facts
-from headrace.spark.session_conf import applied
 from headrace.storage.durable import publish
 from headrace.storage.faults import writing_to
 from headrace.storage.private import make_private
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-# A batch that was written so lately may be that of a job that still runs.
-_LATELY_SECONDS = 60
+    from pyspark.sql import SparkSession
 
 
 def _nobody(step: str) -> None:
@@ -67,8 +49,8 @@ def plan_adoption(
     spark: SparkSession | None = None,
 ) -> AdoptionPlan:
     """What `adopt` would do; nothing is changed. Raises as it does."""
-    with _work(project, query, checkpoint, sources, planned, spark) as work:
-        return work.plan()
+    with _looking(project, query, checkpoint, sources, planned, spark) as look, look.built() as built:
+        return built.plan
 
 
 def adopt(
@@ -87,12 +69,12 @@ def adopt(
     result has the rows of a batch that was planned and not committed. Called again after a crash, it ends what was
     begun. Raises ProjectError, CheckFailed, CheckpointError, SourceError, SinkError or PlatformError.
     """
-    with _work(project, query, checkpoint, sources, planned, spark, locked=True) as work:
-        return work.adopt(reached)
+    with _looking(project, query, checkpoint, sources, planned, spark, locked=True) as look:
+        return _adopted(look, reached)
 
 
 @contextmanager
-def _work(
+def _looking(
     project: Project,
     query: str,
     checkpoint: Path,
@@ -101,256 +83,52 @@ def _work(
     spark: SparkSession | None,
     *,
     locked: bool = False,
-) -> Iterator[_Work]:
+) -> Iterator[AdoptionLook]:
     if query not in project.queries:
         fix = nearest(query, project.queries)
         raise ProjectError(Finding(code="HR606", what=f"no query is named '{query}'", fix=fix))
     declared = project.queries[query]
     require_stopped(project, declared, code="HR553", fix="stop it first, by Ctrl-C or SIGTERM")
     lock = driver_lock.take(project, declared) if locked else None
-    work = _Work(project, declared, Checkpoint(checkpoint.absolute()), sources or {}, planned, spark, changes=locked)
+    old = Checkpoint(checkpoint.absolute())
     try:
         with commanded(declared):
-            yield work
+            yield AdoptionLook(project, declared, old, sources or {}, planned, spark, changes=locked)
     finally:
         if lock is not None:
             lock.release()
 
 
-@dataclass(frozen=True)
-class _Built:
-    """The result of the query, what its connectors gave, its sources by their former names, and what is to be done."""
-
-    frame: DataFrame
-    streams: Mapping[str, DataFrame]
-    names: Mapping[str, tuple[str, ...]]
-    plan: AdoptionPlan
-
-
-class _Work:
-    """One command's work on one query."""
-
-    def __init__(
-        self,
-        project: Project,
-        query: Query,
-        old: Checkpoint,
-        sources: Mapping[str, str],
-        planned: PlannedIs | None,
-        spark: SparkSession | None,
-        *,
-        changes: bool,
-    ) -> None:
-        self.project, self.query, self.old = project, query, old
-        self.sources, self.planned, self.changes = sources, planned, changes
-        self.spark, self.layout = spark, layout_of(project, query)
-
-    # ------------------------------------------------------------------------------------------------- the ways
-
-    def plan(self) -> AdoptionPlan:
-        with self._built() as built:
-            return built.plan
-
-    def adopt(self, reached: Callable[[str], None]) -> Adoption:
-        with self._built() as built:
-            plan, layout = built.plan, self.layout
-            with writing_to(layout.home):
-                make_private(layout.storage)
-                layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-                # What a start has left that planned no batch.
-                if layout.checkpoint.exists():
-                    shutil.rmtree(layout.checkpoint)
-                if not plan.continues:
-                    keys = {use: key for key, uses in built.names.items() for use in uses}
-                    AdoptionRecord.begun(self.old, plan.batch, keys).enter(layout)
-            reached("recorded")
-            with writing_to(layout.home):
-                made = copied(self.old, layout.staged.checkpoint, layout.checkpoint, built.names)
-            _require_whole(made)
-            reached("copied")
-            with self._named_sink():
-                self.query.sink.take_over(built.frame, self._context(made), plan.batch)
-            reached("sink")
-            enter_sink(self.project, self.query, layout)
-            if not self.project.refreshed_tables_of(self.query):
-                home = Home(layout=layout.staged)
-                enter(layout, present(self.project, self.query, built.frame, home, built.streams))
-            reached("entered")
-            with writing_to(layout.home):
-                publish(made.root, layout.checkpoint)
-            reached("moved")
-        return Adoption(query=self.query.name, next_batch=0 if plan.batch is None else plan.batch + 1, plan=plan)
-
-    # ------------------------------------------------------------------------------------------- what is looked at
-
-    @contextmanager
-    def _built(self) -> Iterator[_Built]:
-        """The query and the plan of its adoption, all of which was looked at."""
-        record = self._require_possible()
-        sink, batch = self.query.sink, None
-        if record is not None:
-            batch = self._last_recorded(record)
-        elif not sink.tells_batches:
-            batch = self._last_written(None)
-        settings = adopted_settings(self.project, self.old)
-        with (
-            borrowed(self.project, self.spark) as spark,
-            applied(spark, settings),
-            registered_tables(self.project, self.query, spark),
-        ):
-            streams: dict[str, DataFrame] = {}
-            frame = build(self.project, self.query.transform, spark, reader(spark, self.query.trigger, streams))
-            facts = plan_facts(frame)
-            notes = tuple(self._checked(frame, facts))
-            names = matched(self.project, self.query, facts.sources, self.old, self.sources)
-            if misfits := tuple(
-                state_misfits(self.project, self.query, spark, self.old, stateful=bool(facts.stateful))
-            ):
-                raise CheckpointError(misfits)
-            held: tuple[Held, ...] = ()
-            # What was cut off may have taken them over.
-            if record is None:
-                with self._named_sink():
-                    held = tuple(sink.foreign_rows(frame, self._context(self.old)))
-                    if sink.tells_batches:
-                        batch = self._last_written(sink.foreign_batch(frame, self._context(self.old)))
-            yield _Built(frame, streams, names, self._plan(names, held, batch, notes, continues=record is not None))
-
-    def _plan(
-        self,
-        names: Mapping[str, tuple[str, ...]],
-        held: tuple[Held, ...],
-        batch: int | None,
-        notes: tuple[Finding, ...],
-        *,
-        continues: bool,
-    ) -> AdoptionPlan:
-        old, kept = self.old, dict(begun_with(self.old))
-        last, committed = old.last_batch, old.last_committed
-        return AdoptionPlan(
-            query=self.query.name,
-            checkpoint=str(old.root),
-            id=old.id or "",
-            generation=self.layout.generation,
-            first=min(old.offset_numbers(), default=0),
-            committed=committed,
-            planned=None if last == committed else last,
-            batch=batch,
-            sources=tuple(shown(self.project, self.query, old, names)),
-            operators=old.state_operators(),
-            provider=provider_of(old),
-            settings=kept,
-            size_bytes=size_of(old.root),
-            result=held,
-            notes=(*self._notes(), *notes),
-            continues=continues,
-        )
-
-    def _require_possible(self) -> AdoptionRecord | None:
-        """Raise if the query, its place or the directory cannot be used, without Spark; what was cut off, if so."""
-        query, layout = self.query, self.layout
-        errors = [each for each in concerning(self.project, [query.name]) if each.severity == "error"]
-        if errors:
-            raise CheckFailed(errors)
-        can = query.sink.adoptable(query.mode)
-        if not query.sink.facts.durable or not can.possible:
-            why = can.why if query.sink.facts.durable else "it keeps nothing, so that each start begins anew"
-            what = f"query '{query.name}' cannot be given the result of the former job: of the sink {query.sink_kind}, "
-            fix = "write to a database table or to files, or begin the query anew from its sources: headrace run"
-            raise CheckFailed(Finding(code="HR596", what=what + why, fix=fix, where=query.where))
-        record, here = AdoptionRecord.of(layout), Checkpoint(layout.checkpoint)
-        if here.last_batch is not None or (record is not None and not record.is_cut_off(layout)):
-            how = "was adopted already" if record is not None else "has run already"
-            what = f"query '{query.name}' {how}, and its checkpoint is in {layout.checkpoint}"
-            fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
-            raise CheckFailed(Finding(code="HR595", what=what, fix=fix, where=query.where))
-        if findings := tuple(unfit(self.old)):
-            raise CheckpointError(findings)
-        if self.old.root.resolve().is_relative_to(self.project.storage.resolve()):
-            what = "it cannot be adopted: it lies in the storage of this project, and Headrace has written it"
-            fix = "name the checkpointLocation that the former job ran with; a renamed query keeps its own"
-            raise CheckpointError(Finding(code="HR590", where=self._place, what=what, fix=fix))
-        return record
-
-    def _last_written(self, told: int | None) -> int | None:
-        """The last batch that the sink has. Raises CheckFailed where nobody knows whether the newest one is in.
-
-        told: the last one by a record that the former job has left in the sink.
-        """
-        planned, committed = self.old.last_batch, self.old.last_committed
-        if planned is None or planned == committed:
-            return committed
-        if told is not None:
-            return planned if told >= planned else committed
-        if self.planned is None and self.query.sink.facts.transactional:
-            command = f"headrace adopt {self.query.name} --checkpoint {self.old.root} --planned"
-            raise CheckFailed(
-                Finding(
-                    code="HR591",
-                    where=self._place,
-                    what=f"batch {planned} is planned and not committed, and the table does not tell whether it has "
-                    "its rows: they would be missing, or be there twice",
-                    fix="let the former job run until it has committed the batch; or look into the table, and say "
-                    f"what is there: {command} written, or {command} not-written",
-                )
-            )
-        return planned if self.planned == "written" else committed
-
-    def _last_recorded(self, record: AdoptionRecord) -> int | None:
-        """The last batch that the sink has, or was about to be given, when an adoption was cut off."""
-        if record.is_of(self.old):
-            self.sources = record.sources
-            return record.batch
-        other = record.id != self.old.id
-        what = f"the adoption of {'another checkpoint, ' if other else ''}{record.checkpoint} was begun and cut off"
-        if not other:
-            what += ", and the former job has made batches since"
-        fix = f"end it: headrace adopt {self.query.name} --checkpoint {record.checkpoint}; or begin " if other else ""
-        fix += f"{'' if other else 'begin '}the query anew (headrace reset QUERY)"
-        raise CheckFailed(Finding(code="HR595", what=what, fix=fix, where=self.query.where))
-
-    def _checked(self, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
-        project, query = self.project, self.query
-        findings = list(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
-        if facts.watermarks > 1:
-            wanted = project.target.spark.get(POLICY) or str(frame.sparkSession.conf.get(POLICY))
-            findings += kept_policy(query, begun_with(self.old), wanted)
-        if errors := [each for each in findings if each.severity == "error"]:
-            raise CheckFailed(errors)
-        yield from findings
-
-    def _notes(self) -> Iterator[Finding]:
-        newest = max((time_ns for _, time_ns in listing(self.old).values()), default=0) / 1e9
-        if time.time() - newest < _LATELY_SECONDS:
-            yield Finding(
-                code="HR599",
-                where=self._place,
-                what=f"the newest batch was written {max(time.time() - newest, 0):.0f} seconds ago: a job that still "
-                "runs would write the same rows as the query",
-                fix="stop the former job for good, if it still runs",
-                severity="warning",
-            )
-
-    # ------------------------------------------------------------------------------------------------ what is told
-
-    @property
-    def _place(self) -> Where:
-        return Where(file=str(self.old.root))
-
-    @contextmanager
-    def _named_sink(self) -> Iterator[None]:
-        with named(f"the sink of query '{self.query.name}'", self.query.where):
-            yield
-
-    def _context(self, checkpoint: Checkpoint) -> SinkContext:
-        facts = application(self.project).facts() if self.changes else known_facts(self.project)
-        return SinkContext(
-            query=self.query.name,
-            generation=self.layout.generation,
-            mode=self.query.mode,
-            checkpoint=checkpoint.root,
-            **facts,
-        )
+def _adopted(look: AdoptionLook, reached: Callable[[str], None]) -> Adoption:
+    project, query, layout = look.project, look.query, look.layout
+    with look.built() as built:
+        plan = built.plan
+        with writing_to(layout.home):
+            make_private(layout.storage)
+            layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # What a start has left that planned no batch.
+            if layout.checkpoint.exists():
+                shutil.rmtree(layout.checkpoint)
+            if not plan.continues:
+                keys = {use: key for key, uses in built.names.items() for use in uses}
+                AdoptionRecord.begun(look.old, plan.batch, keys).enter(layout)
+        reached("recorded")
+        with writing_to(layout.home):
+            made = copied(look.old, layout.staged.checkpoint, layout.checkpoint, built.names)
+        _require_whole(made)
+        reached("copied")
+        with look.named():
+            query.sink.take_over(built.frame, look.context(layout.staged), plan.batch)
+        reached("sink")
+        enter_sink(project, query, layout)
+        if not project.refreshed_tables_of(query):
+            home = Home(layout=layout.staged)
+            enter(layout, present(project, query, built.frame, home, built.streams))
+        reached("entered")
+        with writing_to(layout.home):
+            publish(made.root, layout.checkpoint)
+        reached("moved")
+    return Adoption(query=query.name, next_batch=0 if plan.batch is None else plan.batch + 1, plan=plan)
 
 
 def _require_whole(made: Checkpoint) -> None:
