@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import re
+import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -164,6 +165,25 @@ def a_checkpoint_is_read_without_spark(scene: Scene) -> None:
     assert read.state_partitions() == 2
     assert json.loads(read.source_log("events")[0][0])["path"].endswith("1.json")
     assert list(read.problems()) == []
+
+
+@canary("checkpoint/state_schema", "spark/state_probe")
+def a_batch_without_rows_has_the_schemas_of_the_state(scene: Scene) -> None:
+    from headrace.checkpoint import Checkpoint
+    from headrace.checkpoint.state_schema import state_schema
+    from headrace.spark.state_probe import placeholder, probe
+
+    assert scene.progress["batchId"] == 0
+    like, scratch = scene.spark.createDataFrame([], SCHEMA), scene.home / "probe"
+
+    def counts() -> DataFrame:
+        return placeholder(scene.spark, "events", like, scratch).withWatermark("at", "1 hour").groupBy("name").count()
+
+    made = probe(scene.spark, counts, "complete", scratch, {})
+    found = state_schema(Checkpoint(made))
+    assert found == state_schema(Checkpoint(scene.checkpoint))
+    assert [(each.name, each.type) for each in found[0].stores["default"].value] == [("count", "long")]
+    shutil.rmtree(scratch)
 
 
 @canary("spark/state_partitions")
