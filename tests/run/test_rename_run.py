@@ -162,6 +162,10 @@ def test_a_renamed_source_resumes_at_its_offsets(spark: SparkSession, tmp_path: 
     assert before.source_names() == ("clicks", "more")
     [judgement] = hr.plan(load(root, renamed), spark=spark)
     assert (judgement.verdict, len(judgement.notes)) == ("same", 3), judgement
+    unproved = hr.verify(
+        load(root, renamed.replace(', renamed_from="totals"', "").replace("def sums", "def totals")), "totals"
+    )
+    assert (unproved.state, {each.code for each in unproved.findings}) == ("undecided", {"HR559"}), unproved
     for number in (1, 2):
         land(root, number, [{"name": "a", "amount": 5}, {"name": "c", "amount": "no"}])
         (root / "more" / f"{number}.json").write_text('{"name": "d", "amount": 10}\n')

@@ -14,13 +14,13 @@ from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.plan.judgement import Judgement, judged
 from headrace.plan.manifest import forms
-from headrace.run import sink_rename
 from headrace.run.checkpoint_look import problems
 from headrace.run.home import Home
 from headrace.run.planned import present, reader
-from headrace.run.rename_record import kept_in, what_is_moved
+from headrace.run.rename_record import kept_in
 from headrace.run.sink_location import require_same_sink
-from headrace.run.source_names import as_it_ran, former_sources, what_is_renamed
+from headrace.run.source_names import as_it_ran, former_sources
+from headrace.run.waiting_renames import waiting_renames
 from headrace.spark.messages import finding_of
 from headrace.spark.session_conf import applied
 
@@ -79,12 +79,7 @@ def _judged(project: Project, query: Query, spark: SparkSession) -> Judgement:
             raise CheckFailed(broken)
         require_same_sink(project, query, home.layout)
         found = judgement_over(project, query, spark, home)
-        said = (
-            *what_is_moved(project, query),
-            *sink_rename.what_is_renamed(project, query, home.layout),
-            *what_is_renamed(project, query, home.layout),
-        )
-        return replace(found, notes=(*found.notes, *said))
+        return replace(found, notes=(*found.notes, *waiting_renames(project, query)))
     except HeadraceError as error:
         return _wrong(query, first, error.findings)
     except Exception as error:

@@ -21,6 +21,7 @@ from headrace.run.lag import left_out
 from headrace.run.moved_project import not_brought_along
 from headrace.run.naming import with_command
 from headrace.run.rebuild_record import cut_off
+from headrace.run.waiting_renames import waiting_renames
 from headrace.verify import faults
 from headrace.verify.answer import Answer, answer
 from headrace.verify.comparison import schema_differences
@@ -152,6 +153,9 @@ def blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
     else:
         yield from cut_off(layout.storage, query.name)
         yield from not_brought_along(project, query)
+        for found in waiting_renames(project, query):
+            # Whoever only reads would look under names at which nothing is yet.
+            yield replace(found, fix=f"run it first, which renames it: headrace run {query.name}")
 
 
 def uncommitted(query: Query) -> Finding:
