@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.connectors.sql import renames
+from headrace.connectors.sql.ledger import Ledger
 from headrace.contract import OutputMode
 from headrace.errors import CheckpointError, Fenced, SinkError
 
@@ -391,6 +393,65 @@ def test_the_ledger_tells_the_watermark_and_the_time(context: Life) -> None:
     found = context.database.query("SELECT batch, watermark, committed_at FROM _headrace_ledger ORDER BY batch")
     assert [(batch, watermark) for batch, watermark, _ in found] == [(0, None), (1, "2026-01-01T00:00:00.000Z")]
     assert all(datetime.fromisoformat(at).tzinfo is not None for _, _, at in found)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def test_a_table_that_is_renamed_has_its_ledger_wherever_the_rename_is_cut_off(
+    context: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed behind the first statement, behind the second, and so on, ended, and renamed back."""
+    context.checkpoint("first", offsets=0, commits=-1)
+    context.options = {"table": "old"}
+    older = context.begin()
+    older(context.frame([("a", 1)]), 0)
+    behind, is_whole, database = 1, False, context.database
+    there = database.sink(table="new", renamed_from="old", key=context.key)
+    back = database.sink(table="old", renamed_from="new", key=context.key)
+    while not is_whole:
+        with monkeypatch.context() as patch:
+            _kill(patch, behind)
+            try:
+                there.rename_table(context.run, _no_session)
+                is_whole = True
+            except Killed:
+                behind += 1
+        for sink in (there, there, *(() if is_whole else (back,))):
+            sink.rename_table(context.run, _no_session)
+            assert database.query(f"SELECT name, total FROM {sink.table}") == [("a", 1)], behind
+            assert database.query("SELECT table_name, batch FROM _headrace_ledger") == [(sink.table, 0)], behind
+            with pytest.raises(Exception, match=sink.renamed_from):
+                database.query(f"SELECT * FROM {sink.renamed_from}")
+    assert behind > 8
+    context.options = {"table": "new"}
+    context.checkpoint("first", offsets=1, commits=0)
+    with pytest.raises((Fenced, SinkError)):
+        older(context.frame([("z", 9)]), 1)
+    context.begin()(context.frame([("a", 2)]), 1)
+    assert context.rows() == [("a", 2)]
+
+
+def _kill(patch: pytest.MonkeyPatch, behind: int) -> None:
+    """End the process behind a statement that changes something."""
+    left = [behind]
+
+    def counted(made: Any) -> Any:
+        def run(*given: Any) -> None:
+            made(*given)
+            left[0] -= 1
+            if not left[0]:
+                raise Killed
+
+        return run
+
+    patch.setattr(Ledger, "_run", counted(Ledger._run))
+    patch.setattr(renames, "run", counted(renames.run))
+
+
+def _no_session() -> Any:
+    raise AssertionError("a database needs no session")
 
 
 def test_names_are_quoted_always(context: Life) -> None:
