@@ -289,4 +289,7 @@ def test_what_another_history_knows_of_a_generation_is_taken_over_once(history: 
         (status,) = history.statuses()
         assert (status.generation, status.state, status.rows_total) == (2, "finished", total)
     assert history.unreported("counts", 2, 2) == []
+    history.forget("counts", 2)
+    (status,) = history.statuses()
+    assert (status.generation, status.rows_total, history.recent("counts", generation=2)) == (1, 10, [])
     assert history.recent("counts", generation=1) == [RECORD]

@@ -80,6 +80,12 @@ def test_a_reader_who_holds_the_table_delays_the_swap(database: Database, tmp_pa
     options = {"postgres": "?options=-c%20lock_timeout%3D300", "mariadb": "?lock_timeout=1"}[database.kind]
     project = project_of(tmp_path / "p", database, options=options)
     scene(project)
+    if database.kind == "postgres":
+        database.query('CREATE MATERIALIZED VIEW kept AS SELECT total FROM "Totals"')
+        with pytest.raises(HeadraceError, match=r"HR587.*materialized view public.kept reads table"):
+            swap(project)
+        assert (state(project, database), codes(project)) == (BUILT, [])
+        database.query("DROP MATERIALIZED VIEW kept")
     with closing(database.connect()) as reader:
         cursor = reader.cursor()
         cursor.execute("BEGIN")

@@ -107,6 +107,9 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(
     assert (report.verdict, report.differences and report.differences.different) == ("equal", 1)
     assert hr.rebuild(project, "copies", spark=spark).done == "swapped"
     assert copies() == [("a", 5), ("b", 2), ("c", 9)]
+    status = hr.rebuild_status(project, "copies")
+    assert status is not None
+    assert (status.phase, status.rows, [each.rows_total for each in hr.status(project)]) == ("swapped", 3, [3, 4])
     land(root, 3, [{"name": "b", "amount": 7}])
     run(project, spark)
     assert (totals(), copies()) == ([("a", 5), ("b", 7), ("c", 9)], [("a", 5), ("b", 2), ("b", 7), ("c", 9)])

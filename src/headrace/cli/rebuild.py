@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.model import Project
     from headrace.rebuild.values import RebuildReport, RebuildResult, RebuildStatus
 
+SAMPLES = 5
 _DONE = {
     "stopped": "{query}: the rebuild is stopped; headrace rebuild {query} continues it",
     "compared": "{query}: the rebuilt result lies beside; headrace rebuild {query} puts it in place, "
@@ -150,7 +151,7 @@ def _say(name: str, report: dict[str, Any]) -> None:
         ("different", "rows with other values"),
     ):
         click.echo(f"  {found[key]:>14,}  {words}")
-    for sample in found["samples"]:
+    for sample in found["samples"][:SAMPLES]:
         before, after = (json_text(sample[part]) if sample[part] else "-" for part in ("expected", "actual"))
         click.echo(f"    was {before}, is {after}")
 

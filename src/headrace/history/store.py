@@ -198,6 +198,12 @@ class History:
             finally:
                 self._connection.execute("DETACH DATABASE other")
 
+    def forget(self, query: str, generation: int) -> None:
+        """Let nothing be known of a generation that was given up; the next one may have its number."""
+        with self._transaction() as db:
+            for table in ("runs", "batches", "totals"):
+                db.execute(f"DELETE FROM {table} WHERE query = ? AND generation = ?", (query, generation))
+
     def statuses(self) -> list[QueryStatus]:
         """How each query stands, by name."""
         with self._reading() as db:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
-from headrace.errors import CheckFailed, Finding, ProjectError, nearest
+from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
+from headrace.history import History
 from headrace.model import Project
-from headrace.model.layout import QueryLayout, latest_generation
+from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.plan.ways_out import reset_command
 from headrace.rebuild import history, shadow, swap
 from headrace.rebuild.catching_up import catch_up
@@ -186,6 +187,9 @@ class _Work(SinkWork):
         at("dropped")
         shadow.remove(self.project, self.query)
         at("removed")
+        if (file := history_file(self.project.storage)).exists():
+            with suppress(HeadraceError), History.open(file) as known:
+                known.forget(self.query.name, record.generation)
         forget(self.project.storage, self.query.name)
         return self._result("abandoned", record.former)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from headrace.model import AvailableNow, Project, Query, Source
@@ -56,3 +57,5 @@ def remove(project: Project, query: Query) -> None:
     with writing_to(storage):
         if storage.exists():
             shutil.rmtree(storage)
+    with suppress(OSError):  # Other queries may be rebuilt at the same time.
+        storage.parent.rmdir()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from headrace.checkpoint import Checkpoint
 from headrace.errors import HeadraceError
 from headrace.history import History
@@ -34,19 +36,19 @@ def rebuild_status(project: Project, query: str) -> RebuildStatus | None:
         generation=record.generation,
         begun=record.at,
         batches=0 if committed is None else committed + 1,
-        rows=_rows(project, query),
+        rows=_rows(project, query, record.generation),
         lag=waiting,
         notes=record.notes,
         report=record.report,
     )
 
 
-def _rows(project: Project, query: str) -> int:
-    file = history_file(rebuild_storage(project.storage, query))
-    if not file.exists():
-        return 0
-    try:
-        with History.open(file, read_only=True) as history:
-            return sum(each.rows_total for each in history.statuses() if each.query == query)
-    except HeadraceError:
-        return 0
+def _rows(project: Project, query: str, generation: int) -> int:
+    """What the rebuilt generation has read, by its own history, or after the swap by that of the project."""
+    found = [0]
+    for storage in (rebuild_storage(project.storage, query), project.storage):
+        if history_file(storage).exists():
+            with suppress(HeadraceError), History.open(history_file(storage), read_only=True) as history:
+                known = (each for each in history.statuses() if (each.query, each.generation) == (query, generation))
+                found += [each.rows_total for each in known]
+    return max(found)
