@@ -65,6 +65,14 @@ def hours(events):
 def both(others, events):
     return others.drop("at").unionByName(events.drop("at")).groupBy("name").agg(F.max("amount").alias("most"))
 
+dated = hr.source.files("others", format="json", max_files_per_trigger=1, schema=SCHEMA, watermark=("at", "1 hour"))
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="joined"))
+def joined(events, dated):
+    right = dated.select(F.col("name").alias("other"), F.col("at").alias("since"), F.col("amount").alias("price"))
+    bound = F.expr("name = other AND at BETWEEN since AND since + INTERVAL 1 HOUR")
+    return events.join(right, bound).select("name", "price")
+
 @hr.query(sink=hr.sink.sqlite("out.db", table="visits", key=["name"]), mode="update")
 def visits(events):
     return events.groupBy("name").transformWithStateInPandas(Visits(), "name STRING, visits INT", "update", "none")
@@ -178,6 +186,15 @@ def _both(spark: SparkSession, root: Path) -> DataFrame:
     return united.groupBy("name").agg(F.max("amount").alias("most"))
 
 
+def _joined(spark: SparkSession, root: Path) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    events, dated = (stream(spark, root, folder).withWatermark("at", "1 hour") for folder in ("events", "others"))
+    right = dated.select(F.col("name").alias("other"), F.col("at").alias("since"), F.col("amount").alias("price"))
+    bound = F.expr("name = other AND at BETWEEN since AND since + INTERVAL 1 HOUR")
+    return events.join(right, bound).select("name", "price")
+
+
 def _visits(spark: SparkSession, root: Path) -> DataFrame:
     events = stream(spark, root, "events").withWatermark("at", "1 hour")
     return events.groupBy("name").transformWithStateInPandas(Visits(), "name STRING, visits INT", "update", "none")
@@ -208,6 +225,13 @@ JOBS = {
         create="CREATE TABLE both (name TEXT PRIMARY KEY, most INTEGER)",
         settings=PLAIN,
         frame=_both,
+    ),
+    "joined": Job(
+        table="joined",
+        create="CREATE TABLE joined (name TEXT, price INTEGER)",
+        settings=PLAIN,
+        frame=_joined,
+        mode="append",
     ),
     "visits": Job(
         table="visits",

@@ -86,9 +86,9 @@ class AdoptionLook(SinkWork):
             facts = plan_facts(frame)
             notes = tuple(self._checked(frame, facts))
             names = matched(self.project, self.query, facts.sources, self.old, self.sources)
-            if misfits := tuple(
-                state_misfits(self.project, self.query, spark, self.old, stateful=bool(facts.stateful))
-            ):
+            # A join of two streams is none of the plan's stateful operators.
+            stateful = self.old.is_stateful or bool(facts.stateful) or len(facts.sources) > 1
+            if misfits := tuple(state_misfits(self.project, self.query, spark, self.old, stateful=stateful)):
                 raise CheckpointError(misfits)
             held: tuple[Held, ...] = ()
             # What was cut off may have taken them over.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def state_misfits(
     project: Project, query: Query, spark: SparkSession, old: Checkpoint, *, stateful: bool
 ) -> Iterator[Finding]:
-    """Each difference between the state that `old` holds and that of `query`; `stateful`: whether it keeps any."""
+    """Each difference between the state that `old` holds and that of `query`; `stateful`: it may keep any."""
     there = state_schema(old)
     needed = _needed(project, query, spark, old) if stateful else {}
     for difference in schema_differences(there, needed):
