@@ -425,6 +425,8 @@ def test_a_table_that_cannot_be_renamed_stays(root: Path, statement: str, said: 
 def test_a_reset_waits_for_the_rename_of_its_table_and_the_rename_for_what_a_reset_keeps(root: Path) -> None:
     with pytest.raises(HeadraceError, match="HR580"):
         reset(table_renamed(root), "old", result="drop")
+    with pytest.raises(HeadraceError, match=r"HR570.*is to be renamed"):
+        hr.rebuild(table_renamed(root), "old")
     was_reset(called(root, "old"))
     project = table_renamed(root)
     with pytest.raises(HeadraceError, match="HR549"):

@@ -109,6 +109,7 @@ def test_renamed_queries_resume_and_are_verified(
     # The table gets another name with the query.
     [judgement] = hr.plan(load(root, back), ["totals"], spark=spark)
     assert [note.code for note in judgement.notes] == ["HR559", "HR559"], judgement
+    assert [each for each in hr.check(load(root, back), spark=spark).findings if each.severity != "note"] == []
     assert (judgement.verdict, "to table 'three'" in judgement.notes[1].what) == ("same", True)
     assert "HR535" in run(root, spark, back.replace('key=["name"]', 'key=["name", "n"]'), ["totals"])["totals"][0]
     for _ in range(2):

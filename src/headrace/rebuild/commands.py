@@ -29,7 +29,7 @@ from headrace.run.repartition import require_stopped
 from headrace.run.reset_plan import readers
 from headrace.run.reset_record import require_whole
 from headrace.run.result import Reporter
-from headrace.run.sink_location import former_location
+from headrace.run.sink_location import former_location, table_before
 from headrace.run.sink_work import SinkWork
 from headrace.storage.faults import writing_to
 
@@ -220,6 +220,12 @@ class _Work(SinkWork):
         if not self.query.sink.swappable:
             why = f"the sink '{self.query.sink_kind}' cannot exchange one result for another"
             raise self._refused(why, f"begin it anew: {reset_command(self.query)}; or let it write to another place")
+        layout = QueryLayout(
+            self.project.storage, self.query.name, latest_generation(self.project.storage, self.query.name)
+        )
+        if table_before(self.project, self.query, layout) is not None:
+            why = "its table is to be renamed, which the next start does"
+            raise self._refused(why, f"start it first: headrace run {self.query.name}; or name the table as before")
 
     def _begun(self, spark: SparkSession, since: datetime | None, *, accept_partial: bool) -> RebuildRecord:
         """The record of a rebuild that begins; raises where there is nothing to rebuild, or not from all of it."""

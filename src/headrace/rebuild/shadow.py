@@ -23,7 +23,7 @@ from headrace.storage.private import make_private
 def shadow(project: Project, query: Query, *, sources: Mapping[str, Source] | None = None) -> Project:
     """The project as the rebuild of `query` sees it; `sources` take the place of those of their names."""
     storage = rebuild_storage(project.storage, query.name).absolute()
-    beside = replace(query, sink=query.sink.beside(), trigger=AvailableNow(), on_change="refuse")
+    beside = replace(query, sink=query.sink.beside(), trigger=AvailableNow(), on_change="refuse", renamed_from=())
     return replace(
         project,
         target=replace(project.target, storage=str(storage)),
