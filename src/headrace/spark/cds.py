@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from headrace.errors import Finding, PlatformError
+from headrace.spark import local_files
 from headrace.spark.java import Java, require_java
 from headrace.storage.durable import publish, replace_file
 
@@ -159,6 +160,8 @@ def _key(java: Path, jars: Path) -> str:
         for entry in entries:
             if entry.name.endswith(".jar"):
                 digest.update(_stamp(Path(entry.path)).encode())
+    if first := local_files.jar():
+        digest.update(f"{first} {_stamp(first)}".encode())
     return digest.hexdigest()[:20]
 
 
@@ -256,8 +259,10 @@ def _locked(key: str) -> bool:
 
 
 def main() -> Literal[0]:
-    """Make the archive once; an installation must not fail for want of it."""
+    """Make the archive once, and fetch what it is to hold; an installation must not fail for want of it."""
     try:
+        if switched_on():
+            local_files.ensure()
         make(require_java())
     except PlatformError as error:
         print(error, file=sys.stderr)

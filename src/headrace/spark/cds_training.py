@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.spark import local_files
 from headrace.spark.settings import settings
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def _session(archive: Path, home: Path) -> SparkSession:
     builder = SparkSession.Builder().master("local[2]").appName("CDS archive")
     for setting in settings(master="local[2]", purpose="stream"):
         builder = builder.config(setting.key, setting.value)
+    for key, value in local_files.settings({}).items():
+        builder = builder.config(key, value)
     options = (
         f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off "
         "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"

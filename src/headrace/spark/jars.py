@@ -40,6 +40,8 @@ def known() -> dict[str, Jars]:
                 "spark.databricks.delta.snapshotPartitions": str(default_partitions()),
             },
         ),
+        # Of no connector: see `local_files`.
+        Jars(name="local-files", coordinates=("com.globalmentor:hadoop-bare-naked-local-fs:0.1.0",)),
     )
     return {connector.name: connector for connector in found}
 

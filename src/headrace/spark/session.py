@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
-from headrace.spark import gateway
+from headrace.spark import gateway, local_files
 from headrace.spark.masters import not_started
 from headrace.spark.settings import Purpose, is_local, settings
 from headrace.spark.stderr_filter import dropping_lines
@@ -53,6 +53,7 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
     conf.update(overrides or {})
     gateway.remember_secrets(conf)
     if is_local(master):
+        conf |= local_files.settings(conf)
         with suppress(OSError):  # Spark says it in its own words.
             conf[LOCAL_SETTING] = local_directories(conf)
         if "HADOOP_CONF_DIR" not in os.environ:
