@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from headrace.errors import PlatformError
+from headrace.spark import local_files
 from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE, cache, find, known
 from headrace.spark.jars import install as install_jars
 from headrace.spark.maven import FetchError, fetch
@@ -41,7 +42,8 @@ def install() -> list[str]:
     use()
     faults = []
     for name, connector in known().items():
-        if find(connector) is not None:
+        # The library for local files is fetched with the CDS archive, which holds its place.
+        if name == local_files.LIBRARY or find(connector) is not None:
             continue
         try:
             install_jars(connector, directory())

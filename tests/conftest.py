@@ -29,11 +29,6 @@ QUICK = (
     *("tests/check/", "tests/load/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
     "tests/verify/test_comparison.py",
 )
-# What PySpark asks the JVM for at each call of a function, which searches all jars for it: a twentieth of the time.
-JVM_NAMES = (
-    *("PythonUtils", "PythonSQLUtils", "functions", "org.apache.spark.sql.functions"),
-    *("org.apache.spark.sql.classic.SparkSession", "org.apache.spark.sql.catalyst.trees.PySparkCurrentOrigin"),
-)
 # The JVMs of tests live too short for what the second compiler gains. Alone, the first has a fifth of the usual room,
 # and would clear it again and again. Their heaps are small: a collector with threads of its own costs a tenth more.
 os.environ.setdefault(
@@ -127,8 +122,6 @@ class Sessions:
                 patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} -Xms1g")
                 self.current = local_session(self.home, connectors=names)
             self.connectors = names
-            for name in JVM_NAMES:
-                setattr(self.current._jvm, name, getattr(self.current._jvm, name))
             local = self.current.sparkContext.getConf().get("spark.local.dir") or ""
             self.scratch = [self.home, *(found for each in local.split(",") for found in Path(each).glob("blockmgr-*"))]
             assert len(self.scratch) > 1, "Spark has no directory of its own"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark import cds
+from headrace.spark import cds, local_files
 from headrace.spark.java import Java, require_java
 from tests.servers import unavailable
 
@@ -200,13 +200,13 @@ def test_a_real_jvm_maps_the_archive_that_the_installation_made() -> None:
     if archive is None:
         unavailable("there is no CDS archive; make one: python -m headrace.spark.cds")
     script = (
-        "import sys; from pyspark.sql import SparkSession as S; "
+        "import json, sys; from pyspark.sql import SparkSession as S; "
         "s = S.builder.master('local[1]').config('spark.ui.enabled', 'false')"
-        ".config('spark.driver.extraJavaOptions', sys.argv[1]).getOrCreate(); "
+        ".config('spark.driver.extraJavaOptions', sys.argv[1]).config(map=json.loads(sys.argv[2])).getOrCreate(); "
         "pid = s.sparkContext._jvm.java.lang.ProcessHandle.current().pid(); print('jvm', pid); input()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script, " ".join(cds.options(java))],
+        [sys.executable, "-c", script, " ".join(cds.options(java)), json.dumps(local_files.settings({}))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

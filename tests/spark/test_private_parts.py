@@ -138,6 +138,27 @@ def a_batch_has_a_pool_of_its_own(scene: Scene) -> None:
     assert scene.jvm.org.apache.spark.scheduler.Pool is not None
 
 
+@canary("spark/jvm_names")
+def a_name_of_the_jvm_is_looked_up_once(scene: Scene) -> None:
+    from py4j.java_gateway import GatewayClient, JavaClass
+
+    seen: list[str] = []
+    send, jvm = GatewayClient.send_command, scene.jvm
+
+    def counted(self: Any, command: str, *given: Any, **further: Any) -> Any:
+        seen.append(command)
+        return send(self, command, *given, **further)
+
+    for expected in (3, 0):
+        seen.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(GatewayClient, "send_command", counted)
+            found = jvm.java.beans.Introspector
+        assert isinstance(found, JavaClass)
+        assert len([command for command in seen if command.startswith("r\n")]) <= expected
+    assert jvm.java.lang.Integer.parseInt("7") == 7
+
+
 @canary("spark/state_reader")
 def the_state_is_read_where_the_offsets_tell_no_partitions(scene: Scene) -> None:
     from headrace.spark.session_conf import applied

@@ -30,7 +30,7 @@ def train(archive: Path) -> None:
     home = Path(tempfile.mkdtemp(prefix="training-"))
     spark = _session(archive, home)
     _write_inputs(spark, home)
-    for lesson in (_windows, _formats_and_sinks, _joins, _rate, _answers, _refusals):
+    for lesson in (_windows, _formats_and_sinks, _joins, _rate, _answers, _refusals, _forms):
         # A lesson that this version of Spark does not know costs the next start a little, not the archive.
         try:
             lesson(spark, home)
@@ -193,6 +193,18 @@ def _refusals(spark: SparkSession, home: Path) -> None:
         bad.writeStream.option("checkpointLocation", str(home / "bad")).foreachBatch(_to_arrow).start()
     except Exception as error:
         str(error)
+
+
+def _forms(spark: SparkSession, home: Path) -> None:
+    """The plan of a query as data, by which each start is compared with what ran."""
+    from pyspark.sql import functions as F
+
+    from headrace.spark.plan_json import plan_tree
+    from headrace.spark.plans import analysed_plan
+
+    events = _source(spark, home, "json", "compared")
+    counts = events.where("n > 0 AND try_cast(action AS INT) IS NULL").groupBy("action", F.window("time", "1 hour"))
+    plan_tree(spark, analysed_plan(counts.agg(F.count("*").alias("c"), F.sum("n").alias("s"))))
 
 
 if __name__ == "__main__":

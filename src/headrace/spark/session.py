@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
-from headrace.spark import gateway, local_files
+from headrace.spark import gateway, jvm_names, local_files
 from headrace.spark.masters import not_started
 from headrace.spark.settings import Purpose, is_local, settings
 from headrace.spark.stderr_filter import dropping_lines
@@ -101,6 +101,7 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for logger in QUERY_LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
+    jvm_names.remember()
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)
