@@ -56,7 +56,7 @@ def test_where_it_is_not_to_be_had_one_sentence_says_so(
     monkeypatch.setattr(jars, "fetch", offline)
     local_files.ensure()
     said = capsys.readouterr().err
-    assert "HR003: each file of a checkpoint takes some milliseconds longer: " in said
+    assert "HR003 (note): each file of a checkpoint takes some milliseconds longer: " in said
     assert "no network" in said
 
 
