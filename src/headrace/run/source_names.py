@@ -17,17 +17,19 @@ from headrace.storage.durable import replace_file
 
 def former_sources(project: Project, query: Query, layout: QueryLayout) -> dict[str, str]:
     """The sources that the last form in the manifest knows by another name: that name by the present one."""
-    known = forms(layout.manifest)[-1:]
+    sources = _renamed(project, query)
+    known = forms(layout.manifest)[-1:] if sources else []
     told = known[0].form if known else None
     names = set(told["sources"]) if told is not None and isinstance(told.get("sources"), dict) else set()
-    found = {source.name: _one_of(query, source, names) for source in project.sources_of(query)}
+    found = {source.name: _one_of(query, source, names) for source in sources}
     return {name: former for name, former in found.items() if former is not None}
 
 
 def as_it_ran(query: Query, layout: QueryLayout) -> Query:
     """The query with its sink's table under the name by which the last form in the manifest knows it."""
-    former, known = query.sink.former, forms(layout.manifest)[-1:]
-    told = known[0].form if former is not None and known else None
+    former = query.sink.former
+    known = forms(layout.manifest)[-1:] if former is not None else []
+    told = known[0].form if known else None
     place = told["sink"].get("place") if told is not None and isinstance(told.get("sink"), dict) else None
     if former is None or former.location is None or place != former.location.name or not place:
         return query
@@ -39,6 +41,9 @@ def pending_sources(project: Project, query: Query, layout: QueryLayout) -> dict
     begun = record(layout)
     if begun is not None:
         return begun
+    sources = _renamed(project, query)
+    if not sources:
+        return {}
     checkpoint = Checkpoint(layout.checkpoint)
     last = checkpoint.last_batch
     entry = None if last is None else checkpoint.offset(last)
@@ -47,7 +52,7 @@ def pending_sources(project: Project, query: Query, layout: QueryLayout) -> dict
     # One that has given nothing yet has no offset, and may have a log.
     names = {source_of(name) for name in (*entry.offsets, *checkpoint.source_names())}
     found: dict[str, str] = {}
-    for source in project.sources_of(query):
+    for source in sources:
         former = _one_of(query, source, names)
         if former is not None:
             found[former] = source.name
@@ -97,6 +102,10 @@ def unfinished_sources(layout: QueryLayout) -> Iterator[Finding]:
         fix = f"start the query, which ends it: headrace run {layout.query}"
         where = Where(file=str(layout.source_rename))
         yield Finding(code="HR557", where=where, what=what, fix=fix).weighed("warning")
+
+
+def _renamed(project: Project, query: Query) -> list[Source]:
+    return [source for source in project.sources_of(query) if source.renamed_from]
 
 
 def _one_of(query: Query, source: Source, names: set[str]) -> str | None:
