@@ -80,6 +80,25 @@ def test_a_start_is_exact_or_refused(tmp_path: Path, spark: SparkSession) -> Non
     assert found == {name: (code, BEFORE if code else AFTER) for name, (_, code) in DAMAGES.items()}
 
 
+JOIN = """
+others = hr.source.files("landing", format="json", schema="name STRING, amount INT")
+
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="pairs"), mode="append", trigger=hr.available_now)
+def pairs(events, others):
+    return events.join(others.withColumnRenamed("amount", "other"), "name")
+"""
+
+
+def test_a_join_of_streams_whose_state_is_lost_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", JOIN, batches=FRUIT[:1])
+    assert run(load(root), spark=spark).exit_code == 0
+    shutil.rmtree(root / ".headrace/queries/pairs/g1/checkpoint/state")
+    (refused,) = run(load(root), spark=spark).outcomes
+    assert refused.finding is not None
+    assert refused.finding.code == "HR527"
+
+
 WITHOUT_LEDGER = """
 import json
 from pathlib import Path

@@ -50,7 +50,7 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
         by_spark = (each for each in _spark_refuses(query, frame) if not (explained and NO_WATERMARK in each.what))
         refused = (*by_spark, *told)
     yield from refused
-    yield from async_progress(query, bool(facts.stateful))
+    yield from async_progress(query, facts.keeps_state)
     if not any(finding.severity == "error" for finding in refused) and (facts.stateful or len(facts.sources) > 1):
         plan = optimised_plan(frame)
         yield from event_times(query, plan)

@@ -192,7 +192,7 @@ def _held(project: Project) -> dict[str, HeldState]:
 def _capacity(query: Query, spark: SparkSession, facts: PlanFacts, held: HeldState | None) -> Iterator[Finding]:
     """How many files and how much memory the query may take."""
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions", "1") or 1)
-    yield from small_files(query, tasks=partitions if facts.stateful else 1)
+    yield from small_files(query, tasks=partitions if facts.keeps_state else 1)
     in_memory = spark.conf.get(PROVIDER_KEY, None) != PROVIDERS["rocksdb"]
     yield from memory(query, held, in_memory=in_memory, memory_bytes=executor_memory(spark))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.build.catalog import registered_tables
 from headrace.build.plan_builder import build
+from headrace.build.project_session import borrowed
 from headrace.build.tables import Tables
 from headrace.check.structure import concerning
 from headrace.errors import CheckFailed, Finding, HeadraceError
@@ -35,17 +36,9 @@ def plan(
 
     A query that has never run is `same`. One that is wrong by itself is `forbidden`, with the findings as its notes.
     """
-    from headrace.build.project_session import session
-
     chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
-    own = spark is None
-    spark = spark or session(project, purpose="short")
-    try:
-        with applied(spark, project.target.state_store):
-            return [_judged(project, query, spark) for query in chosen]
-    finally:
-        if own:
-            spark.stop()
+    with borrowed(project, spark) as session, applied(session, project.target.state_store):
+        return [_judged(project, query, session) for query in chosen]
 
 
 def judgement_over(project: Project, query: Query, spark: SparkSession, home: Home) -> Judgement:

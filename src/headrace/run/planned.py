@@ -78,7 +78,7 @@ def planned(request: Request, home: Home) -> Planned:
         compared_by = present(project, ran, frame, home, streams, called=formers) if is_renamed else revision
         changes = _unchanged(project, query, home, compared_by)
         revision = replace(revision, continues=is_renamed and not changes)
-    if facts.stateful:
+    if facts.keeps_state:
         require_state(query, home.checkpoint)
     beginnings = () if home.begun else _beginnings(project, query)
     return Planned(

@@ -53,6 +53,7 @@ class PlanFacts:
     watermarked: the names of the sources that have a watermark.
     indeterminate: the expressions that may answer otherwise when asked again.
     by_clock: some state has timeouts or timers by processing time, so that Spark makes batches without data.
+    joins: two streams are joined, each side of which is kept.
     """
 
     streaming: bool
@@ -63,6 +64,12 @@ class PlanFacts:
     indeterminate: tuple[str, ...]
     processors: tuple[Processor, ...] = ()
     by_clock: bool = False
+    joins: bool = False
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether something is kept from batch to batch."""
+        return bool(self.stateful) or self.joins
 
     @property
     def deterministic(self) -> bool:
@@ -83,6 +90,7 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
         stateful=tuple(operator for node in found for operator in _stateful(node)),
         processors=tuple(_processor(node) for node in found if node.nodeName() == PROCESSOR and node.isStreaming()),
         by_clock=any(map(_by_clock, found)),
+        joins=any(map(joins_streams, found)),
         indeterminate=tuple(
             dict.fromkeys(
                 [
