@@ -1,0 +1,70 @@
+"""The tutorial about a query that is changed, typed as it stands: every command runs, and says what the page says."""
+
+from __future__ import annotations
+
+import shlex
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace as hr
+from headrace.cli.entry import main
+from tests.docs.blocks import ROOT, Block, blocks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PAGE = ROOT / "docs" / "tutorial" / "change-a-query.md"
+
+
+def shown(block: Block) -> list[list[str]]:
+    """What the page shows below each command of a block."""
+    found: list[list[str]] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append([])
+        elif line != "...":
+            found[-1].append(line)
+    return found
+
+
+def typed(command: str, spark: SparkSession) -> int:
+    """Run a command in the session that is here; one that starts streams would stop it."""
+    words = shlex.split(command)[1:]
+    if words[0] == "run":
+        result = hr.run(hr.load("."), spark=spark)
+        for outcome in result.outcomes:
+            print(outcome.finding.code if outcome.finding else "")
+        return result.exit_code
+    if words[:1] == ["rebuild"] and "--discard" not in words:
+        done = hr.rebuild(hr.load("."), words[1], spark=spark)
+        print(f"{done.query} is rebuilt: the next start continues generation {done.generation}")
+        return 0
+    return main(words)
+
+
+def test_the_tutorial_goes_as_it_is_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "landing").mkdir()
+    commands = []
+    for block in (each for each in blocks() if each.page == PAGE):
+        if name := block.word("file"):
+            (tmp_path / name).write_text(block.text)
+        for command, wanted in zip(block.commands(), shown(block), strict=True) if "run" in block.words else ():
+            capsys.readouterr()
+            code, printed = typed(command, spark), capsys.readouterr().out.splitlines()
+            refused = any(line.startswith(("!", "HR")) for line in wanted)
+            assert code == (1 if refused else 0), f"$ {command}\n{chr(10).join(printed)}"
+            for line in wanted:
+                assert any(each.startswith(line) for each in printed), f"$ {command}\n{chr(10).join(printed)}"
+            commands.append(command)
+    assert "headrace rebuild totals --yes" in commands
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        assert set(database.execute("SELECT customer, orders, total FROM totals")) == {("ann", 2, 37), ("bob", 2, 17)}
