@@ -274,7 +274,7 @@ CODES = (
     Code("HR517", "what Spark keeps about the state is missing or damaged"),
     Code("HR518", "the state cannot be read while running"),
     Code("HR519", "a file of the checkpoint cannot be read while running"),
-    Code("HR521", "the archive cannot be written"),
+    Code("HR521", "the archive cannot be written", ("error", "warning")),
     Code("HR522", "batches were purged before they were archived", WARNING),
     Code("HR523", "the archive cannot be read", ("error", "warning")),
     Code("HR524", "the project was moved", NOTE),

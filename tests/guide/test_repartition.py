@@ -238,5 +238,8 @@ def test_a_backlog_is_caught_up_in_batches_of_the_limit(
     write_project(root, declared.format(bytes=3 * size) + body)
     records = ran(root, spark)
     assert [record.rows for record in records] == batches
-    assert records[0].backlog == Lag(count=5 - batches[0] // 12, unit="files", bytes=size * (5 - batches[0] // 12))
+    # What waits is counted when a batch is heard of; the next one may be done by then.
+    after = [5 - sum(batches[: at + 1]) // 12 for at in range(len(batches))]
+    waiting = [Lag(count=count, unit="files", bytes=size * count) for count in after]
+    assert all(record.backlog in waiting[at:] for at, record in enumerate(records))
     assert rows(root / "out.db", SELECT) == [(row["name"], 5 * row["amount"]) for row in TWELVE]
