@@ -1,8 +1,8 @@
 """Hadoop's local file system without a process for each file that it makes.
 
 Where Hadoop finds no native library, and Spark brings none, it starts `chmod` for each file that it makes, and for the
-checksum of each: four milliseconds a time, a dozen times in a tiny batch. The library hadoop-bare-naked-local-fs asks
-Java instead. It is used where its jar is here, in sessions that run on this machine alone.
+checksum of each: some milliseconds a time, many times in a tiny batch. The library hadoop-bare-naked-local-fs asks Java
+instead. It is used where its jar is here, in sessions that run on this machine alone.
 """
 
 from __future__ import annotations
