@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _numbers = count()
 PATIENCE = 20.0
+LOG_LINES = 40
 
 
 @dataclass
@@ -151,6 +152,21 @@ def servers() -> Iterator[Servers]:
     found = Servers()
     yield found
     found.remove()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show beside a failure what each server of the test has written last: a lost connection has its cause there."""
+    report = yield
+    if report.failed:
+        given = getattr(item, "funcargs", {}).values()
+        shared = [server for each in given if isinstance(each, Servers) for server in each.running.values()]
+        own = [each for each in given if isinstance(each, Server)]
+        for server in dict.fromkeys([*shared, *own]):
+            with contextlib.suppress(OSError):
+                tail = "\n".join(server.log.splitlines()[-LOG_LINES:])
+                report.sections.append((f"log of {server.home.name}", tail))
+    return report
 
 
 @pytest.fixture
