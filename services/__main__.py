@@ -13,10 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from services import KINDS, KafkaServer, Server, connectors
-from services.process import ServerFault, running
+from services.process import ServerFault, program, running
 
 # Debian's package, and the service that it starts; Kafka is fetched by Maven.
 PACKAGES = {"postgres": ("postgresql", "postgresql"), "mariadb": ("mariadb-server", "mariadb"), "kafka": ("maven", "")}
+
+
+# What is no server of ours: the program that tests look for, the package, and the service that it starts.
+TOOLS = {"promtool": ("prometheus", "prometheus"), "systemd-analyze": ("systemd", "")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,7 +72,9 @@ def install() -> int:
     """Install what is missing by Debian's packages where that is possible; elsewhere say what to do."""
     wanted = [name for name, kind in KINDS.items() if kind.missing()]
     prefix = [] if os.getuid() == 0 else ["sudo", "-n"]
+    tools = [TOOLS[name] for name in TOOLS if program(name) is None]
     packages = [PACKAGES[name][0] for name in wanted if name != "kafka" or not shutil.which("mvn")]
+    packages += [package for package, _ in tools]
     if packages and shutil.which("apt-get") and _quiet([*prefix, "true"]):
         get = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
         # --no-remove: MariaDB would drive out a MySQL that is installed.
@@ -76,7 +82,7 @@ def install() -> int:
         if not _quiet(command):
             _quiet([*get, "update", "-q"])
             _quiet(command)
-        for service in (PACKAGES[name][1] for name in wanted):
+        for service in (*(PACKAGES[name][1] for name in wanted), *(service for _, service in tools)):
             if service:  # The packages start servers of their own; ours are others.
                 _quiet([*prefix, "service", service, "stop"])
     if "kafka" in wanted:

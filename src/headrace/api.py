@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
 from headrace.model import Project, Query, Trigger
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace.check.result import CheckResult
-    from headrace.history import QueryStatus
+    from headrace.history import Event, QueryStatus
+    from headrace.operate.orders import Answer, Verb
     from headrace.plan.judgement import Judgement
     from headrace.rebuild.values import RebuildReport, RebuildResult, RebuildStatus
     from headrace.run.adopt_plan import Adoption, AdoptionPlan, PlannedIs
     from headrace.run.checkpoint_look import Inspected
+    from headrace.run.handles import ApplicationHandle
     from headrace.run.offsets_look import BatchOffsets
     from headrace.run.repartition import Repartitioned
     from headrace.run.reset_plan import ResetPlan, ResetResult
@@ -332,7 +334,7 @@ def verify_each(
 
     for verdict in proved(project, list(project.queries) if queries is None else queries, spark=spark):
         _remember(project, verdict)
-        yield verdict
+        yield _told(project, verdict)
 
 
 def _remember(project: Project, verdict: Verdict) -> None:
@@ -343,6 +345,18 @@ def _remember(project: Project, verdict: Verdict) -> None:
         # A verdict is worth no less because it cannot be kept.
         with suppress(HeadraceError), History.open(history_file(project.storage)) as history:
             history.record_verdict(verdict.query, json.dumps(verdict.as_dict(), default=str, ensure_ascii=False))
+            history.note("verdict", verdict.query, None, {"verdict": verdict.state, "sentence": verdict.sentence})
+
+
+def _told(project: Project, verdict: Verdict) -> Verdict:
+    """Tell the project's hooks of a verdict; which of them could not be told is said with it."""
+    hooks = project.target.operations.hooks
+    if not hooks:
+        return verdict
+    from headrace.operate.hooks import send_now
+
+    untold = send_now(hooks, project.name, "verdict", verdict.query, verdict=verdict.as_dict())
+    return replace(verdict, findings=(*verdict.findings, *untold))
 
 
 def late(
@@ -374,6 +388,77 @@ def status(project: Project) -> list[QueryStatus]:
         return history.statuses()
     finally:
         history.close()
+
+
+def start_all(
+    project: Project,
+    queries: Sequence[str] | None = None,
+    *,
+    spark: SparkSession,
+    trigger: Trigger | None = None,
+    reporter: Reporter | None = None,
+) -> ApplicationHandle:
+    """Run queries of `project` (None: all) in the background, in the user's own session.
+
+    The handle has each query by its name, with what Spark's StreamingQuery has, and `pause`, `resume` and `restart`; a
+    query that fails does not stop the others. In a `with` block all are stopped at its end. Raises as `run`.
+    """
+    from headrace.run.handles import start_all as start_project
+
+    return start_project(project, queries, spark, trigger=trigger, reporter=reporter)
+
+
+def stop(project: Project, query: str | None = None, *, now: bool = False) -> list[Answer]:
+    """Stop `query` in the application of this project that runs it, or (None) all that runs, and wait for that.
+
+    now: running batches are broken off, and made again at the next start; of a whole application only. Raises
+    HeadraceError where nothing runs.
+    """
+    from headrace.operate.control_client import running
+
+    if query is not None:
+        return [each.order("stop", query) for each in running(project.storage, query)]
+    return [each.stop(now=now) for each in running(project.storage)]
+
+
+def pause(project: Project, query: str) -> Answer:
+    """Stop `query` after its running batch in the application that runs it, which keeps it until it is resumed."""
+    return _ordered(project, query, "pause")
+
+
+def resume(project: Project, query: str) -> Answer:
+    """Start a paused `query` from its checkpoint in the application that keeps it, with all checks of a start."""
+    return _ordered(project, query, "resume")
+
+
+def restart(project: Project, query: str) -> Answer:
+    """Stop `query` after its running batch and start it again, as the application has loaded it: no change is read."""
+    return _ordered(project, query, "restart")
+
+
+def _ordered(project: Project, query: str, verb: Verb) -> Answer:
+    from headrace.operate.control_client import running
+
+    return running(project.storage, query)[0].order(verb, query)
+
+
+def follow(project: Project) -> Generator[dict[str, Any], None, None]:
+    """Every event of the application of this project that runs, until it ends; raises HeadraceError where none does."""
+    from headrace.operate.control_client import running
+
+    yield from running(project.storage)[-1].follow()
+
+
+def events(project: Project, count: int = 100, *, query: str | None = None) -> list[Event]:
+    """The newest events of the project's queries: starts, pauses, restarts, findings and ends, without a JVM."""
+    from headrace.history import History
+    from headrace.model.layout import history_file
+
+    file = history_file(project.storage)
+    if not file.exists():
+        return []
+    with History.open(file, read_only=True) as history:
+        return history.events(count, query=query)
 
 
 def start(project: Project, query: Query, spark: SparkSession, *, trigger: Trigger | None = None) -> StreamingQuery:

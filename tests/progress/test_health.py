@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from headrace.contract import Lag
-from headrace.progress import BatchRecord, SourceProgress, health
+from headrace.progress import BatchRecord, OperatorProgress, SourceProgress, health
+from headrace.progress.vitals import lost_executors, no_commit, silent_sources
 
 pytestmark = pytest.mark.plain
 
@@ -38,6 +40,90 @@ def from_source(count: int = 5, *, first: datetime | None = NOON, **rows: int) -
 
 def codes(records: list[BatchRecord]) -> list[str]:
     return [finding.code for finding in health(records)]
+
+
+def standing(*minutes: int, watermark: datetime | None = NOON) -> list[BatchRecord]:
+    sources = (SourceProgress(name="clicks", rows=9, start=None, end=None),)
+    return [
+        record
+        for minute in minutes
+        for record in batches(
+            1, watermark=watermark, sources=sources, event_max=datetime(2024, 1, 1, 14, minute, tzinfo=timezone.utc)
+        )
+    ]
+
+
+def dropping(*late: int) -> list[BatchRecord]:
+    return [record for each in late for record in batches(1, dropped_by_watermark=each)]
+
+
+STATE = OperatorProgress(name="dedupe", rows=1, bytes=700, updated=1, late=0, commit_ms=1)
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        pytest.param(standing(*[5] * 10), ["HR883"], id="no newer event times"),
+        pytest.param(standing(5, *[4] * 9), ["HR883"], id="only older event times"),
+        pytest.param(standing(*range(10)), [], id="newer times, and a delay that is long"),
+        pytest.param(standing(*[5] * 9), [], id="too few to judge"),
+        pytest.param(standing(*[5] * 10, watermark=None), [], id="no watermark"),
+        pytest.param(dropping(*[0] * 5, *[30] * 5), ["HR682", "HR885"], id="late rows begin"),
+        pytest.param(dropping(*[20] * 5, *[30] * 5), ["HR682"], id="late rows as usual"),
+        pytest.param(dropping(*[1] * 5, *[5] * 5), ["HR682"], id="few late rows"),
+        pytest.param(
+            batches(state_bytes=900, operators=(STATE, replace(STATE, name="x", bytes=200))), ["HR884"], id="over"
+        ),
+        pytest.param(batches(state_bytes=800), [], id="within its budget"),
+    ],
+)
+def test_what_stands_rises_or_is_over_its_budget_is_called_out(records: list[BatchRecord], expected: list[str]) -> None:
+    found = list(health(records, state_budget_bytes=800))
+    assert sorted(finding.code for finding in found) == expected
+    if expected == ["HR884"]:
+        assert "900 bytes of memory, most of it in dedupe; its budget is 800" in found[0].what
+    if expected == ["HR883"]:
+        assert "90 from 'clicks'" in found[0].what
+
+
+@pytest.mark.parametrize(
+    ("silent", "trigger", "took", "told"),
+    [(59, 0, 100, 0), (61, 0, 100, 1), (200, 30, 100, 0), (301, 30, 100, 1), (301, 0, 40_000, 0)],
+    ids=["a moment", "long", "of a long interval", "of many intervals", "of long batches"],
+)
+def test_no_commit_for_many_triggers_is_called_out(silent: float, trigger: float, took: int, told: int) -> None:
+    found = list(no_commit("q", batches(duration_ms=took), silent_seconds=silent, trigger_seconds=trigger))
+    assert [finding.code for finding in found] == ["HR880"] * told
+
+
+@pytest.mark.parametrize(
+    ("gaps", "silent", "told"),
+    [
+        ((10, 10, 10), 299, 0),
+        ((10, 10, 10), 301, 1),
+        ((10, 600, 10), 5_999, 0),
+        ((10, 600), 6_001, 1),
+        ((10,), 9_999, 0),
+    ],
+)
+def test_a_source_that_falls_silent_is_named(gaps: tuple[int, ...], silent: float, told: int) -> None:
+    at, records = NOON, from_source(1, clicks=5)
+    for gap in (0, *gaps):
+        at += timedelta(seconds=gap)
+        sources = (
+            SourceProgress(name="clicks", rows=5, start=None, end=None),
+            SourceProgress(name="never", rows=0, start=None, end=None),
+        )
+        records += [replace(record, at=at, sources=sources) for record in batches(1)]
+    found = list(silent_sources("q", records, now=at + timedelta(seconds=silent)))
+    assert [finding.code for finding in found] == ["HR881"] * told
+    assert all("source 'clicks' has given no row for" in finding.what for finding in found)
+
+
+def test_executors_that_were_lost_are_counted() -> None:
+    assert not list(lost_executors({"a:1"}, {"a:1", "b:2"}))
+    (finding,) = lost_executors({"a:1", "b:2", "c:3"}, {"c:3"})
+    assert (finding.code, finding.what) == ("HR882", "2 executors were lost (a:1, b:2); 1 remain")
 
 
 @pytest.mark.capability("MON-04")

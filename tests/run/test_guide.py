@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from datetime import timedelta
 from itertools import takewhile
@@ -199,23 +196,3 @@ def test_a_pool_that_the_user_has_chosen_stays(tmp_path: Path, spark: SparkSessi
     finally:
         context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
     assert pools == {"mine"}
-
-
-@pytest.mark.capability("MON-01")
-def test_another_terminal_sees_the_last_progress_while_the_stream_runs(tmp_path: Path) -> None:
-    root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "hr.every('1 second')"), batches=FRUIT)
-    command = [sys.executable, "-m", "headrace"]
-    running = subprocess.Popen([*command, "run", "-C", str(root), "--json"], stdout=subprocess.PIPE, text=True)
-    try:
-        assert running.stdout is not None
-        while json.loads(running.stdout.readline()).get("batch") != 1:
-            assert running.poll() is None
-        seen = subprocess.run(
-            [*command, "status", "-C", str(root), "--json"], capture_output=True, text=True, check=True
-        )
-    finally:
-        running.terminate()
-        running.communicate()
-    (status,) = json.loads(seen.stdout)["queries"]
-    assert (status["query"], status["state"], status["pid"]) == ("totals", "running", running.pid)
-    assert (status["batch"], status["rows_total"], status["state_rows"]) == (1, 3, 2)

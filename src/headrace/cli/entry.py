@@ -15,6 +15,7 @@ from headrace import __version__
 from headrace.cli.adopt import adopt
 from headrace.cli.apply import apply
 from headrace.cli.check import check
+from headrace.cli.control import pause, restart, resume, stop
 from headrace.cli.demo import demo
 from headrace.cli.init import init
 from headrace.cli.inspect import inspect
@@ -26,6 +27,7 @@ from headrace.cli.rebuild import rebuild
 from headrace.cli.reset import reset
 from headrace.cli.run import run
 from headrace.cli.schema import schema
+from headrace.cli.service import service
 from headrace.cli.state import state
 from headrace.cli.status import status
 from headrace.cli.verify import verify
@@ -48,6 +50,10 @@ COMMANDS: tuple[click.Command, ...] = (
     apply,
     run,
     status,
+    stop,
+    pause,
+    resume,
+    restart,
     verify,
     late,
     inspect,
@@ -55,6 +61,7 @@ COMMANDS: tuple[click.Command, ...] = (
     rebuild,
     reset,
     adopt,
+    service,
     jars,
     schema,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from headrace.cli.options import F, chosen, opened, project_options
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.model import Trigger
+    from headrace.model import Project, Trigger
 
 
 def trigger_options(command: F) -> F:
@@ -26,6 +27,7 @@ def trigger_options(command: F) -> F:
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
 @trigger_options
 @click.option("--accept-forward", is_flag=True, help="Resume after changes that only rows from now on follow.")
+@click.option("--metrics", type=click.IntRange(0, 65535), metavar="PORT", help="Serve metrics on loopback.")
 @project_options
 def run(
     queries: tuple[str, ...],
@@ -33,6 +35,7 @@ def run(
     available_now: bool,
     trigger: str | None,
     accept_forward: bool,
+    metrics: int | None,
     directory: Path,
     target: str | None,
     as_json: bool,
@@ -43,6 +46,8 @@ def run(
     """
     wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
     project = opened(directory, target)
+    if metrics is not None:
+        project = with_metrics(project, metrics)
     names = chosen(project, queries)
 
     from headrace.api import run as run_queries
@@ -53,6 +58,15 @@ def run(
         result = run_queries(project, names, trigger=wanted, reporter=view, accept_forward=accept_forward)
     view.summary(result)
     return result.exit_code
+
+
+def with_metrics(project: Project, port: int) -> Project:
+    """The project with its metrics on this port, at the address that it declares, or on loopback."""
+    from headrace.model.operations import Metrics
+
+    operations = project.target.operations
+    served = replace(operations.metrics or Metrics(port=port), port=port)
+    return replace(project, target=replace(project.target, operations=replace(operations, metrics=served)))
 
 
 def trigger_of(*, once: bool, available_now: bool, interval: str | None) -> Trigger | None:

@@ -20,20 +20,26 @@ if TYPE_CHECKING:
     from headrace.rebuild.values import RebuildStatus
 
 BAD_STATES = ("failed", "killed")
+REDRAWN_SECONDS = 0.25
 
 
 @click.command()
 @click.option("--watch", type=click.FloatRange(min=0.2), metavar="SECONDS", help="Look again and again; Ctrl-C ends.")
+@click.option("--follow", is_flag=True, help="Follow the running application until it ends.")
 @project_options
-def status(watch: float | None, directory: Path, target: str | None, as_json: bool) -> int:
+def status(watch: float | None, follow: bool, directory: Path, target: str | None, as_json: bool) -> int:
     """Show how each query stands; 1 when one is in trouble.
 
     Trouble: its newest run failed or was killed, or a newer driver has fenced off the one before. Rows in are what all
-    batches since the query's first one have read, as verify counts them.
+    batches since the query's first one have read, as verify counts them. --follow is told by the running application of
+    every batch as soon as it is committed, and ends with it.
     """
     from headrace.api import status as status_of
 
     project = opened(directory, target)
+    if follow:
+        with contextlib.suppress(KeyboardInterrupt):
+            _follow(project, as_json=as_json)
     if watch is None:
         found = status_of(project)
         _show(project, found, as_json=as_json)
@@ -41,6 +47,31 @@ def status(watch: float | None, directory: Path, target: str | None, as_json: bo
     with contextlib.suppress(KeyboardInterrupt):
         _watch(project, watch, as_json=as_json)
     return 0
+
+
+def _follow(project: Project, *, as_json: bool) -> None:
+    """Show each event as it comes: as a line of JSON, or as what it made of the table."""
+    from headrace.api import follow
+    from headrace.api import status as status_of
+
+    if as_json:
+        for event in follow(project):
+            say_json(event)
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    from headrace.cli.view.tables import status_table
+
+    console = Console(markup=False, highlight=False)
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        shown_at = 0.0
+        for event in follow(project):
+            if event["event"] == "note":
+                live.console.print(f"{event['finding']['code']}: {event['finding']['what']}")
+            elif time.monotonic() - shown_at >= REDRAWN_SECONDS or event["event"] != "batch":
+                shown_at = time.monotonic()
+                live.update(status_table(project.queries, status_of(project)), refresh=True)
 
 
 def _is_bad(status: QueryStatus) -> bool:
@@ -77,6 +108,8 @@ def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> N
         if each.error:
             whose = "" if each.error_pid == each.pid else f" (process {each.error_pid}, which has ended)"
             click.echo(f"{each.query}{whose}: {each.error}")
+        if each.paused_at:
+            click.echo(f"{each.query}: paused since {each.paused_at:%Y-%m-%d %H:%M:%S} UTC by {each.paused_by}")
     for rebuild in _rebuilds(project):
         click.echo(f"{rebuild.query}: {rebuild.sentence}")
 

@@ -73,6 +73,8 @@ class Assembly:
             description=declared.description,
             on_change=declared.on_change,
             renamed_from=declared.renamed_from,
+            restart=declared.restart,
+            state_budget_bytes=declared.state_budget_bytes,
         )
 
     def _connector(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Any | None:

@@ -11,6 +11,7 @@ from headrace.declare.faults import is_collecting, report
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where
 from headrace.model import Default, Duration, Trigger, Watermark
 from headrace.model.project import OnChange
+from headrace.model.restart import Restart
 
 Starter: TypeAlias = Callable[..., Any]
 starters: list[Starter] = []  # what starts a query, once an outer room has said how; see `starting`
@@ -104,6 +105,8 @@ class DeclaredQuery(DeclaredTransform):
     trigger: Trigger = field(default_factory=Default)
     on_change: OnChange = "refuse"
     renamed_from: tuple[str, ...] = ()
+    restart: Restart | None = None
+    state_budget_bytes: int | None = None
 
     def start(self, spark: Any, **overrides: Any) -> Any:
         """Start the query in the caller's session and return Spark's StreamingQuery.

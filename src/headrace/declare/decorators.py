@@ -17,6 +17,8 @@ from headrace.declare.triggers import parse_trigger
 from headrace.errors import Finding, Where, nearest
 from headrace.model import TRIGGERS, Default, Duration, Every, Trigger
 from headrace.model.project import ON_CHANGE, OnChange
+from headrace.model.restart import EXAMPLE, Restart, restart_of
+from headrace.units import size_bytes
 
 Body = Callable[..., Any]
 
@@ -31,11 +33,16 @@ def query(
     name: str | None = None,
     on_change: OnChange = "refuse",
     renamed_from: str | Sequence[str] = (),
+    restart: Mapping[str, Any] | str | None = None,
+    state_budget: str | int | None = None,
 ) -> Any:
     """Declare a function of its inputs to a DataFrame as a query, whose result goes to `sink`.
 
     on_change: `forward` lets it start after a change that only rows from then on follow; others are always refused.
     renamed_from: the name that it had before, or several, the newest first: its checkpoint and result stay.
+    restart: when the application starts it again after a failure that passes by itself, as
+        `{"limit": 8, "pause": "1 second"}`, or "never".
+    state_budget: the memory that its state may take before the application warns of it, as "2g".
     """
     frame = sys._getframe(1)
     if isinstance(function, DeclaredSink):
@@ -62,6 +69,8 @@ def query(
             trigger=_trigger(trigger, whose, where),
             on_change="forward" if on_change == "forward" else "refuse",
             renamed_from=former_names(renamed_from, whose, where),
+            restart=_restart(restart, whose, where),
+            state_budget_bytes=_budget(state_budget, whose, where),
         )
 
     return declare if function is None else declare(function)
@@ -168,6 +177,23 @@ def _refresh(given: Any, whose: str, where: Where) -> Duration | None:
             what = str(error)
     report(Finding(code="HR118", what=f"{whose}: {what}", fix="write refresh=every('10 minutes')", where=where))
     return None
+
+
+def _restart(given: Any, whose: str, where: Where) -> Restart | None:
+    if given is None:
+        return None
+    policy, faults = restart_of(given if isinstance(given, (str, Mapping)) else type(given).__name__)
+    for fault in faults:
+        report(Finding(code="HR860", what=f"{whose}: {fault}", fix=f"write for example {EXAMPLE}", where=where))
+    return policy
+
+
+def _budget(given: Any, whose: str, where: Where) -> int | None:
+    found = None if given is None else size_bytes(str(given))
+    if given is not None and found is None:
+        what = f"{whose}, state_budget: '{given}' is no size"
+        report(Finding(code="HR860", what=what, fix="write for example state_budget='2g'", where=where))
+    return found
 
 
 def _trigger(given: Any, whose: str, where: Where) -> Trigger:

@@ -33,12 +33,14 @@ def status_of(db: sqlite3.Connection, run: dict[str, object]) -> QueryStatus:
     ).fetchone()
     verdict = db.execute("SELECT verdict FROM verdicts WHERE query = ? ORDER BY id DESC LIMIT 1", (query,)).fetchone()
     last = BatchRecord.from_dict(json.loads(text[0])) if text else None
+    state = _state(run)
+    paused = _paused(db, run) if state == "paused" else None
     own = bool(run["error"] or run["ended"] or not before)
     text_of_error, error_pid = (run["error"], run["pid"]) if own else before
     error = _finding(str(text_of_error)) if text_of_error else None
     return QueryStatus(
         query=query,
-        state=_state(run),
+        state=state,
         pid=int(str(run["pid"])),
         run=int(str(run["id"])),
         generation=int(str(run["generation"])),
@@ -63,7 +65,18 @@ def status_of(db: sqlite3.Connection, run: dict[str, object]) -> QueryStatus:
         verdict=json.loads(verdict[0]) if verdict else None,
         started=_instant(run["started"]),
         last_seen=_instant(run["seen"]),
+        paused_by=json.loads(paused["detail"])["by"] if paused else None,
+        paused_at=_instant(paused["at"]) if paused else None,
     )
+
+
+def _paused(db: sqlite3.Connection, run: dict[str, object]) -> sqlite3.Row | None:
+    """The event of its pause."""
+    found: sqlite3.Row | None = db.execute(
+        "SELECT at, detail FROM events WHERE query = ? AND run = ? AND kind = 'paused' ORDER BY id DESC LIMIT 1",
+        (run["query"], run["id"]),
+    ).fetchone()
+    return found
 
 
 def _state(run: dict[str, object]) -> QueryState:

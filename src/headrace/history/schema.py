@@ -26,6 +26,13 @@ _TABLES = (
         id INTEGER PRIMARY KEY AUTOINCREMENT, query TEXT NOT NULL, at REAL NOT NULL, verdict TEXT NOT NULL)""",
     "CREATE INDEX verdicts_of_query ON verdicts (query, id)",
 )
+# Made in files of 0.1.0 as well, which knows nothing of it and reads such a file all the same.
+_EVENTS = (
+    """CREATE TABLE IF NOT EXISTS events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, query TEXT, run INTEGER,
+        kind TEXT NOT NULL, detail TEXT NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS events_of_query ON events (query, id)",
+)
 # What another file knows of a generation, brought into this one. The total of batches that it knows no more stays.
 _OF = "query = :query AND generation = :generation"
 _RUN = "query, generation, host, pid, birth, mode, trigger_text, sink, state, restarts, started, seen, ended, error"
@@ -54,6 +61,8 @@ def create(connection: sqlite3.Connection) -> None:
             for statement in _TABLES:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
+        for statement in _EVENTS:
+            connection.execute(statement)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 from headrace.contract import Lag
 from headrace.errors import Finding
 
-RunState: TypeAlias = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
-QueryState: TypeAlias = Literal["starting", "running", "stopping", "finished", "stopped", "failed", "killed"]
+RunState: TypeAlias = Literal["starting", "running", "stopping", "paused", "finished", "stopped", "failed"]
+QueryState: TypeAlias = Literal["starting", "running", "stopping", "paused", "finished", "stopped", "failed", "killed"]
 ENDED: tuple[RunState, ...] = ("finished", "stopped", "failed")
 
 
@@ -29,6 +29,7 @@ class QueryStatus:
     error_pid: the process whose error that is: this run's or that of the run before.
     fenced: whether that process ended because a newer driver runs the query.
     last_seen: the newest sign of life.
+    paused_by, paused_at: who paused it, and when, while it is paused.
     """
 
     query: str
@@ -57,12 +58,30 @@ class QueryStatus:
     verdict: dict[str, Any] | None
     started: datetime
     last_seen: datetime
+    paused_by: str | None = None
+    paused_at: datetime | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The status as plain data, for `--json`; times in ISO 8601."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name in ("watermark", "started", "last_seen"):
+        for name in ("watermark", "started", "last_seen", "paused_at"):
             plain[name] = plain[name].isoformat() if plain[name] else None
         plain["error"] = self.error.as_dict() if self.error else None
         plain["backlog"] = asdict(self.backlog) if self.backlog else None
         return plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened to a query, or to the application where `query` is None; `detail` is plain data."""
+
+    id: int
+    at: datetime
+    query: str | None
+    run: int | None
+    kind: str
+    detail: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The event as plain data."""
+        return {**asdict(self), "at": self.at.isoformat()}

@@ -10,21 +10,24 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from headrace.errors import Finding
 from headrace.history.faults import faults, newer, nothing_yet
 from headrace.history.processes import birth
 from headrace.history.query_status import status_of
 from headrace.history.schema import TAKE_OVER, VERSION, create
-from headrace.history.status import ENDED, QueryStatus, RunState
+from headrace.history.status import ENDED, Event, QueryStatus, RunState
 from headrace.progress import BatchRecord
 from headrace.redaction import redacted
 
 BATCHES_KEPT = 10_000
 RUNS_KEPT = 1_000
 VERDICTS_KEPT = 100
+EVENTS_KEPT = 10_000
 _PRUNE_EVERY = 50
 _BUSY_SECONDS = 5.0
 
@@ -162,10 +165,50 @@ class History:
             ).fetchall()
         return [BatchRecord.from_dict(json.loads(text)) for (text,) in reversed(rows)]
 
+    def note(self, kind: str, query: str | None, run: int | None, detail: dict[str, Any]) -> None:
+        """Keep what happened to a query, or to the application."""
+        text = redacted(json.dumps(detail, separators=(",", ":"), default=str, ensure_ascii=False))
+        with self._transaction() as db:
+            kept = db.execute(
+                "INSERT INTO events (at, query, run, kind, detail) VALUES (?, ?, ?, ?, ?)",
+                (time.time(), query, run, kind, text),
+            ).lastrowid
+            if (kept or 0) % _PRUNE_EVERY == 0:
+                db.execute("DELETE FROM events WHERE id <= ?", ((kept or 0) - EVENTS_KEPT,))
+
+    def events(self, count: int = 100, *, query: str | None = None, after: int = 0) -> list[Event]:
+        """The newest events (of `query`) whose number is greater than `after`, in order."""
+        with self._reading() as db:
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone():
+                return []  # Of 0.1.0, and not opened for writing since.
+            rows = db.execute(
+                "SELECT * FROM events WHERE id > ? AND query IS coalesce(?, query) ORDER BY id DESC LIMIT ?",
+                (after, query, count),
+            ).fetchall()
+        return [
+            Event(
+                id=row["id"],
+                at=datetime.fromtimestamp(row["at"], tz=timezone.utc),
+                query=row["query"],
+                run=row["run"],
+                kind=row["kind"],
+                detail=json.loads(row["detail"]),
+            )
+            for row in reversed(rows)
+        ]
+
+    def verdicts(self) -> dict[str, dict[str, Any]]:
+        """The newest verdict of each query that has one."""
+        with self._reading() as db:
+            rows = db.execute(
+                "SELECT query, verdict FROM verdicts WHERE id IN (SELECT max(id) FROM verdicts GROUP BY query)"
+            ).fetchall()
+        return {query: json.loads(text) for query, text in rows}
+
     def rename(self, former: str, query: str) -> None:
         """Let all that is known of the query `former` be known of `query`; done again, it changes nothing."""
         with self._transaction() as db:
-            for table in ("runs", "batches", "totals", "verdicts"):
+            for table in ("runs", "batches", "totals", "verdicts", "events"):
                 db.execute(f"UPDATE OR REPLACE {table} SET query = ? WHERE query = ?", (query, former))
 
     def record_verdict(self, query: str, verdict_json: str) -> None:

@@ -199,4 +199,6 @@ class _Parts:
             description=query.description,
             on_change=query.on_change,
             renamed_from=query.renamed_from,
+            restart=query.restart,
+            state_budget_bytes=query.state_budget_bytes,
         )

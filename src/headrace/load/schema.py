@@ -11,8 +11,10 @@ from headrace import registry
 from headrace.contract import OUTPUT_MODES
 from headrace.declare import TIMED
 from headrace.errors import HeadraceError
-from headrace.load import targets, yaml_form
+from headrace.load import operations, targets, yaml_form
+from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS
 from headrace.model.project import DURABILITIES, ON_CHANGE
+from headrace.model.restart import NEVER, RESTART_KEYS
 from headrace.model.state_store import OPTIONS, Choice
 
 Schema = dict[str, Any]
@@ -35,6 +37,19 @@ _DOCS: Mapping[str, str] = {
     "state_store": "Options of the state store.",
     "storage": "The directory of checkpoints and history, relative to the project.",
     "checkpoint_durability": "What a checkpoint survives by itself: process, its end; power_loss, the machine's too.",
+    "metrics": "Where Prometheus reads the metrics of a running application.",
+    "port": "The port on which they are served.",
+    "address": "The address on which they are served; loopback without it.",
+    "token": "What a reader has to show as a bearer token; needed for any address but loopback.",
+    "hooks": "What is told of failures, recoveries and verdicts.",
+    "on": "The events that it is told of; all without it.",
+    "webhook": "A URL that gets each event by POST, as JSON.",
+    "command": "A command that gets each event on its standard input, as JSON.",
+    "timeout": "How long one event may take.",
+    "log": "The log of a running application.",
+    "format": "text, or json: one object a line.",
+    "max_size": "The size at which a new file begins, as 10m.",
+    "keep": "How many old files stay.",
     "master": "Spark's master, as local[4] or spark://host:7077.",
     "vars": "Variables for the texts of this file.",
     "sql": "The path of a file with the SELECT.",
@@ -46,6 +61,12 @@ _DOCS: Mapping[str, str] = {
     "trigger": "When a batch starts.",
     "on_change": "What a change does that only rows from then on follow: the start is refused, or goes forward.",
     "renamed_from": "The name that it had before, or several, the newest first: what is kept under it stays in use.",
+    "state_budget": "The memory that its state may take before the application warns of it, as 2g.",
+    "restart": "When the application starts it again after a failure that passes by itself.",
+    "limit": "After so many restarts the next failure is final.",
+    "pause": "The time before the first restart, as 1 second; it doubles with each.",
+    "longest_pause": "The longest time before a restart.",
+    "quiet": "How long it has to run without failing to be counted anew.",
     "watermark": "How late a row may come by the time in one of its columns.",
     "column": "The column with the event time.",
     "delay": "How late a row may come, as 2 hours.",
@@ -76,7 +97,26 @@ def _settings() -> dict[str, Schema]:
         "spark": _by_name(_TEXT),
         "state_store": _state_store(),
         targets.DURABILITY: _one_of(DURABILITIES),
+        **_operations(),
         "vars": _by_name(_TEXT),
+    }
+
+
+def _operations() -> dict[str, Schema]:
+    metrics = _object(operations.METRICS_KEYS, dict.fromkeys(operations.METRICS_KEYS, _TEXT))
+    events = _or_variable(_one_of(HOOK_EVENTS))
+    made: dict[str, Schema] = {
+        "on": {"anyOf": [events, {"type": "array", "items": events}]},
+        "webhook": {"type": "string"},
+        "command": _NAMES,
+        "timeout": _TEXT,
+    }
+    hook = {**_object(operations.HOOK_KEYS, made), **_exactly_one(("webhook", "command"))}
+    log = {"format": _or_variable(_one_of(LOG_FORMATS)), "max_size": _TEXT, "keep": _TEXT}
+    return {
+        "metrics": {**metrics, "required": ["port"]},
+        "hooks": {"anyOf": [hook, {"type": "array", "items": hook}]},
+        "log": _object(operations.LOG_KEYS, log),
     }
 
 
@@ -110,6 +150,8 @@ def _query() -> Schema:
         "trigger": _trigger(),
         "on_change": _or_variable(_one_of(ON_CHANGE)),
         "renamed_from": _NAMES,
+        "state_budget": _TEXT,
+        "restart": {"anyOf": [_one_of([NEVER]), _object(RESTART_KEYS, dict.fromkeys(RESTART_KEYS, _TEXT))]},
     }
     return {**_object(yaml_form.QUERY_KEYS, made), "required": ["sink"], **_exactly_one(("sql", "select"))}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from headrace.errors import NOWHERE, Finding, Where, nearest
+from headrace.load import operations
 from headrace.load.document import Entry
 from headrace.load.reading import Reading
 from headrace.load.state_store import state_store
@@ -14,7 +15,7 @@ from headrace.model.spark_settings import fault as setting_fault
 from headrace.spark.master_url import master_fault
 
 DURABILITY = "checkpoint_durability"
-KEYS = ("master", "storage", "spark", "state_store", DURABILITY, "vars")
+KEYS = ("master", "storage", "spark", "state_store", DURABILITY, *operations.KEYS, "vars")
 CHOICE = "HEADRACE_TARGET"
 
 
@@ -64,6 +65,7 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
             state_store(top.get("state_store"), keys.get("state_store"), whose, spark, reading)
         ),
         checkpoint_durability=_durability(keys.get(DURABILITY) or top.get(DURABILITY), reading),
+        operations=operations.operations(top, keys, reading),
         where=declared[wanted].where if wanted in declared else document,
     )
 

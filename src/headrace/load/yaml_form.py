@@ -13,10 +13,13 @@ from headrace.declare import TIMED, DeclaredSink, DeclaredSource, parse_trigger
 from headrace.declare.location import shown
 from headrace.declare.texts import NoText, read_text
 from headrace.errors import NOWHERE, PlatformError, Where, nearest
+from headrace.load import operations
 from headrace.load.document import Entry
 from headrace.load.reading import Reading
 from headrace.model import Default, Duration, Trigger, Watermark
 from headrace.model.project import ON_CHANGE, OnChange
+from headrace.model.restart import EXAMPLE, NEVER, RESTART_KEYS, Restart, restart_of
+from headrace.units import size_bytes
 
 KEYS = (
     "name",
@@ -30,12 +33,13 @@ KEYS = (
     "state_store",
     "storage",
     "checkpoint_durability",
+    *operations.KEYS,
 )
 SQL_KEYS = ("sql", "select", "description")
 TABLE_KEYS = (*SQL_KEYS, "refresh")
 # Beside the kind of a source.
 SOURCE_KEYS = ("watermark", "renamed_from")
-QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger", "on_change", "renamed_from")
+QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger", "on_change", "renamed_from", "restart", "state_budget")
 WATERMARK_KEYS = ("column", "delay")
 _SOURCES = "name: {files: {path: ..., format: json, schema: ...}}"
 _QUERIES = "name: {select: SELECT ..., sink: ...}"
@@ -83,6 +87,8 @@ class WrittenQuery:
     description: str = ""
     on_change: OnChange = "refuse"
     renamed_from: tuple[str, ...] = ()
+    restart: Restart | None = None
+    state_budget_bytes: int | None = None
     where: Where = NOWHERE
 
 
@@ -296,8 +302,35 @@ def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuer
         description=" ".join((reading.text(keys.get("description"), f"{whose}, description,") or "").split()),
         on_change="forward" if on_change == "forward" else "refuse",
         renamed_from=_former_names(whose, keys.get("renamed_from"), reading),
+        restart=_restart(whose, keys.get("restart"), reading),
+        state_budget_bytes=_budget(whose, keys.get("state_budget"), reading),
         where=entry.where,
     )
+
+
+def _restart(whose: str, entry: Entry | None, reading: Reading) -> Restart | None:
+    if entry is None or entry.value is None:
+        return None
+    if isinstance(entry.value, dict):
+        keys = reading.mapping(entry, f"{whose}, restart,", RESTART_KEYS)
+        found = {key: reading.text(value, f"{whose}, restart, {key},") for key, value in keys.items()}
+        policy, faults = restart_of({key: text for key, text in found.items() if text is not None})
+    else:
+        policy, faults = restart_of(reading.text(entry, f"{whose}, restart,") or NEVER)
+    for fault in faults:
+        reading.fault("HR860", f"{whose}: {fault}", f"write for example {EXAMPLE}", entry.where)
+    return policy
+
+
+def _budget(whose: str, entry: Entry | None, reading: Reading) -> int | None:
+    text = reading.text(entry, f"{whose}, state_budget,")
+    if entry is None or text is None:
+        return None
+    found = size_bytes(text)
+    if found is None:
+        what = f"{whose}, state_budget: '{text}' is no size"
+        reading.fault("HR860", what, "write for example state_budget: 2g", entry.where)
+    return found
 
 
 def _former_names(whose: str, entry: Entry | None, reading: Reading) -> tuple[str, ...]:

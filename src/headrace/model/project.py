@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias, TypeVar, get_args
 
 from headrace import contract
 from headrace.errors import NOWHERE, Finding, Where
+from headrace.model.operations import Operations
+from headrace.model.restart import Restart
 from headrace.model.transform import PythonTransform, Transform
 from headrace.model.trigger import Default, Trigger
 from headrace.redaction import Redactor, redacted
@@ -74,6 +76,9 @@ class Query:
 
     on_change: what a change does that only rows from then on follow: the start is refused, or goes forward.
     renamed_from: the names that it had before, the newest first.
+    restart: when the application starts it again after a failure that passes by itself; None: by the default policy,
+        and never where its trigger comes to an end.
+    state_budget_bytes: the memory that its state may take before the application warns of it.
     """
 
     name: str
@@ -86,6 +91,8 @@ class Query:
     description: str = ""
     on_change: OnChange = "refuse"
     renamed_from: tuple[str, ...] = ()
+    restart: Restart | None = None
+    state_budget_bytes: int | None = None
 
 
 Durability: TypeAlias = Literal["power_loss", "process"]
@@ -99,6 +106,7 @@ class Target:
     state_store: the settings, by Spark's keys, that queries keep their state with.
     checkpoint_durability: what a checkpoint survives without being restored from the sink's ledger: the end of the
     process, or the machine's loss of power too.
+    operations: how a running application is watched.
     """
 
     name: str = "dev"
@@ -107,6 +115,7 @@ class Target:
     spark: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     state_store: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     checkpoint_durability: Durability = "power_loss"
+    operations: Operations = field(default_factory=Operations)
     where: Where = NOWHERE
 
 

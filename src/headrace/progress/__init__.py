@@ -1,6 +1,6 @@
 """What Spark reports of each batch, as records, and what they say about a query's health."""
 
 from headrace.progress.health import health
-from headrace.progress.record import BatchRecord, SourceProgress
+from headrace.progress.record import BatchRecord, OperatorProgress, SourceProgress
 
-__all__ = ["BatchRecord", "SourceProgress", "health"]
+__all__ = ["BatchRecord", "OperatorProgress", "SourceProgress", "health"]

@@ -18,11 +18,17 @@ MARGIN = 1.1
 GROWTH = 1.5
 """State that grows with every batch, and by this factor over those looked at, is called out."""
 
+LATE_SHARE, LATE_GROWTH = 0.01, 2.0
+"""One row in a hundred, and twice as many as before, are called out."""
 
-def health(records: Iterable[BatchRecord], *, watermarked: Collection[str] = ()) -> Iterator[Finding]:
+
+def health(
+    records: Iterable[BatchRecord], *, watermarked: Collection[str] = (), state_budget_bytes: int | None = None
+) -> Iterator[Finding]:
     """Findings about each query among `records`, which lie in the order of time.
 
-    `watermarked`: the sources that have a watermark, of which the slowest decides; unknown to the records.
+    watermarked: the sources that have a watermark, of which the slowest decides; unknown to the records.
+    state_budget_bytes: the memory that its state may take.
     """
     by_query = sorted(records, key=attrgetter("query"))
     for query, own in groupby(by_query, key=attrgetter("query")):
@@ -32,6 +38,9 @@ def health(records: Iterable[BatchRecord], *, watermarked: Collection[str] = ())
             yield from _falling_behind(query, busy)
             yield from _piling_up(query, busy)
             yield from _held_back(query, busy, watermarked)
+        yield from _standing(query, [record for record in batches if record.rows > 0][-2 * ENOUGH :])
+        yield from _over_budget(query, batches, state_budget_bytes)
+        yield from _rising(query, batches[-2 * ENOUGH :])
         yield from _growing(query, batches[-2 * ENOUGH :])
         yield from _dropping(query, batches[-2 * ENOUGH :])
 
@@ -88,6 +97,61 @@ def _held_back(query: str, busy: list[BatchRecord], watermarked: Collection[str]
         fix=f"see why {_named(idle)} gives nothing; rows of outer joins without a match, and windows in append mode, "
         "come out when it gives later events",
     )
+
+
+def _standing(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
+    """Rows come, and none of them is newer than those before, so that the watermark stands."""
+    newest = [record.event_max for record in busy if record.event_max is not None]
+    if len(newest) < 2 * ENOUGH or len({record.watermark for record in busy}) > 1 or max(newest) > newest[0]:
+        return
+    since = busy[0].watermark
+    if since is None:
+        return
+    gave: dict[str, int] = {}
+    for record in busy:
+        for source in record.sources:
+            gave[source.name] = gave.get(source.name, 0) + source.rows
+    yield Finding(
+        code="HR883",
+        where=Where(file=f"query '{query}'"),
+        what=f"its watermark stands at {since:%Y-%m-%d %H:%M:%S} UTC although rows come: none of the last {len(busy)} "
+        f"batches, with {' and '.join(f'{rows:,} from {name!r}' for name, rows in gave.items() if rows)}, had a newer "
+        f"event time than {newest[0]:%Y-%m-%d %H:%M:%S} UTC",
+        fix=f"see which times the newest rows have; headrace inspect watermark {query} shows how it moved",
+    )
+
+
+def _over_budget(query: str, batches: list[BatchRecord], budget: int | None) -> Iterator[Finding]:
+    size = batches[-1].state_bytes
+    if budget is not None and size is not None and size > budget:
+        largest = max(batches[-1].operators, key=lambda operator: operator.bytes, default=None)
+        most = f", most of it in {largest.name}" if largest is not None and len(batches[-1].operators) > 1 else ""
+        yield Finding(
+            code="HR884",
+            where=Where(file=f"query '{query}'"),
+            what=f"its state takes {size:,} bytes of memory{most}; its budget is {budget:,}",
+            fix="shorten the watermark's delay or the windows, give the query fewer keys, or raise state_budget",
+        )
+
+
+def _rising(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
+    """Late rows are usual; that ever more come is not."""
+    if len(batches) < 2 * ENOUGH:
+        return
+    before, now = (_late_share(part) for part in (batches[:ENOUGH], batches[ENOUGH:]))
+    if now > max(LATE_SHARE, LATE_GROWTH * before):
+        yield Finding(
+            code="HR885",
+            where=Where(file=f"query '{query}'"),
+            what=f"late rows are rising: of 1,000 rows {now * 1000:,.0f} were dropped in the last {ENOUGH} batches, "
+            f"and {before * 1000:,.0f} in those before",
+            fix=f"see where they come from: headrace late {query}; a sender may be behind, or its clock wrong",
+        )
+
+
+def _late_share(batches: list[BatchRecord]) -> float:
+    rows = sum(record.rows for record in batches)
+    return sum(record.dropped_by_watermark for record in batches) / rows if rows else 0.0
 
 
 def _named(names: list[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -12,12 +12,15 @@ from typing import Any
 from headrace.contract import Lag
 
 _REPORTED_BY_WRITER = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
+_TIMES = ("at", "watermark", "event_min", "event_mean", "event_max")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceProgress:
     """One source's share of a batch; `start` and `end` are its JSON offsets, None where it had given nothing yet.
+
+    lag: what it still holds; None where that is not known.
 
     name: Spark's description, unless the caller knew the sources' names.
     """
@@ -26,6 +29,28 @@ class SourceProgress:
     rows: int
     start: str | None
     end: str | None
+    lag: Lag | None = None
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> SourceProgress:
+        """The progress that `asdict` was taken of."""
+        facts = _known(cls, plain)
+        return cls(**{**facts, "lag": Lag(**facts["lag"]) if facts.get("lag") else None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorProgress:
+    """One stateful operator in a batch; `bytes` is the memory that its state takes, `commit_ms` what its commit took.
+
+    name: Spark's, with a number where a query has several of the same: `stateStoreSave`, `dedupe 2`.
+    """
+
+    name: str
+    rows: int | None
+    bytes: int
+    updated: int
+    late: int
+    commit_ms: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +67,8 @@ class BatchRecord:
         from the checkpoint; the HDFS store counts from its opening on. None without state, and for an aggregation
         in RocksDB, whose loads Spark does not report.
     dropped_by_watermark: Spark's own count, which is taken after partial aggregation and so may be too low.
+    operators: its stateful operators, in the order of the plan.
+    event_min, event_mean, event_max: of the event times that the batch read; None without a watermark, or without rows.
     """
 
     query: str
@@ -62,6 +89,10 @@ class BatchRecord:
     sources: tuple[SourceProgress, ...] = ()
     observed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     backlog: Lag | None = None
+    operators: tuple[OperatorProgress, ...] = ()
+    event_min: datetime | None = None
+    event_mean: datetime | None = None
+    event_max: datetime | None = None
 
     @classmethod
     def parse(cls, json_text: str, *, source_names: Sequence[str] = (), rows_tracked: bool = True) -> BatchRecord:
@@ -102,24 +133,55 @@ class BatchRecord:
                 for name, source in zip(names, sources, strict=True)
             ),
             observed=facts.get("observedMetrics") or {},
+            operators=tuple(_operators(operators, rows_tracked=rows_tracked)),
+            event_min=_event_time(facts.get("eventTime"), "min"),
+            event_mean=_event_time(facts.get("eventTime"), "avg"),
+            event_max=_event_time(facts.get("eventTime"), "max"),
         )
 
     def as_dict(self) -> dict[str, Any]:
         """The record as plain data, for `--json`; times in ISO 8601."""
         plain = asdict(self)
-        plain["at"] = self.at.isoformat()
-        plain["watermark"] = self.watermark.isoformat() if self.watermark else None
+        for name in _TIMES:
+            plain[name] = plain[name].isoformat() if plain[name] else None
         return plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> BatchRecord:
         """The record that `as_dict` was taken of."""
-        facts = dict(plain)
-        facts["at"] = datetime.fromisoformat(facts["at"])
-        facts["watermark"] = datetime.fromisoformat(facts["watermark"]) if facts["watermark"] else None
-        facts["sources"] = tuple(SourceProgress(**source) for source in facts["sources"])
+        facts = _known(cls, plain)
+        for name in _TIMES:
+            facts[name] = datetime.fromisoformat(facts[name]) if facts.get(name) else None
+        facts["sources"] = tuple(map(SourceProgress.from_dict, facts["sources"]))
+        facts["operators"] = tuple(OperatorProgress(**each) for each in facts.get("operators") or ())
         facts["backlog"] = Lag(**facts["backlog"]) if facts["backlog"] else None
         return cls(**facts)
+
+
+def _known(cls: type, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """What this version knows of; a later one may have written more."""
+    names = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    return {name: value for name, value in plain.items() if name in names}
+
+
+def _operators(operators: Iterable[Mapping[str, Any]], *, rows_tracked: bool) -> Iterator[OperatorProgress]:
+    met: dict[str, int] = {}
+    for operator in operators:
+        name = str(operator.get("operatorName") or "state")
+        met[name] = met.get(name, 0) + 1
+        yield OperatorProgress(
+            name=name if met[name] == 1 else f"{name} {met[name]}",
+            rows=int(operator["numRowsTotal"]) if rows_tracked else None,
+            bytes=int(operator["memoryUsedBytes"]),
+            updated=int(operator.get("numRowsUpdated") or 0),
+            late=int(operator.get("numRowsDroppedByWatermark") or 0),
+            commit_ms=int(operator.get("commitTimeMs") or 0),
+        )
+
+
+def _event_time(event_time: Mapping[str, str] | None, name: str) -> datetime | None:
+    text = (event_time or {}).get(name)
+    return _instant(text) if text else None
 
 
 def _instant(text: str) -> datetime:

@@ -49,7 +49,7 @@ class Account:
         watched.batches += 1
         watched.rows += record.rows
         watched.last_batch = record.batch
-        record = replace(record, query=watched.query.name, backlog=watched.known_lag(self.project))
+        record = watched.with_lag(self.project, replace(record, query=watched.query.name))
         if watched.history_run is not None:
             self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
         self.reporter.progressed(record)

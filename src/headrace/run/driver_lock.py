@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from headrace.errors import CheckFailed, Finding, PlatformError
+from headrace.history.processes import birth
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.storage.faults import writing_to
@@ -82,7 +83,8 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
         except OSError:
             os.close(descriptor)
             return None
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()}
+        pid = os.getpid()
+        holder = {"pid": pid, "birth": birth(pid), "host": socket.gethostname(), "started": _now()}
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(holder).encode(), 0)
@@ -120,7 +122,8 @@ def _running(query: Query, descriptor: int) -> Finding:
     return Finding(
         code="HR526",
         what=f"query '{query.name}' is already running as {_holder(descriptor)}",
-        fix="let it run, or stop it first by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost",
+        fix=f"let it run, or stop it first (headrace stop {query.name}, or Ctrl-C where it runs): "
+        "its running batch finishes, and nothing is lost",
         where=query.where,
     )
 

@@ -15,7 +15,12 @@ from headrace.model.layout import QueryLayout
 
 
 def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
-    """The sum over the sources of `query`, without a JVM; None where one of them cannot tell or counts otherwise.
+    """The sum over the sources of `query`, without a JVM; None where one of them cannot tell or counts otherwise."""
+    return total(lags(project, query, layout))
+
+
+def lags(project: Project, query: Query, layout: QueryLayout) -> dict[str, Lag | None]:
+    """What each source of `query` still holds; None where it cannot tell, and nothing where that cannot be read.
 
     Of a source that the query reads in several places, what waits for the place that has taken the least.
     """
@@ -23,10 +28,14 @@ def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
     try:
         prefixes = committed_prefixes(layout, [source.name for source in sources])
         further = further_uses((source.name for source in sources), prefixes)
-        parts = [_lag_of(source, prefixes, further) for source in sources]
+        return {source.name: _lag_of(source, prefixes, further) for source in sources}
     except (HeadraceError, OSError):
-        return None
-    known = [part for part in parts if part is not None]
+        return {}
+
+
+def total(parts: Mapping[str, Lag | None]) -> Lag | None:
+    """The sum; None where one part is not known, or they count different things."""
+    known = [part for part in parts.values() if part is not None]
     if not known or len(known) < len(parts) or len({part.unit for part in known}) > 1:
         return None
     sizes = [part.bytes for part in known if part.bytes is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from headrace.errors import Finding, HeadraceError
 from headrace.history import History
@@ -34,9 +35,16 @@ class Notes:
             self._warn(error)
             return None
 
-    def tell(self, finding: Finding) -> None:
-        """Tell a finding, without its secrets."""
-        self._reporter.note(self._project.redacted_finding(finding))
+    def tell(self, finding: Finding, query: str | None = None) -> None:
+        """Tell a finding, without its secrets, and keep it among the events."""
+        finding = self._project.redacted_finding(finding)
+        self._reporter.note(finding)
+        if self._history is not None:
+            self.event("finding", query, None, {"finding": finding.as_dict()})
+
+    def event(self, kind: str, query: str | None, run: int | None, detail: dict[str, Any]) -> None:
+        """Keep what happened to a query."""
+        self.record(lambda history: history.note(kind, query, run, detail))
 
     def guarded(self, query: Query, work: Callable[[], object]) -> None:
         """Do what accompanies the stream of `query`; its failure is reported, and the stream continues."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.checkpoint.archive import Archive
 from headrace.contract import Lag
 from headrace.errors import Finding
 from headrace.model import Project, Query, Trigger
+from headrace.operate.orders import Order
 from headrace.progress import BatchRecord
 from headrace.progress.health import health
-from headrace.run.lag import lag
+from headrace.run.lag import lags, total
 from headrace.run.quarantine import Quarantine
 from headrace.run.refresh import Refresher
 from headrace.run.running import Running
@@ -31,6 +32,7 @@ class QueryRun:
 
     finishing: it makes one batch again, with the tables that the batch was begun with, before it continues with others.
     stop_gracefully: it is being halted, to continue with others. last_wanted: the batch after which it may be stopped.
+    order: what somebody wants done with it. began: when it was started.
     """
 
     running: Running
@@ -45,8 +47,10 @@ class QueryRun:
     last_batch: int | None = None
     last_wanted: int | None = None
     asked: bool = False
+    order: Order | None = None
+    began: float = field(default_factory=time.monotonic)
     terminated: bool = False
-    lag: Lag | None = None
+    lags: dict[str, Lag | None] = field(default_factory=dict)
     lag_at: float = field(default=0.0)
     event_at: float = field(default_factory=time.monotonic)
     looked_at: float = 0.0
@@ -64,22 +68,24 @@ class QueryRun:
     def ends(self) -> bool:
         return self.trigger.ends
 
-    def known_lag(self, project: Project) -> Lag | None:
-        """What the query's sources still hold; where many batches end in a moment, as it was a moment before."""
+    def with_lag(self, project: Project, record: BatchRecord) -> BatchRecord:
+        """`record` with what its sources still hold; where many batches end in a moment, as it was a moment before."""
         begun = time.monotonic()
-        if self.archive is None or begun < self.lag_at:
-            return self.lag
-        self.lag = lag(project, self.query, self.running.layout)
-        ended = time.monotonic()
-        self.lag_at = ended + min(LAG_SECONDS, LAG_SHARE * (ended - begun))
-        return self.lag
+        if self.archive is not None and begun >= self.lag_at:
+            self.lags = lags(project, self.query, self.running.layout)
+            ended = time.monotonic()
+            self.lag_at = ended + min(LAG_SECONDS, LAG_SHARE * (ended - begun))
+        sources = tuple(replace(source, lag=self.lags.get(source.name)) for source in record.sources)
+        return replace(record, backlog=total(self.lags), sources=sources)
 
     def new_warnings(self, record: BatchRecord) -> Iterator[Finding]:
         """What ails a query that is to run on, when it begins to."""
         self.recent.append(record)
         if self.ends:
             return
-        judged = health(self.recent, watermarked=self.running.watermarked)
+        judged = health(
+            self.recent, watermarked=self.running.watermarked, state_budget_bytes=self.query.state_budget_bytes
+        )
         found = {finding.code: finding for finding in judged}
         yield from (found[code] for code in sorted(found.keys() - self.warnings))
         self.warnings = frozenset(found)

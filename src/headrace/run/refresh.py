@@ -31,11 +31,13 @@ class Refresher:
     """Computes each table of one query at its interval, one after the other; asked by the supervisor, never waits.
 
     versions: those that the query should continue with; faults: of the tables that were not to be had last time.
+    refreshed_at: when each was computed, also where it came out the same.
     """
 
     def __init__(self, tables: Tables, versions: Mapping[str, int], spark: SparkSession, name: str) -> None:
         self.versions = dict(versions)
         self.faults: dict[str, Finding] = {}
+        self.refreshed_at = dict.fromkeys(tables.declared, time.time())
         self._tables = tables
         self._spark = spark
         self._group = f"headrace-tables-of-{name}"
@@ -53,6 +55,7 @@ class Refresher:
             return False
         work, self._work = self._work, None
         self.versions = work.versions
+        self.refreshed_at |= dict.fromkeys(set(work.names) - set(work.faults), time.time())
         self.faults = {name: fault for name, fault in self.faults.items() if name not in work.names} | work.faults
         return True
 

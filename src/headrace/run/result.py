@@ -15,6 +15,7 @@ from headrace.spark.batch_work import BatchWork
 EXIT_FENCED = 3
 FENCED = "HR409"
 
+HeldState = Literal["paused", "restarting"]
 OutcomeState = Literal["finished", "stopped", "failed"]
 
 
@@ -67,6 +68,9 @@ class Reporter(Protocol):
     def stopping(self, *, now: bool) -> None:
         """The run was asked to stop: after the running batches, or at once."""
 
+    def held(self, query: str, state: HeldState, why: str) -> None:
+        """A query is paused, or waits for its restart."""
+
     def ended(self, outcome: Outcome) -> None:
         """A query has come to its end."""
 
@@ -86,6 +90,8 @@ class Silent:
     def progressed(self, record: BatchRecord) -> None: ...
 
     def stopping(self, *, now: bool) -> None: ...
+
+    def held(self, query: str, state: HeldState, why: str) -> None: ...
 
     def ended(self, outcome: Outcome) -> None: ...
 

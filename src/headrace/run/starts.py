@@ -20,6 +20,7 @@ from headrace.run.running import Reached, Running
 from headrace.run.start import start
 from headrace.spark.borrowed_session import activate
 from headrace.spark.failures import finding_of_message
+from headrace.user_code import serving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,16 +108,17 @@ def bring_up(
         tables = tables or Tables(project, query, layout_of(project, query), spark)
         planned = tables.planned()
         finishing = planned is not None and planned != versions
-        running = start(
-            project,
-            query,
-            spark,
-            trigger=Once() if finishing else trigger,
-            reached=reached,
-            versions=planned if finishing else versions,
-            tell=tell,
-            attempt=attempt,
-        )
+        with serving(query.name):
+            running = start(
+                project,
+                query,
+                spark,
+                trigger=Once() if finishing else trigger,
+                reached=reached,
+                versions=planned if finishing else versions,
+                tell=tell,
+                attempt=attempt,
+            )
     except HeadraceError as error:
         return error.findings, False
     except Exception as error:

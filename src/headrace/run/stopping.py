@@ -29,10 +29,14 @@ class Stopping:
             self._told = now
             self._reporter.stopping(now=now)
         for watched in running:
-            if not watched.asked:
-                self._ask(watched)
-            if now or _is_done(watched) or not _busy(watched):
-                watched.running.handle.stop()
+            self.one(watched, now=now)
+
+    def one(self, watched: QueryRun, *, now: bool = False) -> None:
+        """Stop one query if it may be stopped now."""
+        if not watched.asked:
+            self._ask(watched)
+        if now or _is_done(watched) or not _busy(watched):
+            watched.running.handle.stop()
 
     def _ask(self, watched: QueryRun) -> None:
         watched.asked, watched.last_wanted = True, _running_batch(watched)

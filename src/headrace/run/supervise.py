@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from headrace.check.structure import concerning, structure
 from headrace.errors import CheckFailed, Finding, ProjectError, nearest
 from headrace.model import Project, Query, Trigger
+from headrace.operate.board import Board
+from headrace.operate.orders import Orders
 from headrace.plan.saved import SavedPlan
+from headrace.run.controlled import controlled
 from headrace.run.driver_lock import require_one_free
 from headrace.run.plan import plan
 from headrace.run.result import Reporter, RunResult, Silent
@@ -32,12 +35,15 @@ def run(
     reached: Reached | None = None,
     stop: StopRequest | None = None,
     saved: SavedPlan | None = None,
+    board: Board | None = None,
+    orders: Orders | None = None,
 ) -> RunResult:
     """Run queries of `project` until they end or are asked to stop; a query that fails does not stop the others.
 
     `trigger` overrides what the queries declare. SIGINT or SIGTERM, or `stop.ask()`, lets running batches finish; a
-    second one stops now. Raises ProjectError or CheckFailed when nothing could be started for a fault of the project,
-    and CheckpointError when `saved`, a plan, is not what would be found now.
+    second one stops now. board, orders: by which other threads see and control it. Raises ProjectError or CheckFailed
+    when nothing could be started for a fault of the project, and CheckpointError when `saved`, a plan, is not what
+    would be found now.
     """
     chosen = _chosen(project, queries)
     found = concerning(project, queries) if queries else structure(project)
@@ -50,18 +56,20 @@ def run(
     own = spark is None
     with suppress(OSError):  # told when the first query starts
         make_private(project.storage)
-    spark = spark or session(project)
-    # Not before: PySpark sets its own handler of SIGINT with the session. A process with a session of its own is ours
-    # to end.
-    with stop_on_signals(StopRequest() if stop is None else stop, end_now=end_process if own else None) as request:
-        try:
-            if saved is not None:
-                saved.require(plan(project, [query.name for query in chosen], spark=spark))
-            supervision = Supervision(project, spark, reporter or Silent(), request, reached)
-            return supervision.run(chosen, trigger)
-        finally:
-            if own:
-                spark.stop()
+    request, board, orders = StopRequest() if stop is None else stop, board or Board(), orders or Orders()
+    with controlled(project, board, orders, request, reporter or Silent(), owns_process=own) as told:
+        spark = spark or session(project)
+        # Not before: PySpark sets its own handler of SIGINT with the session. A process with a session of its own is
+        # ours to end.
+        with stop_on_signals(request, end_now=end_process if own else None):
+            try:
+                if saved is not None:
+                    saved.require(plan(project, [query.name for query in chosen], spark=spark))
+                supervision = Supervision(project, spark, told, request, reached, board=board, orders=orders)
+                return supervision.run(chosen, trigger)
+            finally:
+                if own:
+                    spark.stop()
 
 
 def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,10 +16,13 @@ from headrace.checkpoint.archive import Archive
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query, Trigger
 from headrace.model.layout import QueryLayout
+from headrace.operate.board import Board
+from headrace.operate.orders import Order, Orders, has_ended
 from headrace.run import driver_lock
 from headrace.run.account import Account
 from headrace.run.attempt import Attempt
 from headrace.run.fresh_tables import FreshTables
+from headrace.run.holding import Holding
 from headrace.run.home import layout_of
 from headrace.run.lag import left_out
 from headrace.run.naming import with_command
@@ -26,12 +30,14 @@ from headrace.run.notes import Notes
 from headrace.run.quarantine import Quarantine
 from headrace.run.query_run import QueryRun
 from headrace.run.rename_record import kept_in
+from headrace.run.restarts import Restarts
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult
 from headrace.run.running import Reached, Running
 from headrace.run.source_health import SourceHealth
 from headrace.run.starts import Begun, Start, Starts, bring_up
 from headrace.run.stop import StopRequest
 from headrace.run.stopping import Stopping, last_committed
+from headrace.run.vitals import Vitals
 from headrace.run.watching import Watching
 from headrace.spark.listener import Listener
 
@@ -45,7 +51,15 @@ class Supervision:
     """One run: `run` starts its queries one after another, and watches them to their ends."""
 
     def __init__(
-        self, project: Project, spark: SparkSession, reporter: Reporter, request: StopRequest, reached: Reached | None
+        self,
+        project: Project,
+        spark: SparkSession,
+        reporter: Reporter,
+        request: StopRequest,
+        reached: Reached | None,
+        *,
+        board: Board | None = None,
+        orders: Orders | None = None,
     ) -> None:
         self.project = project
         self.spark = spark
@@ -54,24 +68,37 @@ class Supervision:
         self.reached = reached
         self.outcomes: dict[str, Outcome] = {}
         self.start: Start | None = None
+        self.waiting: tuple[Query, ...] = ()
+        self.ran: set[str] = set()
+        self.tally: dict[str, tuple[int, int]] = {}
+        self.deferred: list[Order] = []
+        self.starting_for: dict[str, Order] = {}
+        self.board = board or Board()
+        self.orders = orders or Orders()
+        self.restarts = Restarts()
         self.said: queue.SimpleQueue[Finding] = queue.SimpleQueue()
         self.notes = Notes(project, reporter)
         self.account = Account(project, spark, self.notes, reporter)
+        self.vitals = Vitals(spark, self.account, self.notes)
         self.listener = Listener(spark)
         self.starts = Starts(spark, self.listener.wake)
         self.watching = Watching(self.listener, self.account.progressed)
         self.tables = FreshTables(spark, self.watching, self.account, self.notes, self._start_again)
         self.stopping = Stopping(request, self.notes, reporter)
+        self.holding = Holding(self.board, self.notes, reporter)
+        self.orders.on_order(self.listener.wake)
 
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
         """Run `queries`; `trigger` overrides what they declare."""
         try:
-            waiting = topological_order(self.project, queries)
-            while waiting or self.start is not None or self.watching:
+            self.waiting = topological_order(self.project, queries)
+            for query in self.waiting:
+                self.board.post(query.name, "waiting")
+            while self.waiting or self.start is not None or self.watching or self.holding:
+                self.waiting = (*self.holding.due(), *self.waiting)
                 if self.start is None:
-                    waiting = self._start_next(waiting, trigger)
-                if self.start is not None or self.watching:
-                    self._step()
+                    self._start_next(trigger)
+                self._step()
                 if self.start is not None and self.request and self.start.attempt.give_up():
                     self._give_up(self.start)
                 if self.start is not None and self.start.begun.done():
@@ -85,35 +112,47 @@ class Supervision:
             for watched in self.watching:
                 watched.running.handle.stop()
                 self._end(watched, "stopped", None)
+            self._release_held()
+            for unanswered in (*self.deferred, *self.starting_for.values()):
+                unanswered.failed(has_ended(unanswered.query))
+            self.orders.close()
+            self.board.close()
             self.listener.close()
             self.notes.close()
-        order = [query.name for query in queries if query.name in self.outcomes]
-        return RunResult(outcomes=tuple(self.outcomes[name] for name in order))
+        return RunResult(outcomes=tuple(self.outcomes[each.name] for each in queries if each.name in self.outcomes))
 
     # ------------------------------------------------------------------------------------------ start and end
 
-    def _start_next(self, waiting: Sequence[Query], trigger: Trigger | None) -> tuple[Query, ...]:
+    def _start_next(self, trigger: Trigger | None) -> None:
         """Start the first that need not wait for others to end whose tables it reads to their ends."""
         if self.request:
-            for query in waiting:
+            for query in self.waiting:
                 self._finish(query, None, Outcome(query=query.name, state="stopped"))
-            return ()
+            self.waiting = ()
+            self._release_held()
+            return
         ending = {each.query.name for each in self.watching if each.ends}
-        for at, query in enumerate(waiting):
+        for at, query in enumerate(self.waiting):
             wanted = trigger or query.trigger
             awaited = {writer.name for writer in self.project.writers_for(query)}
             if not wanted.ends or awaited.isdisjoint(ending):
+                self.waiting = (*self.waiting[:at], *self.waiting[at + 1 :])
                 self._start(query, wanted)
-                return (*waiting[:at], *waiting[at + 1 :])
+                return
             ending.add(query.name)
-        return tuple(waiting)
+
+    def _release_held(self) -> None:
+        """The run ends, and with it what is paused or waits for its restart."""
+        for held in self.holding:
+            self.holding.release(held.query.name)
+            self._finish(held.query, None, Outcome(query=held.query.name, state="stopped"))
 
     def _start(self, query: Query, trigger: Trigger) -> None:
         try:
             lock = driver_lock.take(self.project, query)
         except HeadraceError as error:
             # No run of this query began, and the history continues to tell of the one that there is.
-            self._finish(query, None, Outcome(query=query.name, state="failed", finding=error.findings[0]))
+            self._failed(query, None, error.findings[0], ends=trigger.ends)
             return
         attempt = Attempt()
         layout = self._kept_in(query)
@@ -128,6 +167,7 @@ class Supervision:
             )
         )
         self.reporter.starting(query)
+        self.board.post(query.name, "starting")
         self.watching.starting = True
         self.start = Start(
             query=query,
@@ -165,8 +205,8 @@ class Supervision:
         if not isinstance(running, Running):
             self.watching.end_start(heard=False)
             for finding in running[1:]:
-                self.notes.tell(finding)
-            self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=running[0]))
+                self.notes.tell(finding, query.name)
+            self._failed(query, run_id, running[0], ends=start.trigger.ends)
             return
         lasting = running.scratch is None
         watched = QueryRun(
@@ -186,7 +226,13 @@ class Supervision:
             ),
         )
         self.watching.add(watched)
+        self.ran.add(query.name)
         self.notes.record(lambda history: history.state(run_id, "running") if run_id is not None else None)
+        self.notes.event("started", query.name, run_id, {"trigger": str(start.trigger)})
+        self.board.post(query.name, "running", handle=running.handle, restarts=self.restarts.total.get(query.name, 0))
+        if (order := self.starting_for.pop(query.name, None)) is not None:
+            batch = 0 if start.committed is None else start.committed + 1
+            order.done(f"query '{query.name}' runs again, from batch {batch:,} on")
         self.reporter.started(replace(query, trigger=start.trigger), running.layout)
         for note in running.notes:
             self.notes.tell(note)
@@ -218,7 +264,8 @@ class Supervision:
             attempt=attempt,
         )
 
-    def _end(self, watched: QueryRun, state: OutcomeState, finding: Finding | None) -> None:
+    def _close(self, watched: QueryRun) -> None:
+        """Account for all that a query has done, and watch it no more."""
         self.account.archive(watched)
         self.notes.guarded(
             watched.query, lambda: self.account.unreported(watched, last_committed(watched.running.layout.checkpoint))
@@ -230,44 +277,77 @@ class Supervision:
         if watched.refresher is not None:
             watched.refresher.stop()
         self.watching.remove(watched)
-        outcome = Outcome(
-            query=watched.query.name,
-            state=state,
-            finding=finding,
-            batches=watched.batches,
-            rows=watched.rows,
-            last_batch=watched.last_batch,
-        )
+        batches, rows = self.tally.get(watched.query.name, (0, 0))
+        self.tally[watched.query.name] = batches + watched.batches, rows + watched.rows
+
+    def _end(self, watched: QueryRun, state: OutcomeState, finding: Finding | None) -> None:
+        self._close(watched)
+        outcome = Outcome(query=watched.query.name, state=state, finding=finding, last_batch=watched.last_batch)
         self._finish(watched.query, watched.history_run, outcome)
+        if watched.order is not None:
+            if finding is not None:
+                watched.order.failed(finding)
+            watched.order.done(f"query '{watched.query.name}' has {state}")
+
+    def _failed(
+        self, query: Query, run_id: int | None, finding: Finding, *, ends: bool, ran_seconds: float = 0.0
+    ) -> None:
+        """A query, or its start, has failed: it is started again later, or for good."""
+        order = self.starting_for.pop(query.name, None)
+        again = None
+        if (query.name in self.ran or query.restart) and not self.request:
+            again = self.restarts.next(query, finding, ends=ends, ran_seconds=ran_seconds)
+        if again is None:
+            self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=finding))
+        else:
+            finding = self.project.redacted_finding(finding)
+            self.notes.record(
+                lambda history: history.end_run(run_id, "failed", finding) if run_id is not None else None
+            )
+            self.holding.restart_later(query, finding, again)
+        if order is not None:
+            order.failed(finding)
 
     def _finish(self, query: Query, run_id: int | None, outcome: Outcome) -> None:
         if outcome.finding is not None:
             finding = with_command(query, self.project.redacted_finding(outcome.finding))
             outcome = replace(outcome, finding=finding)
+        batches, rows = self.tally.get(query.name, (0, 0))
+        outcome = replace(outcome, batches=batches, rows=rows)
         self.outcomes[query.name] = outcome
         self.notes.record(
             lambda history: history.end_run(run_id, outcome.state, outcome.finding) if run_id is not None else None
         )
+        detail = {"finding": outcome.finding.as_dict()} if outcome.finding else {}
+        self.notes.event(outcome.state, query.name, run_id, detail)
+        self.board.post(query.name, outcome.state, error=outcome.finding, handle=None)
         self.reporter.ended(outcome)
 
     # -------------------------------------------------------------------------------------------------- watch
 
     def _step(self) -> None:
         self.watching.hear()
+        self.board.beat()
+        self._take_orders()
         self._tell_said()
         if self.request:
             self.stopping.step(self.watching)
         for watched in self.watching:
+            if watched.order is not None and not self.request:
+                self.stopping.one(watched)
             self.account.tell_news(watched)
             if watched.stop_gracefully.step() if watched.stop_gracefully else not watched.running.handle.isActive:
                 self._ended(watched)
                 continue
             self.tables.look(watched)
+            if watched.refresher is not None:
+                self.board.refreshed_at[watched.query.name] = watched.refresher.refreshed_at
             for health in watched.source_health.new(begun=bool(watched.batches)):
-                self.notes.tell(health)
+                self.notes.tell(health, watched.query.name)
                 self.account.warned(watched, [health])
-        self.account.beat((*self.watching, *((self.start,) if self.start else ())))
+        self.account.beat((*self.watching, *self.holding, *((self.start,) if self.start else ())))
         self.account.look_inside(self.watching)
+        self.vitals.look(self.watching)
 
     def _ended(self, watched: QueryRun) -> None:
         """A query has ended: for good, or to continue over other versions of its tables."""
@@ -279,7 +359,86 @@ class Supervision:
             finding = _superseded(watched.query) if self._has_successor(watched) else self.tables.resume(watched)
             if finding is None:
                 return
-        self._end(watched, "failed" if finding else "stopped" if watched.asked else "finished", finding)
+        order = None if self.request else watched.order
+        if finding is None and order is not None and order.verb != "stop":
+            self._put_off(watched, order)
+        elif finding is not None and order is None and not watched.asked:
+            self._close(watched)
+            ran_seconds = time.monotonic() - watched.began
+            self._failed(watched.query, watched.history_run, finding, ends=watched.ends, ran_seconds=ran_seconds)
+        else:
+            self._end(watched, "failed" if finding else "stopped" if watched.asked else "finished", finding)
+
+    # ------------------------------------------------------------------------------------------------- orders
+
+    def _put_off(self, watched: QueryRun, order: Order) -> None:
+        """A query has stopped because it is to be paused, or to start again."""
+        self._close(watched)
+        query, run_id = watched.query, watched.history_run
+        if order.verb == "pause":
+            self.holding.pause(query, run_id, order)
+            return
+        self.notes.record(lambda history: history.end_run(run_id, "stopped") if run_id is not None else None)
+        self._begin_again(query, order)
+
+    def _begin_again(self, query: Query, order: Order) -> None:
+        """Start a query as soon as nothing else is being started; the order is answered then."""
+        self.restarts.forget(query.name)
+        self.outcomes.pop(query.name, None)
+        self.starting_for[query.name] = order
+        self.waiting = (query, *self.waiting)
+
+    def _take_orders(self) -> None:
+        given, self.deferred = self.deferred, []
+        while (taken := self.orders.take()) is not None:
+            given.append(taken)
+        for order in given:
+            name = order.query
+            if name in self.starting_for or (self.start is not None and self.start.query.name == name):
+                self.deferred.append(order)
+            elif (watched := self.watching.find(name)) is not None:
+                self._order_running(watched, order)
+            else:
+                self._order_other(name, order)
+
+    def _order_running(self, watched: QueryRun, order: Order) -> None:
+        if order.verb == "resume":
+            order.done(f"query '{order.query}' is running")
+            return
+        if watched.order is not None:
+            watched.order.failed(_overtaken(watched.order, order))
+        watched.order = order
+
+    def _order_other(self, name: str, order: Order) -> None:
+        """Carry out what is asked of a query that is held, waits for its first start, or has ended."""
+        held, post = self.holding.find(name), self.board.get(name)
+        query = next((each for each in self.waiting if each.name == name), held.query if held else None)
+        if post is None or name not in self.project.queries:
+            order.failed(_not_run(name))
+        elif query is None:
+            self._order_ended(name, str(post.state), order)
+        elif order.verb == "pause" and held is not None and held.due is None:
+            order.done(f"query '{name}' is already paused, since {post.since:%Y-%m-%d %H:%M:%S} UTC by {post.by}")
+        else:
+            self.waiting = tuple(each for each in self.waiting if each.name != name)
+            if held is not None:
+                self.holding.release(name)
+            if order.verb == "pause":
+                self.holding.pause(query, None, order)
+            elif order.verb == "stop":
+                self._finish(query, None, Outcome(query=name, state="stopped"))
+                order.done(f"query '{name}' has stopped")
+            else:
+                self._begin_again(query, order)
+
+    def _order_ended(self, name: str, state: str, order: Order) -> None:
+        if order.verb == "restart":
+            self._begin_again(self.project.queries[name], order)
+        elif order.verb == "stop":
+            order.done(f"query '{name}' is not running: it has {state}")
+        else:
+            what = f"query '{name}' cannot be {order.verb}d: it has {state}"
+            order.failed(Finding(code="HR854", what=what, fix=f"start it again: headrace restart {name}"))
 
     def _start_again(self, watched: QueryRun, versions: Versions) -> Begun:
         return self._bring_up(watched.query, watched.running.tables, watched.trigger, versions)
@@ -293,6 +452,23 @@ class Supervision:
         """Tell what a start has to say, which continues in another thread."""
         while not self.said.empty():
             self.notes.tell(self.said.get())
+
+
+def _overtaken(order: Order, by: Order) -> Finding:
+    return Finding(
+        code="HR855",
+        what=f"the order to {order.verb} query '{order.query}' was overtaken by one to {by.verb} it"
+        + (f", by {by.by}" if by.by else ""),
+        fix="see how the query stands: headrace status",
+    )
+
+
+def _not_run(query: str) -> Finding:
+    return Finding(
+        code="HR850",
+        what=f"process {os.getpid()} does not run query '{query}'",
+        fix=f"start it beside: headrace run {query}",
+    )
 
 
 def _superseded(query: Query) -> Finding:

@@ -34,6 +34,10 @@ class Watching:
     def __bool__(self) -> bool:
         return bool(self._running)
 
+    def find(self, query: str) -> QueryRun | None:
+        """The running query of this name."""
+        return next((watched for watched in self if watched.query.name == query), None)
+
     def add(self, watched: QueryRun) -> None:
         """Watch a query that has started."""
         self._running[str(watched.running.handle.runId)] = watched

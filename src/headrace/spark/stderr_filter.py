@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from headrace.redaction import redacted
@@ -17,6 +17,9 @@ _CHATTER = (
 # A Python worker that Spark no longer listens to, as at the end of a task that wants no more rows, and its trace.
 _FLUSH = b"PySpark daemon failed to flush the output to the worker process:"
 _UNHEARD = (b"BrokenPipeError", b"ConnectionResetError")
+
+# What is told of each line as well, as the log of a run.
+taps: list[Callable[[str], None]] = []
 
 
 def telling(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes]:
@@ -54,7 +57,10 @@ def dropping_lines(*starts: bytes) -> Iterator[None]:
     def pass_on() -> None:
         with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
             for line in telling(lines, starts):
-                out.write(redacted(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape"))
+                text = redacted(line.decode("utf-8", "surrogateescape"))
+                for tap in list(taps):
+                    tap(text)
+                out.write(text.encode("utf-8", "surrogateescape"))
 
     threading.Thread(target=pass_on, name="standard error", daemon=True).start()
     try:

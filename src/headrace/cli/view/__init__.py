@@ -14,7 +14,7 @@ from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.model import Project, Query
-    from headrace.run.result import Outcome, RunResult
+    from headrace.run.result import HeldState, Outcome, RunResult
     from headrace.spark.batch_work import BatchWork
 
 
@@ -35,6 +35,9 @@ class View(AbstractContextManager["View"], Protocol):
 
     def progressed(self, record: BatchRecord) -> None:
         """A batch has been committed."""
+
+    def held(self, query: str, state: HeldState, why: str) -> None:
+        """A query is paused, or waits for its restart."""
 
     def ended(self, outcome: Outcome) -> None:
         """A query has come to its end."""

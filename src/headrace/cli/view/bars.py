@@ -22,7 +22,7 @@ from headrace.progress import BatchRecord
 from headrace.run.lag import lag
 
 if TYPE_CHECKING:
-    from headrace.run.result import Outcome, RunResult
+    from headrace.run.result import HeldState, Outcome, RunResult
     from headrace.spark.batch_work import BatchWork
 
 # Narrower terminals get the figures below the bar.
@@ -98,6 +98,9 @@ class Bars:
 
     def stopping(self, *, now: bool) -> None:
         self._progress.headline.stopping(now=now)
+
+    def held(self, query: str, state: HeldState, why: str) -> None:
+        self._progress.update(self._task(query), figures=state)
 
     def ended(self, outcome: Outcome) -> None:
         task = self._task(outcome.query)

@@ -19,7 +19,7 @@ from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.model import Query
-    from headrace.run.result import Outcome, RunResult
+    from headrace.run.result import HeldState, Outcome, RunResult
     from headrace.spark.batch_work import BatchWork
 
 SECONDS_BETWEEN = 1.0
@@ -67,6 +67,10 @@ class Lines:
         last = self._said_at.get(record.query)
         if last is None or self._clock() - last >= SECONDS_BETWEEN:
             self._say(record.query)
+
+    def held(self, query: str, state: HeldState, why: str) -> None:
+        self._say(query)
+        _line(f"{query} is paused {why}".rstrip() if state == "paused" else f"{query} waits: {why}")
 
     def ended(self, outcome: Outcome) -> None:
         self._say(outcome.query)

@@ -21,7 +21,7 @@ from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.model import Query
-    from headrace.run.result import Outcome, RunResult
+    from headrace.run.result import HeldState, Outcome, RunResult
     from headrace.spark.batch_work import BatchWork
 
 # The headline and what explains a figure, and two lines for the cursor and a wrapped headline.
@@ -77,6 +77,9 @@ class LiveTable:
         for row in self._rows.values():
             if row.state == "running":
                 row.state = "stopping"
+
+    def held(self, query: str, state: HeldState, why: str) -> None:
+        self._row(query).end(state)
 
     def ended(self, outcome: Outcome) -> None:
         self._row(outcome.query).end(outcome.state)

@@ -15,7 +15,7 @@ from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, ProjectObje
 from headrace.errors import NOWHERE, Finding, HeadraceError, SinkError, Where
 from headrace.spark.foreach_batch import ForEachBatch, compute_all
 from headrace.spark.messages import first_line, is_from_spark
-from headrace.user_code import innermost, is_installed
+from headrace.user_code import innermost, is_installed, serving
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,7 +97,8 @@ class _Caller:
 
     def _call(self, frame: DataFrame, batch: int, told: dict[str, bool]) -> None:
         try:
-            self.sink.function(frame, batch, **told)
+            with serving(self.context.query, batch):
+                self.sink.function(frame, batch, **told)
         except HeadraceError as error:
             self.context.on_error(error)
             raise

@@ -1,0 +1,91 @@
+"""`headrace stop|pause|resume|restart`: what another terminal does to a running application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.output import say_error, say_json
+from headrace.errors import Finding, HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.operate.orders import Answer
+
+
+@click.command()
+@click.argument("query", required=False)
+@click.option("--now", is_flag=True, help="Break running batches off; they are made again at the next start.")
+@project_options
+def stop(query: str | None, now: bool, directory: Path, target: str | None, as_json: bool) -> int:
+    """Stop the running application, or QUERY in it, and wait for that; 1 when nothing runs.
+
+    Running batches finish, as after SIGTERM. The other queries run on when one is stopped.
+    """
+    from headrace.api import stop as stop_running
+
+    if query is not None and now:
+        what = "--now breaks off the batches of a whole application, not of one query"
+        raise HeadraceError(Finding(code="HR090", what=what, fix="leave QUERY out, or --now"))
+    project = opened(directory, target)
+    if query is not None:
+        chosen(project, [query])
+    return _tell(stop_running(project, query, now=now), as_json=as_json)
+
+
+@click.command()
+@click.argument("query")
+@project_options
+def pause(query: str, directory: Path, target: str | None, as_json: bool) -> int:
+    """Stop QUERY after its running batch until it is resumed; the application and its session run on.
+
+    A query that is paused already stays so, and the exit code is 0.
+    """
+    from headrace.api import pause as pause_one
+
+    return _order(pause_one, query, directory, target, as_json=as_json)
+
+
+@click.command()
+@click.argument("query")
+@project_options
+def resume(query: str, directory: Path, target: str | None, as_json: bool) -> int:
+    """Start a paused QUERY from its checkpoint, with all checks of a start; 1 when they refuse it."""
+    from headrace.api import resume as resume_one
+
+    return _order(resume_one, query, directory, target, as_json=as_json)
+
+
+@click.command()
+@click.argument("query")
+@project_options
+def restart(query: str, directory: Path, target: str | None, as_json: bool) -> int:
+    """Stop QUERY after its running batch and start it from its checkpoint; also one that failed.
+
+    Nothing new is picked up: the application has its files as they were when it was started. For a change of the
+    project stop it, and run it again.
+    """
+    from headrace.api import restart as restart_one
+
+    return _order(restart_one, query, directory, target, as_json=as_json)
+
+
+def _order(do: Callable[[Any, str], Answer], query: str, directory: Path, target: str | None, *, as_json: bool) -> int:
+    project = opened(directory, target)
+    chosen(project, [query])
+    return _tell([do(project, query)], as_json=as_json)
+
+
+def _tell(answers: Sequence[Answer], *, as_json: bool) -> int:
+    failed = [answer.finding for answer in answers if answer.finding is not None]
+    if as_json:
+        say_json({"answers": [answer.as_dict() for answer in answers]})
+    else:
+        for answer in answers:
+            if answer.done:
+                click.echo(answer.said)
+        say_error(failed, exit_code=1, as_json=False)
+    return 1 if failed else 0

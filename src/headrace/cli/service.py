@@ -1,0 +1,97 @@
+"""`headrace service`: the systemd unit of the project, and what Prometheus and Grafana need to watch it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.options import opened, project_options
+from headrace.cli.output import say_json
+from headrace.errors import Finding, HeadraceError
+from headrace.units import Duration
+
+if TYPE_CHECKING:
+    from headrace.model import Project
+
+
+@click.command()
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the unit into FILE."
+)
+@click.option("--user", metavar="NAME", help="Whom it runs as [default: whom the project's directory belongs to].")
+@click.option(
+    "--stop-timeout", metavar="TIME", help="What the running batches may take to finish [default: 5 minutes]."
+)
+@click.option("--monitoring", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="See below.")
+@project_options
+def service(
+    out: Path | None,
+    user: str | None,
+    stop_timeout: str | None,
+    monitoring: Path | None,
+    directory: Path,
+    target: str | None,
+    as_json: bool,
+) -> int:
+    """Write a systemd unit for the project, to stdout or to FILE; systemd's own check judges it where there is one.
+
+    --monitoring writes alert rules and a scrape configuration for Prometheus, and a dashboard for Grafana, into DIR.
+    """
+    from headrace.operate.service import STOP_TIMEOUT, unit, write_monitoring
+
+    project = opened(directory, target)
+    try:
+        length = STOP_TIMEOUT if stop_timeout is None else Duration.parse(stop_timeout)
+    except ValueError as error:
+        finding = Finding(code="HR090", what=f"--stop-timeout: {error}", fix='write for example "10 minutes"')
+        raise HeadraceError(finding) from error
+    try:
+        if monitoring is not None:
+            written = write_monitoring(monitoring, project)
+            _say(f"written: {', '.join(map(str, written))}", {"files": written}, as_json=as_json)
+            return 0
+        text = unit(project, user=user, stop_timeout=length)
+        if out is None:
+            _say(text.rstrip("\n"), {"unit": text}, as_json=as_json)
+            return 0
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        what = f"{error.filename or out or monitoring} cannot be written: {error.strerror or error}"
+        raise HeadraceError(Finding(code="HR877", what=what, fix="write elsewhere, and move it by sudo")) from error
+    _say(_next_steps(out, project), {"unit": text, "file": out}, as_json=as_json)
+    return _verified(out)
+
+
+def _next_steps(file: Path, project: Project) -> str:
+    from headrace.operate.service import unit_name
+
+    name = unit_name(project)
+    return (
+        f"{file} is written; install and start it:\n"
+        f"  sudo install -m 644 {file} /etc/systemd/system/{name}.service\n"
+        f"  sudo systemctl daemon-reload && sudo systemctl enable --now {name}"
+    )
+
+
+def _verified(file: Path) -> int:
+    """What systemd says of it; it wants the suffix of a unit."""
+    if file.suffix != ".service" or shutil.which("systemd-analyze") is None:
+        return 0
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(file.resolve())], capture_output=True, text=True, check=False
+    )
+    said = [line for line in done.stderr.splitlines() if file.name in line]
+    for line in said:
+        click.echo(line, err=True)
+    return 1 if said else 0
+
+
+def _say(text: str, facts: dict[str, object], *, as_json: bool) -> None:
+    if as_json:
+        say_json(facts)
+    else:
+        click.echo(text)

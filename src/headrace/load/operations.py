@@ -1,0 +1,106 @@
+"""How the application is watched: the keys `metrics`, `hooks` and `log`, at the top of the file or in a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.errors import nearest
+from headrace.load.document import Entry
+from headrace.load.reading import Reading
+from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS, LOOPBACK, Hook, Log, Metrics, Operations
+from headrace.redaction import remember_settings
+from headrace.units import Duration, size_bytes
+
+KEYS = ("metrics", "hooks", "log")
+METRICS_KEYS = ("port", "address", "token")
+HOOK_KEYS = ("on", "webhook", "command", "timeout")
+LOG_KEYS = ("format", "max_size", "keep")
+_METRICS = "write metrics: {port: 9108}, and for another address: {port: 9108, address: 0.0.0.0, token: ${TOKEN}}"
+_HOOK = "write for example hooks: [{on: [failure, recovery], webhook: ${ALERT_URL}}], or command: [./alert.sh]"
+_LOG = "write for example log: {format: json, max_size: 10m, keep: 5}"
+
+
+def operations(top: Mapping[str, Entry], keys: Mapping[str, Entry], reading: Reading) -> Operations:
+    """What the target says, or else the top of the file."""
+    found = {key: keys.get(key) or top.get(key) for key in KEYS}
+    return Operations(
+        metrics=_metrics(found["metrics"], reading),
+        hooks=tuple(_hooks(found["hooks"], reading)),
+        log=_log(found["log"], reading),
+    )
+
+
+def _metrics(entry: Entry | None, reading: Reading) -> Metrics | None:
+    if entry is None or entry.value is None:
+        return None
+    keys = reading.mapping(entry, "metrics", METRICS_KEYS, example="port: 9108")
+    texts = {key: reading.text(keys.get(key), f"metrics, {key},") for key in METRICS_KEYS}
+    port = _number(texts["port"], "metrics, port", 0, 65_535, reading, keys.get("port") or entry, _METRICS)
+    remember_settings({"token": texts["token"] or ""})
+    settings = Metrics(port=port or 0, address=texts["address"] or LOOPBACK[0], token=texts["token"] or "")
+    if settings.address not in LOOPBACK and not settings.token:
+        what = f"metrics at {settings.address} can be read by others than this machine, and no token is set"
+        reading.fault("HR872", what, "add token: ${METRICS_TOKEN}, or leave address out", entry.where)
+    return settings if port is not None else None
+
+
+def _hooks(entry: Entry | None, reading: Reading) -> list[Hook]:
+    if entry is None or entry.value is None:
+        return []
+    items = entry.value if isinstance(entry.value, list) else [entry]
+    return [hook for hook in (_hook(item, reading) for item in items) if hook is not None]
+
+
+def _hook(entry: Entry, reading: Reading) -> Hook | None:
+    keys = reading.mapping(entry, "a hook", HOOK_KEYS, example="webhook: URL")
+    url = reading.text(keys.get("webhook"), "hooks, webhook,") or ""
+    words = reading.many(keys["command"], "hooks, command,") if "command" in keys else []
+    command = tuple(text for text, _ in words)
+    events = [text for text, _ in reading.many(keys["on"], "hooks, on,")] if "on" in keys else list(HOOK_EVENTS)
+    for event in events:
+        if event not in HOOK_EVENTS:
+            reading.fault("HR873", f"a hook has no event '{event}'", nearest(event, HOOK_EVENTS), keys["on"].where)
+    if bool(url) == bool(command) and isinstance(entry.value, dict):
+        what = "a hook has both a webhook and a command" if url else "a hook has neither a webhook nor a command"
+        reading.fault("HR873", what, _HOOK, entry.where)
+        return None
+    if url and not url.startswith(("http://", "https://")):
+        reading.fault("HR873", "a webhook is no URL that begins with http:// or https://", _HOOK, keys["webhook"].where)
+        return None
+    remember_settings({"token": url})
+    timeout = Hook.timeout
+    text = reading.text(keys.get("timeout"), "hooks, timeout,")
+    if text is not None:
+        try:
+            timeout = Duration.parse(text)
+        except ValueError as error:
+            reading.fault("HR118", f"hooks, timeout: {error}", "write for example 10 seconds", keys["timeout"].where)
+    on = tuple(event for event in HOOK_EVENTS if event in events)
+    return Hook(on=on, webhook=url, command=command, timeout=timeout)
+
+
+def _log(entry: Entry | None, reading: Reading) -> Log | None:
+    if entry is None or entry.value is None:
+        return None
+    keys = reading.mapping(entry, "log", LOG_KEYS, example="format: json")
+    texts: dict[str, Any] = {key: reading.text(keys.get(key), f"log, {key},") for key in LOG_KEYS}
+    base = Log()
+    form = texts["format"] or base.format
+    if form not in LOG_FORMATS:
+        reading.fault("HR874", f"log has no format '{form}'", nearest(form, LOG_FORMATS), keys["format"].where)
+    size = size_bytes(texts["max_size"]) if texts["max_size"] else base.max_bytes
+    if size is None or size < 10_000:
+        reading.fault(
+            "HR874", f"log, max_size: '{texts['max_size']}' is no size from 10k", _LOG, keys["max_size"].where
+        )
+    keep = base.keep if texts["keep"] is None else _number(texts["keep"], "log, keep", 1, 1000, reading, entry, _LOG)
+    return Log(format="json" if form == "json" else "text", max_bytes=size or base.max_bytes, keep=keep or base.keep)
+
+
+def _number(text: str | None, what: str, least: int, most: int, reading: Reading, at: Entry, fix: str) -> int | None:
+    if text is not None and text.isdigit() and least <= int(text) <= most:
+        return int(text)
+    said = "is missing" if text is None else f"is '{text}', and takes a whole number from {least} to {most}"
+    reading.fault("HR872" if what.startswith("metrics") else "HR874", f"{what} {said}", fix, at.where)
+    return None

@@ -1,0 +1,131 @@
+"""The systemd unit of a project, and the files by which Prometheus and Grafana watch it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import sys
+from importlib import resources
+from pathlib import Path
+
+from headrace.errors import Finding, HeadraceError
+from headrace.model import Project
+from headrace.units import Duration
+
+# What starting again would not help: used wrongly or broken, and a newer driver, which it would fence off.
+FINAL_EXIT_CODES = (2, 3)
+MONITORING = ("alerts.yml", "dashboard.json")
+STOP_TIMEOUT = Duration.parse("5 minutes")
+
+
+def unit(project: Project, *, user: str | None = None, stop_timeout: Duration = STOP_TIMEOUT) -> str:
+    """The text of the unit; raises HeadraceError where it would run as root.
+
+    user: whom it runs as; None: whom the project's directory belongs to.
+    """
+    owner = user or _owner(project.root)
+    if owner in ("root", "0"):
+        raise HeadraceError(
+            Finding(
+                code="HR877",
+                what=f"the service would run as root, to whom {project.root} belongs",
+                fix="name an unprivileged user who may write into the storage directory: --user NAME",
+            )
+        )
+    name = unit_name(project)
+    java = os.environ.get("JAVA_HOME")
+    lines = [
+        "[Unit]",
+        f"Description=Headrace project {_text(project.name)}",
+        "After=network-online.target",
+        "Wants=network-online.target",
+        # A service that fails at each start is not started for ever.
+        "StartLimitIntervalSec=1h",
+        "StartLimitBurst=20",
+        "",
+        "[Service]",
+        f"User={owner}",
+        f"WorkingDirectory={_text(str(project.root.resolve()))}",
+        f"Environment=HEADRACE_TARGET={_quoted(project.target.name)}",
+        *([f"Environment=JAVA_HOME={_quoted(java)}"] if java else []),
+        f"EnvironmentFile=-/etc/{name}.env",
+        f"ExecStart={' '.join(map(_argument, (*command(), 'run')))}",
+        "# SIGTERM for headrace alone, which lets the running batches finish; the JVM ends with it.",
+        "KillMode=mixed",
+        f"TimeoutStopSec={stop_timeout.seconds:.0f}",
+        "Restart=on-failure",
+        "RestartSec=10",
+        f"RestartPreventExitStatus={' '.join(map(str, FINAL_EXIT_CODES))}",
+        "UMask=0077",
+        "NoNewPrivileges=yes",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def unit_name(project: Project) -> str:
+    """What the unit is called: the project's name, and the target where it is not `dev`."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", project.name).strip("-.") or "project"
+    return f"headrace-{name}" if project.target.name == "dev" else f"headrace-{name}-{project.target.name}"
+
+
+def command() -> list[str]:
+    """How this Headrace is called, by its absolute path."""
+    beside = Path(sys.executable).parent / "headrace"
+    found = str(beside) if beside.is_file() else shutil.which("headrace")
+    return [found] if found else [sys.executable, "-m", "headrace"]
+
+
+def write_monitoring(directory: Path, project: Project) -> list[Path]:
+    """Write the alert rules, the dashboard and a scrape configuration for the project into `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name in MONITORING:
+        text = resources.files("headrace.operate").joinpath("monitoring").joinpath(name).read_text(encoding="utf-8")
+        written.append(directory / name)
+        written[-1].write_text(text, encoding="utf-8")
+    written.append(directory / "prometheus.yml")
+    written[-1].write_text(_scrape(project), encoding="utf-8")
+    return written
+
+
+def _scrape(project: Project) -> str:
+    served = project.target.operations.metrics
+    address = f"{served.address}:{served.port}" if served else "127.0.0.1:9108"
+    token = "    authorization: {credentials_file: token}\n" if served and served.token else ""
+    return (
+        "global: {scrape_interval: 15s}\n"
+        "rule_files: [alerts.yml]\n"
+        "scrape_configs:\n"
+        "  - job_name: headrace\n"
+        f"{token}"
+        f"    static_configs: [{{targets: ['{address}']}}]\n"
+    )
+
+
+def _owner(directory: Path) -> str:
+    user = directory.stat().st_uid
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def _text(value: str) -> str:
+    """`value` without what systemd fills in."""
+    return value.replace("%", "%%")
+
+
+def _quoted(value: str) -> str:
+    plain = _text(value)
+    return (
+        plain if re.fullmatch(r"[\w./:@%+-]+", plain) else '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    )
+
+
+def _argument(value: str) -> str:
+    return _quoted(value.replace("$", "$$"))

@@ -1,0 +1,74 @@
+"""What silence says about a query's health: what should have happened by now, and has not; pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
+
+from headrace.errors import Finding, Where
+from headrace.progress.record import BatchRecord
+
+# Shorter silences than these happen on any machine that is busy for a moment.
+SHORTEST_SECONDS = 60.0
+SHORTEST_SOURCE_SECONDS = 300.0
+TRIGGERS = 10
+GAPS = 10
+
+
+def no_commit(
+    query: str, records: Sequence[BatchRecord], *, silent_seconds: float, trigger_seconds: float
+) -> Iterator[Finding]:
+    """No batch was committed, and Spark did not say that there is nothing to do, for many triggers.
+
+    silent_seconds: since Spark last told of a batch or of having nothing to do.
+    """
+    usual = median(record.duration_ms for record in records) / 1000 if records else 0.0
+    step = max(trigger_seconds, usual, 0.1)
+    if silent_seconds > max(SHORTEST_SECONDS, TRIGGERS * step):
+        yield Finding(
+            code="HR880",
+            where=Where(file=f"query '{query}'"),
+            what=f"no batch was committed for {_length(silent_seconds)}, {silent_seconds / step:,.0f} times what one "
+            "usually takes",
+            fix="look what the batch waits for: a lock of the database, a broker that is away, an executor that is "
+            "lost; headrace stop --now breaks it off",
+        )
+
+
+def silent_sources(query: str, records: Sequence[BatchRecord], *, now: datetime) -> Iterator[Finding]:
+    """A source that gave rows again and again gives none for much longer than it ever paused."""
+    names = dict.fromkeys(source.name for record in records for source in record.sources)
+    for name in names:
+        gave = [record.at for record in records for source in record.sources if source.name == name and source.rows]
+        if len(gave) < 3:
+            continue
+        gap = max((after - before).total_seconds() for before, after in pairwise(gave))
+        silent = (now - gave[-1]).total_seconds()
+        if silent > max(SHORTEST_SOURCE_SECONDS, GAPS * gap):
+            yield Finding(
+                code="HR881",
+                where=Where(file=f"query '{query}'"),
+                what=f"source '{name}' has given no row for {_length(silent)}; before, it paused for {_length(gap)} at "
+                "most",
+                fix=f"see whether what writes to '{name}' still runs",
+            )
+
+
+def lost_executors(before: Collection[str], now: Collection[str]) -> Iterator[Finding]:
+    """Executors that were there at the last look and are not any more."""
+    lost = sorted(set(before) - set(now))
+    if lost:
+        many = "executors were" if len(lost) > 1 else "executor was"
+        named = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
+        yield Finding(
+            code="HR882",
+            where=Where(file="Spark"),
+            what=f"{len(lost)} {many} lost ({named}); {len(now)} remain",
+            fix="look into the worker's log; Spark makes the tasks again on those that remain",
+        )
+
+
+def _length(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds))) if seconds >= 60 else f"{seconds:,.0f} seconds"

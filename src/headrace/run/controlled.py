@@ -1,0 +1,117 @@
+"""A run that other terminals see and control, as long as it lasts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from queue import SimpleQueue
+from typing import Any
+
+from headrace.errors import Finding, HeadraceError
+from headrace.history import History
+from headrace.model import Project
+from headrace.model.layout import history_file
+from headrace.model.operations import Log
+from headrace.operate.board import Board
+from headrace.operate.control_server import ControlServer
+from headrace.operate.hooks import Hooks
+from headrace.operate.log import RunLog
+from headrace.operate.metrics import Metrics
+from headrace.operate.metrics_server import MetricsServer
+from headrace.operate.orders import Orders
+from headrace.run.event_lines import EventLines
+from headrace.run.reporters import Reporters
+from headrace.run.result import Reporter
+from headrace.run.stop import StopRequest
+from headrace.run.watchers import Hooked, Logged, Measured
+from headrace.spark.stderr_filter import taps
+
+
+@contextmanager
+def controlled(
+    project: Project, board: Board, orders: Orders, request: StopRequest, reporter: Reporter, *, owns_process: bool
+) -> Iterator[Reporter]:
+    """Listen on the project's socket, serve its metrics and tell its hooks; the reporter that is given tells them all.
+
+    Without a socket the run is as it was, after one warning. Raises PlatformError where metrics cannot be served.
+    """
+
+    def stop(now: bool) -> None:
+        by_signal = owns_process and signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN, None)
+        for _ in range(2 if now else 1):
+            if by_signal and in_main_thread:
+                # What hangs is ended by who counts the signals.
+                os.kill(os.getpid(), signal.SIGTERM)
+            else:
+                request.ask()
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    reporters: list[Reporter] = [reporter]
+    later: SimpleQueue[Finding] = SimpleQueue()
+    with ExitStack() as stack:
+        _serve_metrics(project, board, reporters, stack)
+        _log(project, reporters, stack)
+        if project.target.operations.hooks:
+            hooks = Hooks(project.target.operations.hooks, project.name, later.put)
+            stack.callback(hooks.close)
+            reporters.append(Hooked(hooks, board))
+        try:
+            server = ControlServer(
+                project.storage, project=project.name, board=board, orders=orders, stop=stop, owns_process=owns_process
+            )
+        except OSError as error:
+            reporter.note(_no_socket(error))
+        else:
+            stack.callback(server.close)
+            reporters.append(EventLines(server.tell))
+        yield Reporters(reporters, later)
+
+    while not later.empty():
+        reporter.note(later.get())
+
+
+def _serve_metrics(project: Project, board: Board, reporters: list[Reporter], stack: ExitStack) -> None:
+    settings = project.target.operations.metrics
+    if settings is None:
+        return
+    metrics = Metrics(project.name, board, lambda: _verdicts(project))
+    server = MetricsServer(settings, board, metrics)
+    stack.callback(server.close)
+    reporters.append(Measured(metrics))
+    if not settings.port:
+        what = f"metrics are served at http://{settings.address}:{server.port}/metrics"
+        reporters[0].note(Finding(code="HR876", what=what))
+
+
+def _log(project: Project, reporters: list[Reporter], stack: ExitStack) -> None:
+    """Write the log, whose default is plain text; without it the run is as it was, after one warning."""
+    try:
+        log = RunLog(project.storage, project.target.operations.log or Log())
+    except OSError as error:
+        what = f"the log cannot be written: {error.filename}: {error.strerror or error}"
+        reporters[0].note(Finding(code="HR878", what=what, fix="give the right to write into the storage directory"))
+        return
+    stack.callback(log.close)
+    reporters.append(Logged(log))
+    stack.enter_context(log.taking_user_output())
+    taps.append(log.spark_line)
+    stack.callback(taps.remove, log.spark_line)
+
+
+def _verdicts(project: Project) -> Mapping[str, Mapping[str, Any]]:
+    """The newest verdicts; metrics do without them where the history cannot be read."""
+    with suppress(HeadraceError), History.open(history_file(project.storage), read_only=True) as history:
+        return history.verdicts()
+    return {}
+
+
+def _no_socket(error: OSError) -> Finding:
+    return Finding(
+        code="HR856",
+        what=f"the socket by which other terminals reach this run cannot be made: {error.strerror or error}",
+        fix="stop it by Ctrl-C or SIGTERM, and look at it by headrace status; give the right to write into the "
+        "storage directory for the rest",
+    )

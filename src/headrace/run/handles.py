@@ -1,0 +1,238 @@
+"""A running application and its queries as Python objects, with the names that PySpark has for the same things."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import HeadraceError, QueryFailed
+from headrace.model import Project, Trigger
+from headrace.operate.board import ENDED, Board, Post
+from headrace.operate.orders import Order, Orders, Verb, who
+from headrace.run.result import Reporter, RunResult
+from headrace.run.stop import StopRequest
+from headrace.run.supervise import run
+from headrace.spark.borrowed_session import activate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class QueryHandle:
+    """A query of a running application; it stays the same over pauses and restarts, each of which has its own `runId`.
+
+    What is Spark's has Spark's name: see pyspark.sql.streaming.StreamingQuery.
+    """
+
+    def __init__(self, application: ApplicationHandle, name: str) -> None:
+        self._application = application
+        self.name = name
+
+    @property
+    def state(self) -> str:
+        """How it stands: waiting, starting, running, stopping, paused, restarting, finished, stopped or failed."""
+        return self._post.state
+
+    @property
+    def id(self) -> str:
+        """Spark's id of the query, which its checkpoint keeps."""
+        return str(self._spark.id)
+
+    @property
+    def runId(self) -> str:  # noqa: N802
+        """Spark's id of its newest start."""
+        return str(self._spark.runId)
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        """Whether it runs, or will run again."""
+        return self._post.state not in ENDED
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What it is doing at this moment."""
+        return dict(self._spark.status)
+
+    @property
+    def recentProgress(self) -> Sequence[Any]:  # noqa: N802
+        """Spark's reports of the last batches of its newest start."""
+        return self._spark.recentProgress
+
+    @property
+    def lastProgress(self) -> Any:  # noqa: N802
+        """The newest of them; None before the first."""
+        return self._spark.lastProgress
+
+    def explain(self, extended: bool = False) -> None:
+        """Print the physical plan of its last batch, or all plans."""
+        self._spark.explain(extended)
+
+    def exception(self) -> QueryFailed | None:
+        """Why it failed, as one finding; None if it did not. While it waits for a restart, what it failed of last."""
+        post = self._post
+        return QueryFailed(post.error) if post.error is not None and post.state in ("failed", "restarting") else None
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
+        """Wait for its end, for at most `timeout` seconds; then it says whether it has ended. Raises if it failed."""
+        ended = self._application.board.wait(lambda posts: posts[self.name].state in ENDED, timeout)
+        if ended and self._post.state == "failed" and (error := self.exception()) is not None:
+            raise error
+        return ended if timeout is not None else None
+
+    def stop(self) -> None:
+        """Let its running batch finish, and stop it; the others run on."""
+        self._order("stop")
+
+    def pause(self) -> str:
+        """Stop it after its running batch until it is resumed; returns what has become of that."""
+        return self._order("pause")
+
+    def resume(self) -> str:
+        """Start it from its checkpoint after a pause, with all checks of a start."""
+        return self._order("resume")
+
+    def restart(self) -> str:
+        """Stop it after its running batch, and start it from its checkpoint, as it was loaded."""
+        return self._order("restart")
+
+    def _order(self, verb: Verb) -> str:
+        order = self._application.orders.give(Order(verb=verb, query=self.name, by=who()))
+        answer = order.answer.result()
+        if answer.finding is not None:
+            raise HeadraceError(answer.finding)
+        return answer.said
+
+    @property
+    def _post(self) -> Post:
+        found = self._application.board.get(self.name)
+        assert found is not None, "a handle is made of a post"
+        return found
+
+    @property
+    def _spark(self) -> StreamingQuery:
+        """Spark's own handle, waited for while the query starts."""
+        self._application.board.wait(lambda posts: posts[self.name].state not in ("waiting", "starting"))
+        handle: StreamingQuery | None = self._post.handle
+        if handle is None:
+            raise self.exception() or ValueError(f"query '{self.name}' has not run: it is {self.state}")
+        return handle
+
+
+class ApplicationHandle:
+    """Queries that run in the background; as a context manager it stops them at the end of the block.
+
+    What is Spark's has Spark's name: see pyspark.sql.streaming.StreamingQueryManager.
+    """
+
+    def __init__(self, spark: SparkSession, board: Board, orders: Orders, request: StopRequest) -> None:
+        self._spark, self._request = spark, request
+        self.board, self.orders = board, orders
+        self._result: Future[RunResult] = Future()
+        self._told: frozenset[str] = frozenset()
+
+    @property
+    def active(self) -> list[QueryHandle]:
+        """Its queries that have not ended."""
+        return [query for query in self.queries if query.isActive]
+
+    @property
+    def queries(self) -> list[QueryHandle]:
+        """All its queries, also those that have ended."""
+        return [QueryHandle(self, name) for name in self.board.posts()]
+
+    def get(self, query: str) -> QueryHandle:
+        """A query by its name, or by Spark's id of it; raises KeyError."""
+        posts = self.board.posts()
+        for name, post in posts.items():
+            if query == name or (post.handle is not None and str(post.handle.id) == query):
+                return QueryHandle(self, name)
+        raise KeyError(f"no query '{query}'; there are {', '.join(posts) or 'none'}")
+
+    def awaitAnyTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
+        """Wait until any query has ended since `resetTerminated`; raises why, if one failed. See awaitTermination."""
+
+        def new(posts: Mapping[str, Post]) -> list[Post]:
+            return [post for post in posts.values() if post.state in ENDED and post.query not in self._told]
+
+        ended = self.board.wait(lambda posts: bool(new(posts)), timeout)
+        for post in new(self.board.posts()):
+            if post.state == "failed" and post.error is not None:
+                raise QueryFailed(post.error)
+        return ended if timeout is not None else None
+
+    def resetTerminated(self) -> None:  # noqa: N802
+        """Forget the queries that have ended, so that `awaitAnyTermination` waits for another one."""
+        self._told = frozenset(name for name, post in self.board.posts().items() if post.state in ENDED)
+
+    def addListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802
+        """Have `listener` told when a query of the session starts, makes a batch, is idle or ends."""
+        self._spark.streams.addListener(listener)
+
+    def removeListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802
+        """Tell it no more."""
+        self._spark.streams.removeListener(listener)
+
+    def stop(self, *, now: bool = False) -> RunResult:
+        """Stop all queries after their running batches, or at once, and wait for that."""
+        for _ in range(2 if now else 1):
+            self._request.ask()
+        return self.wait()
+
+    def wait(self) -> RunResult:
+        """Wait until all queries have ended; raises as `headrace.run` does."""
+        return self._result.result()
+
+    def __enter__(self) -> ApplicationHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(HeadraceError):
+            self.stop()
+
+
+def start_all(
+    project: Project,
+    queries: Sequence[str] | None,
+    spark: SparkSession,
+    *,
+    trigger: Trigger | None = None,
+    reporter: Reporter | None = None,
+) -> ApplicationHandle:
+    """Run queries of `project` in a thread, in the caller's session; returns once it is known which they are."""
+    from pyspark.util import inheritable_thread_target
+
+    board, orders, request = Board(), Orders(), StopRequest()
+    application = ApplicationHandle(spark, board, orders, request)
+
+    def run_all() -> RunResult:
+        activate(spark)
+        return run(
+            project,
+            queries,
+            trigger=trigger,
+            spark=spark,
+            reporter=reporter,
+            stop=request,
+            board=board,
+            orders=orders,
+        )
+
+    target: Callable[[], RunResult] = inheritable_thread_target(spark)(run_all)
+
+    def in_thread() -> None:
+        try:
+            application._result.set_result(target())
+        except BaseException as error:
+            application._result.set_exception(error)
+        board.close()
+
+    threading.Thread(target=in_thread, name="headrace", daemon=True).start()
+    board.wait(bool)
+    if not board.posts():
+        application.wait()
+    return application

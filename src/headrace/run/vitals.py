@@ -1,0 +1,65 @@
+"""Looks from time to time at what running queries have not done, and tells once what is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from headrace.errors import Finding
+from headrace.model import Every
+from headrace.progress.vitals import lost_executors, no_commit, silent_sources
+from headrace.run.account import Account
+from headrace.run.notes import Notes
+from headrace.run.query_run import QueryRun
+from headrace.spark.executors import executors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_SECONDS = 5.0
+
+
+class Vitals:
+    """Asked at each step of the supervisor; never waits."""
+
+    def __init__(self, spark: SparkSession, account: Account, notes: Notes) -> None:
+        self._spark, self._account, self._notes = spark, account, notes
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        self._executors: frozenset[str] = frozenset()
+        self._told: dict[str, frozenset[tuple[str, str]]] = {}
+
+    def look(self, running: Iterable[QueryRun]) -> None:
+        """Judge each running query, and the executors below them."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        for watched in running:
+            if watched.ends or watched.asked:
+                continue
+            self._tell(watched, list(_judged(watched, now)))
+        there = executors(self._spark)
+        for finding in lost_executors(self._executors, there):
+            self._notes.tell(finding)
+        self._executors = there
+
+    def _tell(self, watched: QueryRun, found: list[Finding]) -> None:
+        name = watched.query.name
+        before = self._told.get(name, frozenset())
+        # What a finding says changes with each look; a source that is silent is told of once.
+        marks = {(finding.code, finding.what.split(" for ")[0]): finding for finding in found}
+        for mark in sorted(marks.keys() - before):
+            self._notes.tell(marks[mark], name)
+        if marks.keys() != before:
+            self._account.warned(watched, found)
+        self._told[name] = frozenset(marks)
+
+
+def _judged(watched: QueryRun, now: float) -> Iterable[Finding]:
+    trigger = watched.trigger
+    seconds = trigger.interval.seconds if isinstance(trigger, Every) else 0.0
+    name = watched.query.name
+    yield from no_commit(name, watched.recent, silent_seconds=now - watched.event_at, trigger_seconds=seconds)
+    yield from silent_sources(name, watched.recent, now=datetime.now(timezone.utc))

@@ -1,0 +1,120 @@
+"""An application in a process of its own is watched and stopped from other terminals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace.cli import main
+from services.process import program
+from tests.run.projects import write_project
+from tests.run.test_run import FRUIT
+
+pytestmark = pytest.mark.spark
+
+QUERY = """
+@F.udf("int")
+def same(amount):
+    print(f"a worker says {amount}", flush=True)
+    return amount
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="totals", key=["name"]), mode="update", trigger=hr.every("1 second"))
+def totals(events):
+    print("this is how it is built")
+    return events.groupBy("name").agg(F.sum(same("amount")).alias("amount"))
+"""
+SETTINGS = """
+name: p
+log: {format: json}
+spark:
+  spark.sql.streaming.metricsEnabled: "true"
+  spark.metrics.conf.driver.sink.csv.class: org.apache.spark.metrics.sink.CsvSink
+  spark.metrics.conf.driver.sink.csv.period: "1"
+  spark.metrics.conf.driver.sink.csv.directory: DIRECTORY
+"""
+
+
+def eventually(look: Callable[[], Any], seconds: float = 60.0) -> Any:
+    until = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    return found
+
+
+def next_line(running: subprocess.Popen[str]) -> dict[str, Any]:
+    """The next line of `--json`; what the query's function prints is none."""
+    assert running.stdout is not None
+    while not (line := running.stdout.readline()).startswith("{"):
+        assert line, "the run has ended"
+    return dict(json.loads(line))
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+@pytest.mark.capability("MON-01")
+@pytest.mark.capability("MON-03")
+@pytest.mark.capability("MANAGE-04")
+def test_a_running_application_is_seen_and_stopped_from_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_project(tmp_path / "p", QUERY, batches=FRUIT)
+    (tmp_path / "csv").mkdir()
+    (root / "headrace.yml").write_text(SETTINGS.replace("DIRECTORY", str(tmp_path / "csv")))
+    command = [sys.executable, "-m", "headrace", "run", "-C", str(root), "--json", "--metrics", "0"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        told = next_line(running)
+        url = told["finding"]["what"].removeprefix("metrics are served at ").removesuffix("/metrics")
+        assert (told["finding"]["code"], json.loads(get(f"{url}/healthz"))["ok"]) == ("HR876", True)
+        while next_line(running).get("batch") != 1:
+            assert running.poll() is None
+        assert main(["status", "-C", str(root), "--json"]) == 0
+        (status,) = json.loads(capsys.readouterr().out)["queries"]
+        assert (status["query"], status["state"], status["pid"]) == ("totals", "running", running.pid)
+        assert (status["batch"], status["rows_total"], status["state_rows"]) == (1, 3, 2)
+
+        assert json.loads(get(f"{url}/readyz")) == {"ok": True, "queries": {"totals": "running"}}
+        text = get(f"{url}/metrics")
+        samples = {
+            sample.name: (sample.value, sample.labels)
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+        labels = {"app": "p", "query": "totals"}
+        assert samples["headrace_query_up"] == (1, labels)
+        assert samples["headrace_batch_duration_seconds_count"] == (2, labels)
+        assert samples["headrace_input_rows_total"] == (3, {**labels, "source": "events"})
+        assert samples["headrace_source_lag_files"] == (0, {**labels, "source": "events"})
+        assert samples["headrace_state_rows"] == (2, {**labels, "operator": "stateStoreSave"})
+        if promtool := program("promtool"):
+            done = subprocess.run(
+                [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
+            )
+            assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+        eventually(lambda: [file for file in (tmp_path / "csv").iterdir() if "streaming.totals.inputRate" in file.name])
+        assert main(["stop", "-C", str(root)]) == 0
+        assert capsys.readouterr().out == f"process {running.pid} has ended\n"
+        assert running.wait(10) == 0
+    finally:
+        running.kill()
+        running.communicate()
+    assert main(["stop", "-C", str(root)]) == 1
+    log = [json.loads(line) for line in (root / ".headrace" / "logs" / "headrace.log").read_text().splitlines()]
+    told = {(line["query"], line["batch"], line["message"]) for line in log}
+    assert ("totals", None, "this is how it is built") in told
+    assert {f"a worker says {amount}" for amount in (1, 2, 3)} <= {line["message"] for line in log}
+    assert [line["batch"] for line in log if line["batch"] is not None][:2] == [0, 1]

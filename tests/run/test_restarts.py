@@ -1,0 +1,114 @@
+"""A query that failed of something that passes is started again, less and less often, and at last no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.api import load
+from headrace.errors import Finding, ProjectError
+from headrace.model.restart import Restart
+from headrace.run.restarts import Restarts, is_transient
+from headrace.units import Duration
+
+from .projects import write_project
+
+pytestmark = pytest.mark.plain
+
+AWAY = Finding(code="HR405", what="the database does not answer")
+QUERY = """
+@hr.query(sink=hr.sink.console(), restart={restart}, state_budget="2g")
+def totals(events):
+    return events
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "what", "passes"),
+    [
+        ("HR405", "the database at db:5432 does not answer", True),
+        ("HR331", "the broker does not answer", True),
+        ("HR607", "a Python worker died", True),
+        ("HR601", "query 'q' failed: ConnectionError: no route to host", True),
+        ("HR417", "the function failed: requests.exceptions.ReadTimeout: HTTPSConnectionPool", True),
+        ("HR601", "query 'q' failed: SlowDown: please reduce your request rate", True),
+        ("DUCK1", "the file is temporarily locked", True),
+        ("HR601", "query 'q' failed: ValueError: no price of 7", False),
+        ("HR414", "the database refuses the password; the connection was closed", False),
+        ("HR214", "a column does not exist", False),
+        ("HR535", "a change would mix two meanings in the state", False),
+        ("HR409", "a newer driver runs the query", False),
+        ("HR302", "a row does not fit the schema: 503", False),
+    ],
+)
+def test_what_passes_by_itself_is_told_from_what_somebody_has_to_correct(code: str, what: str, passes: bool) -> None:
+    assert is_transient(Finding(code=code, what=what)) is passes
+
+
+def test_pauses_double_to_the_longest_and_end_at_the_limit_until_it_was_quiet(tmp_path: Path) -> None:
+    restart = '{"limit": 4, "pause": "2 seconds", "longest_pause": "5 seconds", "quiet": "1 minute"}'
+    query = load(write_project(tmp_path / "p", QUERY.format(restart=restart))).queries["totals"]
+    counted = Restarts()
+
+    def pauses(*ran: float) -> list[float | None]:
+        found = [counted.next(query, AWAY, ends=False, ran_seconds=seconds) for seconds in ran]
+        return [None if each is None else each.seconds for each in found]
+
+    assert pauses(0, 0, 59, 0, 0) == [2, 4, 5, 5, None]
+    assert pauses(61, 0) == [2, 4]
+    counted.forget("totals")
+    assert pauses(0) == [2]
+    assert counted.total == {"totals": 7}
+    assert counted.next(query, replace(AWAY, code="HR414"), ends=False, ran_seconds=0) is None
+
+
+def test_without_a_policy_a_query_that_runs_on_is_started_again_and_one_that_ends_is_not(tmp_path: Path) -> None:
+    query = load(write_project(tmp_path / "p", QUERY.format(restart=None))).queries["totals"]
+    assert [bool(Restarts().next(query, AWAY, ends=ends, ran_seconds=0)) for ends in (False, True)] == [True, False]
+    never = replace(query, restart=Restart(limit=0))
+    assert Restarts().next(never, AWAY, ends=False, ran_seconds=0) is None
+    assert Restart().pause_before(10_000) == Restart().longest_pause.seconds
+
+
+def test_yaml_and_python_declare_the_same_policy(tmp_path: Path) -> None:
+    wanted = Restart(limit=3, pause=Duration.parse("5 seconds"))
+    root = write_project(tmp_path / "p", QUERY.format(restart='{"limit": 3, "pause": "5 seconds"}'))
+    (root / "headrace.yml").write_text(
+        "name: p\nqueries:\n"
+        "  a: {select: SELECT * FROM events, sink: console, restart: {limit: 3, pause: 5 seconds}}\n"
+        "  b: {select: SELECT * FROM events, sink: console, restart: never}\n"
+        "  c: {select: SELECT * FROM events, sink: console, state_budget: 512}\n"
+    )
+    queries = load(root).queries
+    assert [queries[name].restart for name in ("totals", "a")] == [wanted, wanted]
+    assert (queries["b"].restart, queries["c"].restart) == (Restart(limit=0), None)
+    assert [queries[name].state_budget_bytes for name in ("totals", "c")] == [2 << 30, 512]
+
+
+@pytest.mark.parametrize(
+    ("python", "yaml", "what"),
+    [
+        ('{"limit": -1}', "{limit: -1}", "'-1' is no whole number from 0"),
+        ('{"pause": "soon"}', "{pause: soon}", "'soon' is no length of time"),
+        ('{"pause": "0 s"}', "{pause: 0 s}", "'0 s' is no time at all"),
+        ('"sometimes"', "sometimes", "restart has no word 'sometimes'"),
+        (
+            '{"pause": "1 hour", "longest_pause": "1 s"}',
+            "{pause: 1 hour, longest_pause: 1 s}",
+            "shorter than the pause of 1 hour",
+        ),
+    ],
+)
+def test_a_wrong_policy_is_one_sentence(tmp_path: Path, python: str, yaml: str, what: str) -> None:
+    root = write_project(tmp_path / "p", QUERY.format(restart=python))
+    (root / "headrace.yml").write_text(
+        f"name: p\nqueries:\n  a: {{select: SELECT * FROM events, sink: console, restart: {yaml}}}\n"
+    )
+    with pytest.raises(hr.HeadraceError) as caught:
+        load(root)
+    assert isinstance(caught.value, ProjectError)
+    assert [finding.code for finding in caught.value.findings] == ["HR860", "HR860"]
+    assert all(what in finding.what for finding in caught.value.findings)
