@@ -1,0 +1,72 @@
+"""What a batch leaves behind for good is small, and all else is bounded: the figures of the page "Operate"."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.checkpoint import Archive, Checkpoint
+from headrace.history import History, store
+from headrace.model.operations import Log
+from headrace.operate.log import RunLog
+from headrace.progress import BatchRecord
+from headrace.run.watchers import Logged
+from tests.checkpoint.test_archive import EVERY
+from tests.docs.blocks import ROOT
+from tests.progress.test_record import text
+
+pytestmark = pytest.mark.plain
+
+A_DAY = 86_400
+BATCHES = 400
+
+
+def size(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+def archived(root: Path) -> float:
+    """The bytes that a batch adds to the archive, with the large numbers of a query that has run for months."""
+    checkpoint, archive = Checkpoint(root / "checkpoint"), Archive(root / "archive.jsonl")
+    for batch in range(BATCHES):
+        for folder in ("offsets", "commits"):
+            (checkpoint.root / folder).mkdir(parents=True, exist_ok=True)
+            large = EVERY[folder]["20"].replace('"logOffset":20', f'"logOffset":{10_000_000 + batch}')
+            (checkpoint.root / folder / str(batch)).write_text(large)
+    archive.catch_up(checkpoint)
+    return archive.path.stat().st_size / BATCHES
+
+
+def remembered(root: Path, kept: int) -> tuple[float, float]:
+    """The bytes that a batch takes in the history, and the size of the history of one query that is full."""
+    record = BatchRecord.parse(text("heard_6"))
+    with History.open(root / "history.db") as history:
+        run = history.begin_run("counts", pid=os.getpid(), mode="update", trigger="t", sink="s", generation=1)
+        for batch in range(kept + BATCHES):
+            history.record(run, replace(record, query="counts", batch=batch))
+        assert len(history.recent("counts", 10 * kept)) <= kept + store._PRUNE_EVERY
+    return len(json.dumps(record.as_dict(), separators=(",", ":"), default=str)), size(root)
+
+
+def test_what_grows_is_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "history").mkdir()
+    archive_bytes = archived(tmp_path)
+    monkeypatch.setattr(store, "BATCHES_KEPT", BATCHES)
+    record_bytes, history_bytes = remembered(tmp_path / "history", BATCHES)
+    log = RunLog(tmp_path, Log(max_bytes=20_000, keep=2))
+    for batch in range(BATCHES):
+        Logged(log).progressed(replace(BatchRecord.parse(text("heard_6")), batch=10_000_000 + batch))
+    log.close()
+    assert size(tmp_path / "logs") <= 3 * 20_000
+    assert history_bytes < 3 * BATCHES * record_bytes + 100_000, "what is pruned is used again"
+
+    page = (ROOT / "docs/how-to/operate.md").read_text(encoding="utf-8")
+    stated = {name: float(value.replace(",", "")) for name, value in re.findall(r"<!-- (\w+) -->([\d,.]+)", page)}
+    assert archive_bytes == pytest.approx(stated["archive_bytes"], rel=0.2)
+    assert archive_bytes * A_DAY / 1e6 == pytest.approx(stated["archive_day_mb"], rel=0.2)
+    assert record_bytes == pytest.approx(stated["record_bytes"], rel=0.2)
