@@ -7,7 +7,19 @@ from importlib import import_module
 
 from benchmarks.figures import write
 
-NAMES = ("cli", "session", "micro_batch", "headline", "sinks", "model", "verify", "fairness", "durability", "checkout")
+NAMES = (
+    "cli",
+    "session",
+    "micro_batch",
+    "headline",
+    "sinks",
+    "model",
+    "verify",
+    "fairness",
+    "durability",
+    "checkout",
+    "rewind",
+)
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.figures import Figure, Side
 from benchmarks.processes import environment
-from benchmarks.sinks_places import TABLE, Place
+from benchmarks.sinks_places import QUERY, TABLE, Place
 from benchmarks.sinks_rows import KEY, Rows
 from headrace.contract import OutputMode, SinkContext
 
@@ -200,11 +200,13 @@ class Ways:
         return float(done.stdout.splitlines()[-1])
 
 
-def batches(place: Place, frame: DataFrame, mode: OutputMode, *, settles: bool = True) -> Iterator[float]:
+def batches(
+    place: Place, frame: DataFrame, mode: OutputMode, *, settles: bool = True, rewindable: str | None = None
+) -> Iterator[float]:
     """The seconds of each batch of the same rows: the first finds an empty table, the next ones replace the rows."""
     place.clear()
-    sink = place.sink()
-    run = SinkContext(query="bench", generation=1, mode=mode, checkpoint=place.scratch / "checkpoint")
+    sink = replace(place.sink(), rewindable=rewindable)
+    run = SinkContext(query=QUERY, generation=1, mode=mode, checkpoint=place.scratch / "checkpoint")
     writer = sink.open(frame, run)
     for batch in count():
         if settles:

@@ -13,17 +13,27 @@ from typing import Any, ClassVar
 import psycopg
 
 from benchmarks.sinks_rows import KEY, Rows
+from headrace.connectors.sql.before_images import images_name
 from headrace.connectors.sql.mysql import MySql, MySqlDialect
 from headrace.connectors.sql.mysql_address import Address
 from headrace.connectors.sql.postgres import Postgres, PostgresDialect
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite import Sqlite
 from headrace.connectors.sql.values import ISO, Forms
+from headrace.contract import SinkContext
 from services import KINDS
 from services.process import new_home
 
 TABLE = "counts"
-OWN = ("_headrace_ledger", "_headrace_epochs", "_headrace_tables", "_headrace_quarantine")
+QUERY = "bench"
+OWN = (
+    "_headrace_ledger",
+    "_headrace_epochs",
+    "_headrace_tables",
+    "_headrace_quarantine",
+    "_headrace_before",
+    images_name(SinkContext(query=QUERY, generation=1, mode="update", checkpoint=Path()), TABLE),
+)
 CHUNK = 1 << 20
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.run.reset_plan import ResetPlan, ResetResult
     from headrace.run.reset_record import Choice
     from headrace.run.result import Reporter, RunResult
+    from headrace.run.rewind_plan import RewindPlan, RewindResult
     from headrace.run.running import Reached
     from headrace.run.state_look import StateLook
     from headrace.run.stop import StopRequest
@@ -195,6 +196,52 @@ def undo_reset(project: Project, query: str, *, spark: SparkSession | None = Non
 def discard_reset(project: Project, query: str, *, spark: SparkSession | None = None) -> ResetResult:
     """Delete what resets of `query` have set aside, in the storage and in the sink."""
     from headrace.run.reset import discard_reset as discard_one
+
+    return discard_one(project, query, spark=spark)
+
+
+def plan_rewind(
+    project: Project,
+    query: str,
+    *,
+    to_batch: int | None = None,
+    to_time: datetime | None = None,
+    spark: SparkSession | None = None,
+) -> RewindPlan:
+    """What `rewind` would take back, counted; nothing is changed."""
+    from headrace.run.rewind import plan_rewind as plan_one
+
+    return plan_one(project, query, to_batch=to_batch, to_time=to_time, spark=spark)
+
+
+def rewind(
+    project: Project,
+    query: str,
+    *,
+    to_batch: int | None = None,
+    to_time: datetime | None = None,
+    spark: SparkSession | None = None,
+) -> RewindResult:
+    """Bring `query`, which must not be running, back to the end of a batch, its checkpoint and its result together.
+
+    to_time: to the last batch that was planned up to then. `undo_rewind` brings everything back as long as no batch
+    was planned since. Called again after a crash, it ends what was begun.
+    """
+    from headrace.run.rewind import rewind as rewind_one
+
+    return rewind_one(project, query, to_batch=to_batch, to_time=to_time, spark=spark)
+
+
+def undo_rewind(project: Project, query: str, *, spark: SparkSession | None = None) -> RewindResult:
+    """Bring back what the last rewind of `query` took off, if no batch was planned since."""
+    from headrace.run.rewind import undo_rewind as undo_one
+
+    return undo_one(project, query, spark=spark)
+
+
+def discard_rewind(project: Project, query: str, *, spark: SparkSession | None = None) -> RewindResult:
+    """Delete what the last rewind of `query` has set aside, in the storage and in the sink."""
+    from headrace.run.rewind import discard_rewind as discard_one
 
     return discard_one(project, query, spark=spark)
 

@@ -60,6 +60,7 @@ OPTIONS = {
         "--discard",
         "--yes",
     ],
+    "rewind": ["--to-batch", "--to-time", "--dry-run", "--undo", "--discard", "--yes", "--json"],
     "reset": ["--drop-result", "--keep-result", "--undo", "--discard", "--yes", "--json"],
 }
 

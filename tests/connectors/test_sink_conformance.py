@@ -100,6 +100,9 @@ class TestSqlite(SinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Sqlite(path=str(home / "result.db"), table='the "result"', key=["name"])
 
+    def make_rewindable(self, home: Path, mode: OutputMode) -> Sink:
+        return replace(self.make(home, mode), rewindable="7 days")
+
 
 @pytest.mark.spark
 class TestSqliteWithoutKey(SinkConformance):
@@ -116,6 +119,9 @@ class TestPostgres(SinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Postgres(url=self.url, table='the "result"', key=["name"])
 
+    def make_rewindable(self, home: Path, mode: OutputMode) -> Sink:
+        return replace(self.make(home, mode), rewindable="7 days")
+
 
 @pytest.mark.services
 class TestMariaDb(SinkConformance):
@@ -125,6 +131,9 @@ class TestMariaDb(SinkConformance):
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return MySql(url=self.url, table="the `result`", key=["name"])
+
+    def make_rewindable(self, home: Path, mode: OutputMode) -> Sink:
+        return replace(self.make(home, mode), rewindable="7 days")
 
 
 @pytest.mark.spark

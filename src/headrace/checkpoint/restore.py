@@ -55,7 +55,7 @@ def restorable(
     if any(batch in empty for batch in range(last + 1, newest + 1)):
         # The partitions of the state were changed since: it has no versions that the sink's batches began with.
         return None
-    stores = _stores(checkpoint.root, partitions)
+    stores = stores_of(checkpoint.root, partitions)
     if stores is None:
         return None
     whole = _whole_version(stores, last + 1)
@@ -111,7 +111,7 @@ def restore(checkpoint: Checkpoint, found: Restorable) -> None:
     for name in sorted({name for plan in found.plans.values() for name in plan.logs}):
         entries = {number: entry for plan in found.plans.values() for number, entry in plan.logs.get(name, {}).items()}
         end = log_offset(found.plans[found.last].entry.offsets.get(name))
-        _restore_log(root / "sources" / name, entries, max(entries, default=-1) if end is None else end)
+        restore_log(root / "sources" / name, entries, max(entries, default=-1) if end is None else end)
     for batch, plan in found.plans.items():
         file = root / "offsets" / str(batch)
         if batch <= first and text_of_sound(file) != plan.offsets:
@@ -127,7 +127,7 @@ def text_of_sound(file: Path) -> str | None:
         return None
 
 
-def _restore_log(folder: Path, entries: Mapping[int, LogEntry], end: int) -> None:
+def restore_log(folder: Path, entries: Mapping[int, LogEntry], end: int) -> None:
     """Let a source's log hold `entries`, and nothing behind the number `end`."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, file in sorted(numbered(folder).items(), reverse=True):
@@ -215,7 +215,7 @@ def _is_committed(checkpoint: Checkpoint, batch: int) -> bool:
         return False
 
 
-def _stores(root: Path, partitions: int | None) -> list[Store] | None:
+def stores_of(root: Path, partitions: int | None) -> list[Store] | None:
     """Every store of every partition; none for a query without state, None where it is not known how many there are."""
     stores: list[Store] = []
     for number in sorted(numbered(root / "state")):

@@ -16,6 +16,12 @@ _FILE = re.compile(r"(?P<version>\d+)(?:_[^.]+)?\.(?P<kind>zip|changelog|delta|s
 _SNAPSHOTS = {"changelog": "zip", "delta": "snapshot"}
 
 
+def version_of(name: str) -> int | None:
+    """The version of the state that a file of this name, or the checksum beside it, belongs to; None: to none."""
+    match = _FILE.fullmatch(name.removeprefix(".").removesuffix(".crc"))
+    return None if match is None else int(match["version"])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bad:
     """A file of a state store that is missing or damaged; `without`: the state is whole if it is removed."""

@@ -25,6 +25,7 @@ from headrace.cli.output import say_error
 from headrace.cli.plan import plan
 from headrace.cli.rebuild import rebuild
 from headrace.cli.reset import reset
+from headrace.cli.rewind import rewind
 from headrace.cli.run import run
 from headrace.cli.schema import schema
 from headrace.cli.service import service
@@ -59,6 +60,7 @@ COMMANDS: tuple[click.Command, ...] = (
     inspect,
     state,
     rebuild,
+    rewind,
     reset,
     adopt,
     service,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -62,3 +64,16 @@ def chosen(project: Project, names: Sequence[str]) -> list[str]:
             ]
         )
     return list(dict.fromkeys(names)) or list(project.queries)
+
+
+def instant(text: str | None, option: str) -> datetime | None:
+    """The time that was given; one without a zone is in UTC."""
+    if text is None:
+        return None
+    try:
+        # Python 3.10 does not read the Z.
+        found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
+    except ValueError:
+        fix = "write it as 2024-05-01T00:00:00Z"
+        raise HeadraceError(Finding(code="HR090", what=f"{option}: '{text}' is no time", fix=fix)) from None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)

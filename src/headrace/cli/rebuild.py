@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import chosen, instant, opened, project_options
 from headrace.cli.output import counted, json_text, say_json
-from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
     from headrace.model import Project
@@ -84,7 +81,7 @@ def rebuild(
         done = _short_way(project, name, abandon=abandon, roll_back=roll_back)
     else:
         approve = _approval(name, no_swap=no_swap, asks=asks, as_json=as_json)
-        given = {"approve": approve, "since": _instant(since), "accept_partial": accept_partial, "wait": wait}
+        given = {"approve": approve, "since": instant(since, "--from"), "accept_partial": accept_partial, "wait": wait}
         done = _rebuilt(project, name, given, as_json=as_json)
     if as_json:
         say_json(done.as_dict())
@@ -99,18 +96,6 @@ def _short_way(project: Project, name: str, *, abandon: bool, roll_back: bool) -
     if abandon:
         return api.abandon_rebuild(project, name)
     return api.roll_back_rebuild(project, name) if roll_back else api.discard_rebuild(project, name)
-
-
-def _instant(text: str | None) -> datetime | None:
-    """The time that was given; one without a zone is in UTC."""
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
-    except ValueError:
-        fix = "write for example 2024-05-01T00:00:00Z"
-        raise HeadraceError(Finding(code="HR090", what=f"--from: '{text}' is no time", fix=fix)) from None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def _rebuilt(project: Project, name: str, given: dict[str, Any], *, as_json: bool) -> RebuildResult:

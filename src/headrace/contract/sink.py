@@ -220,6 +220,49 @@ class Sink(Connector):
     def discard(self, context: SinkContext, session: Session) -> None:
         """Delete what `set_aside` has moved, and what a ledger still has of the generation."""
 
+    # --------------------------------------------------------------------------------------------- rewinding
+
+    # A rewind takes the newest batches off the result again. `context` names the generation, with its checkpoint; no
+    # driver runs it, and none starts before all is done. After a crash the same member is called again, or the one that
+    # takes it back.
+
+    def rewindable_result(self, mode: OutputMode) -> KeptResult:
+        """Whether the result can go back to an earlier batch; else, in a sentence, why not.
+
+        By default it can where there is a `rewind`.
+        """
+        why = "" if overrides(self, "rewind") else f"what the sink {type(self).__name__} was given stays there"
+        return KeptResult(possible=not why, why=why)
+
+    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        """The first batch, from `batch` on, that `rewind` can go back to now; None: none.
+
+        Raises SinkError, where something else than what is kept is in the way.
+        """
+        return None
+
+    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
+        """What `rewind` would change, counted; nothing is changed. Raises SinkError if it cannot be asked."""
+        return ()
+
+    def rewind(self, context: SinkContext, batch: int, session: Session) -> None:
+        """Let the result and its ledger be as they were at the end of `batch`, and fence older drivers off.
+
+        In one transaction, where there are transactions. A result that is there already stays as it is. Raises
+        SinkError with HR655 or HR656 if nothing was changed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} goes back to no earlier batch")
+
+    def undo_rewind(self, context: SinkContext, batch: int, session: Session) -> None:
+        """Take `rewind` to `batch` back; a result that was not rewound stays as it is.
+
+        Raises SinkError with HR652 or HR656 if nothing was changed, as when a batch came in since.
+        """
+        raise NotImplementedError(f"{type(self).__name__} goes back to no earlier batch")
+
+    def forget_rewind(self, context: SinkContext, session: Session) -> None:
+        """Delete what `undo_rewind` would need; called before another rewind as well."""
+
     # ---------------------------------------------------------------------------------------------- adopting
 
     # A query that ran without Headrace is adopted together with the result that it has written. `context` names the

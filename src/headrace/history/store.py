@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -246,6 +246,36 @@ class History:
         with self._transaction() as db:
             for table in ("runs", "batches", "totals"):
                 db.execute(f"DELETE FROM {table} WHERE query = ? AND generation = ?", (query, generation))
+
+    def take_batches(self, query: str, generation: int, after: int, keep: Callable[[list[list[Any]]], None]) -> None:
+        """Let nothing be known of the batches after one, which will come again; `keep` gets what was known of them.
+
+        Called again after a crash, it finds none, and `keep` is not called.
+        """
+        whose = (query, generation)
+        with self._transaction() as db:
+            columns = "batch, run, rows, record"
+            among = "FROM batches WHERE query = ? AND generation = ? AND batch > ?"
+            found = [list(row) for row in db.execute(f"SELECT {columns} {among} ORDER BY batch", (*whose, after))]
+            if found:
+                keep(found)
+                db.execute(f"DELETE {among}", (*whose, after))
+                self._add_rows(db, whose, -sum(row[2] for row in found))
+
+    def bring_batches(self, query: str, generation: int, batches: Sequence[Sequence[Any]]) -> None:
+        """Take `take_batches` back; what is known meanwhile stays."""
+        whose = (query, generation)
+        with self._transaction() as db:
+            for batch, run, rows, record in batches:
+                done = db.execute(
+                    "INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*whose, batch, run, rows, record)
+                )
+                if done.rowcount:
+                    self._add_rows(db, whose, rows)
+
+    @staticmethod
+    def _add_rows(db: sqlite3.Connection, whose: tuple[str, int], rows: int) -> None:
+        db.execute("UPDATE totals SET rows = rows + ? WHERE query = ? AND generation = ?", (rows, *whose))
 
     def statuses(self) -> list[QueryStatus]:
         """How each query stands, by name."""

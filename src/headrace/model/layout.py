@@ -79,6 +79,21 @@ class QueryLayout:
         return self.home / "source_rename.json"
 
     @property
+    def rewound(self) -> Path:
+        """The mark of a generation that was rewound: of which rewind it is."""
+        return self.home / "rewound.json"
+
+    @property
+    def before_rewind(self) -> QueryLayout:
+        """The same generation as it was before it was rewound."""
+        return BeforeRewind(self.storage, self.query, self.generation)
+
+    @property
+    def after_rewind(self) -> QueryLayout:
+        """The same generation as a rewind makes it, beside the one that it will replace."""
+        return AfterRewind(self.storage, self.query, self.generation)
+
+    @property
     def set_aside(self) -> QueryLayout:
         """The same generation once a reset has moved it out of the way."""
         return SetAside(self.storage, self.query, self.generation)
@@ -90,6 +105,22 @@ class SetAside(QueryLayout):
     @property
     def home(self) -> Path:
         return self.storage / "queries" / self.query / "reset" / f"g{self.generation}"
+
+
+class BeforeRewind(QueryLayout):
+    """The places of a generation that a rewind has moved out of the way."""
+
+    @property
+    def home(self) -> Path:
+        return self.storage / "queries" / self.query / "rewind" / f"g{self.generation}"
+
+
+class AfterRewind(QueryLayout):
+    """The places of a generation that a rewind makes ready."""
+
+    @property
+    def home(self) -> Path:
+        return self.storage / "queries" / self.query / "rewind" / f"g{self.generation}.new"
 
 
 class Staged(QueryLayout):
@@ -108,6 +139,11 @@ def rebuild_storage(storage: Path, query: str) -> Path:
 def rebuild_record(storage: Path, query: str) -> Path:
     """How far the rebuild of a query is."""
     return storage / "queries" / query / "rebuild.json"
+
+
+def rewind_record(storage: Path, query: str) -> Path:
+    """Which earlier batch a query is being brought back to, or was, and how far that is."""
+    return storage / "queries" / query / "rewind.json"
 
 
 def history_file(storage: Path) -> Path:

@@ -19,6 +19,7 @@ from headrace.run.naming import with_command
 from headrace.run.rebuild_record import cut_off
 from headrace.run.rename_record import unfinished
 from headrace.run.reset_record import require_whole
+from headrace.run.rewind_record import require_rewound
 from headrace.run.source_names import unfinished_sources
 
 
@@ -98,7 +99,7 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
 def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What is wrong with the checkpoint, and with the records beside it that a start needs; never raises."""
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
-    for require in (require_whole, require_adopted):
+    for require in (require_whole, require_rewound, require_adopted):
         try:
             require(layout)
         except CheckpointError as error:

@@ -24,6 +24,7 @@ from headrace.run.rename_record import require_renamed
 from headrace.run.repartition import require_stopped
 from headrace.run.reset_plan import ResetPlan, ResetResult, readers, stored
 from headrace.run.reset_record import Choice, ResetRecord, current, cut_off, newest_set_aside
+from headrace.run.rewind_record import require_rewound
 from headrace.run.sink_location import former_location, table_before
 from headrace.run.sink_work import SinkWork
 from headrace.storage.durable import sync_directory
@@ -86,6 +87,7 @@ def _work(project: Project, query: str, spark: SparkSession | None, *, locked: b
     lock = driver_lock.take(project, work.query) if locked else None
     try:
         require_renamed(work.live)
+        require_rewound(work.live)
         with commanded(work.query):
             yield work
     finally:

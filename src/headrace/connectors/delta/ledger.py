@@ -6,15 +6,18 @@ at which version it came to the table) is packed into one by `Progress` and `Beg
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.checkpoint import Checkpoint
+from headrace.connectors.delta.log import Commit
 from headrace.connectors.delta.table import State
 from headrace.connectors.exactly_once.kept import KEPT, KeptLine
 from headrace.contract import SinkContext
 
 PREFIX = "headrace/"
+# By what name the note of a version tells which one it has brought back.
+RESTORES = "restores"
 _EPOCH = 1 << 32
 _LAST_EPOCH = (1 << 31) - 1
 # Other writers' versions that may lie between two batches, all together.
@@ -167,10 +170,32 @@ def application_mark(context: SinkContext, application: str) -> str:
     return f"{app(context.query, context.generation)}/application/{application}"
 
 
+def rewound_mark(context: SinkContext) -> str:
+    """The identifier that remembers the version of the table before the last rewind."""
+    return f"{app(context.query, context.generation)}/rewound"
+
+
 def other_applications(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
     """The applications whose query of this name and generation has entered itself, but for the life's own."""
     prefix = application_mark(context, "")
     return {name.removeprefix(prefix) for name in txn_ids if name.startswith(prefix)} - {context.application}
+
+
+def newest_first(state: State, context: SinkContext) -> Iterator[tuple[Commit, int | None]]:
+    """The versions from the newest back, each with the life's batch that it is marked with; None: with none.
+
+    What a rewind has taken off is passed over.
+    """
+    names = names_of(context, state.txn_ids)
+    at: int | None = state.version
+    while at is not None:
+        version, at = at, None
+        for commit in state.table.newest_first(version):
+            mark = max((commit.txn_ids[name] for name in names & set(commit.txn_ids)), default=None)
+            yield commit, None if mark is None else Progress.of(mark).batch
+            if mark is not None and RESTORES in commit.note:
+                at = int(commit.note[RESTORES])
+                break
 
 
 def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine]:
@@ -182,15 +207,14 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
     own = progress(context, txn_ids)
     if own.batch is None:
         return []
-    names, found = names_of(context, txn_ids), list[KeptLine]()
-    for looked, commit in enumerate(state.table.newest_first(state.version)):
+    found: list[KeptLine] = []
+    for looked, (commit, batch) in enumerate(newest_first(state, context)):
         if looked >= _LOOKED_BACK or len(found) == most:
             break
-        note, mark = commit.note, max((commit.txn_ids[name] for name in names & set(commit.txn_ids)), default=None)
-        # The mark of a start repeats the batch, and has no note.
-        if mark is None or Progress.of(mark).batch is None or note.get("batch") != Progress.of(mark).batch:
+        # The mark of a start repeats the batch, and has no note, as that of a rewind has no line.
+        if batch is None or RESTORES in commit.note or commit.note.get("batch") != batch:
             continue
-        line = KeptLine.from_dict(note)
+        line = KeptLine.from_dict(commit.note)
         if line.digest is None:
             break
         found.insert(0, line)

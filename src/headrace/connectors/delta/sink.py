@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.delta import adoption, generations, ledger, renames
+from headrace.connectors.delta import adoption, generations, ledger, renames, rewind
 from headrace.connectors.delta.batches import DeltaStore
 from headrace.connectors.delta.failures import FAILURES
 from headrace.connectors.delta.ledger import Beginning, Progress
@@ -210,6 +210,26 @@ class DeltaSink(Sink):
             generations.discard_path(self.path, context)
         else:
             generations.discard_table(session(), str(self.table), context)
+
+    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        table = self._table_of(session)
+        return None if table is None else rewind.earliest(table, context, batch)
+
+    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
+        table = self._table_of(session)
+        return () if table is None else rewind.taken_back(table, self._name, context, batch)
+
+    def rewind(self, context: SinkContext, batch: int, session: Session) -> None:
+        if (table := self._table_of(session)) is not None:
+            rewind.rewind(table, self._name, context, batch)
+
+    def undo_rewind(self, context: SinkContext, batch: int, session: Session) -> None:
+        if (table := self._table_of(session)) is not None:
+            rewind.undo(table, self._name, context, batch)
+
+    def forget_rewind(self, context: SinkContext, session: Session) -> None:
+        if (table := self._table_of(session)) is not None:
+            rewind.forget(table, self._name, context)
 
     @property
     def swappable(self) -> bool:

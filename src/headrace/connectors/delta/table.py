@@ -72,6 +72,15 @@ class State:
         lines = every.drop("stats").select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
         return in_order([json.loads(line[0]) for line in lines])
 
+    def actions(self) -> dict[tuple[str, str], str]:
+        """The action that adds each file, as Delta's JSON, by its path and its deleted rows."""
+        found = self.snapshot.allFiles().collect()
+        adds = {}
+        for at in range(len(found)):
+            vector = found[at].deletionVector()
+            adds[str(found[at].path()), "" if vector is None else str(vector.uniqueId())] = str(found[at].json())
+        return adds
+
     def rows(self) -> DataFrame:
         """What a batch query reads of this version."""
         reader = self.table.spark.read.format("delta").option("versionAsOf", self.version)
@@ -173,6 +182,39 @@ class DeltaTable:
         actions = jvm.java.util.ArrayList()
         for app, version in txn_ids.items():
             actions.add(delta.actions.SetTransaction(app, version, now))
+        operation = getattr(delta, "DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
+        try:
+            transaction.commit(jvm.PythonUtils.toSeq(actions), operation)
+        except Exception as error:
+            if "DELTA_CONCURRENT" in str(error):
+                return False
+            raise
+        return True
+
+    def restore(self, former: State, txn_ids: Mapping[str, int], *, seen: State) -> bool:
+        """Let the table have the files of `former`, in a version of its own with these transaction identifiers.
+
+        False where the table is no longer as it was `seen`; then nothing was written.
+        """
+        jvm = _jvm(self.spark)
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.spark._jsparkSession)
+        delta = jvm.org.apache.spark.sql.delta
+        transaction = self.log.startTransaction()
+        if int(transaction.snapshot().version()) != seen.version:
+            return False
+        # What comes in between is in the way, whatever it changes.
+        transaction.readWholeTable()
+        for app in txn_ids:
+            transaction.txnVersion(app)
+        then, now = former.actions(), seen.actions()
+        actions = jvm.java.util.ArrayList()
+        for place in now.keys() - then.keys():
+            actions.add(delta.actions.Action.fromJson(now[place]).remove())
+        for place in then.keys() - now.keys():
+            actions.add(delta.actions.Action.fromJson(then[place]))
+        moment = jvm.scala.Option.apply(int(time.time() * 1000))
+        for app, version in txn_ids.items():
+            actions.add(delta.actions.SetTransaction(app, version, moment))
         operation = getattr(delta, "DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
         try:
             transaction.commit(jvm.PythonUtils.toSeq(actions), operation)

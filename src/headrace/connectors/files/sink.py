@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.checkpoint.relocation import rewrite
-from headrace.connectors.spark_files import aside
+from headrace.connectors.spark_files import aside, rewind
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter
 from headrace.connectors.spark_files.writable import unwritable
@@ -116,6 +116,25 @@ class FileSink(Sink):
 
     def discard(self, context: SinkContext, session: Session) -> None:
         aside.discard(self._directory, context)
+
+    def rewindable_result(self, mode: OutputMode) -> KeptResult:
+        why = "" if self._files.is_local else f"'{self.path}' lies where a file cannot be moved in one step"
+        return KeptResult(possible=not why, why=why)
+
+    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        return rewind.WrittenFiles(self._directory).earliest(batch)
+
+    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
+        return rewind.taken_back(self._directory, batch)
+
+    def rewind(self, context: SinkContext, batch: int, session: Session) -> None:
+        rewind.rewind(self._directory, context, batch)
+
+    def undo_rewind(self, context: SinkContext, batch: int, session: Session) -> None:
+        rewind.undo(self._directory, context, batch)
+
+    def forget_rewind(self, context: SinkContext, session: Session) -> None:
+        rewind.forget(self._directory, context)
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
         if found := list(self.check_result(frame, context)):

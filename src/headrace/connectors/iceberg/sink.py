@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import BatchWriter, Conflict, plans, require_lines_fit, take_epoch
 from headrace.connectors.iceberg import columns as iceberg_columns
-from headrace.connectors.iceberg import generations, renames
+from headrace.connectors.iceberg import generations, renames, rewind
 from headrace.connectors.iceberg.batches import IcebergStore, Written, committing
 from headrace.connectors.iceberg.columns import PartitionField
 from headrace.connectors.iceberg.files import frame as frame_of
@@ -165,6 +165,21 @@ class IcebergSink(Sink):
 
     def discard(self, context: SinkContext, session: Session) -> None:
         generations.discard(self._place, context)
+
+    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        return rewind.earliest(self._place, context, batch)
+
+    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
+        return rewind.taken_back(self._place, context, batch)
+
+    def rewind(self, context: SinkContext, batch: int, session: Session) -> None:
+        rewind.rewind(self._place, context, batch)
+
+    def undo_rewind(self, context: SinkContext, batch: int, session: Session) -> None:
+        rewind.undo(self._place, context, batch)
+
+    def forget_rewind(self, context: SinkContext, session: Session) -> None:
+        rewind.forget(self._place, context)
 
     def beside(self) -> IcebergSink:
         return replace(self, table=generations.name_beside(self._place), renamed_from="")

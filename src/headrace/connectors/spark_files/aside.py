@@ -36,7 +36,7 @@ def held(directory: Path) -> tuple[Held, ...]:
 def set_aside(directory: Path, context: SinkContext) -> None:
     """Give the directory another name, if it is there."""
     if directory.exists():
-        with _moving(directory):
+        with moving(directory):
             _rename(directory, aside(directory, context))
 
 
@@ -49,7 +49,7 @@ def bring_back(directory: Path, context: SinkContext) -> None:
         what = f"'{directory}' holds files again, so that the former ones cannot be brought back"
         fix = "look whose they are; move them away, and give the command again"
         raise SinkError(Finding(code="HR583", what=what, fix=fix))
-    with _moving(directory):
+    with moving(directory):
         if directory.exists():
             shutil.rmtree(directory)
         _rename(kept, directory)
@@ -58,7 +58,7 @@ def bring_back(directory: Path, context: SinkContext) -> None:
 def discard(directory: Path, context: SinkContext) -> None:
     """Delete what was set aside."""
     kept = aside(directory, context)
-    with _moving(directory):
+    with moving(directory):
         if kept.exists():
             shutil.rmtree(kept)
 
@@ -76,7 +76,7 @@ def is_rebuilt(directory: Path, rebuilt: SinkContext) -> bool:
 def swap_in(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None:
     """Let the directory beside take the place of `directory`, which is set aside; one step where the system has one."""
     new = beside(directory)
-    with _moving(directory):
+    with moving(directory):
         if not is_rebuilt(directory, rebuilt) and new.exists():
             replace_file(new / _mark(rebuilt), "")
             if directory.exists():
@@ -90,7 +90,7 @@ def swap_in(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None
 def swap_out(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None:
     """Take `swap_in` back."""
     new, kept = beside(directory), aside(directory, context)
-    with _moving(directory):
+    with moving(directory):
         if is_rebuilt(directory, rebuilt):
             former = next((each for each in (new, kept) if each.exists()), None)
             if former is None:
@@ -142,7 +142,8 @@ def _is_hidden(place: Path) -> bool:
 
 
 @contextmanager
-def _moving(directory: Path) -> Iterator[None]:
+def moving(directory: Path) -> Iterator[None]:
+    """Tell an OSError of the block in one sentence."""
     try:
         yield
     except OSError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import Admission, Retry, Standing, Store
+from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Target, Transaction, run
 from headrace.connectors.sql.ledger import Entry, Ledger
 from headrace.connectors.sql.quarantine import Quarantine
@@ -36,6 +37,8 @@ class SqlStore(Store[Content]):
     retry: Retry
     # The result's schema, as long as the table lacks columns of it.
     widened: str | None = None
+    # How long it is kept what a batch replaces; 0: nothing is.
+    rewindable_seconds: float = 0.0
     name: str = field(init=False)
     _connection: Connection | None = field(default=None, init=False, repr=False)
     _transaction: Transaction = field(default_factory=Transaction, init=False, repr=False)
@@ -44,6 +47,8 @@ class SqlStore(Store[Content]):
     _batch: int = field(default=-1, init=False, repr=False)
     # Whether executors may have staged rows of the batch at hand.
     _has_staged: bool = field(default=False, init=False, repr=False)
+    # The table of what the batches have replaced.
+    _images: str | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.name = self.table.name
@@ -136,20 +141,28 @@ class SqlStore(Store[Content]):
         """Write the rows; returns how many came in, and how many were quarantined."""
         target = self._target()
         quarantine = Quarantine(connection, self.dialect, self.context, self.table.name)
+        bad, existing = 0, None
+        if self.stage.quarantines and self.context.mode == "append" and self.table.key:
+            content, existing = take_out_existing(connection, self.dialect, target, content)
+        if self.rewindable_seconds:
+            self._before(connection).keep_batch(batch, content)
         if self.context.mode == "complete":
             run(connection, f"DELETE FROM {self.dialect.quote(self.table.name)}")
             quarantine.clear()
-        bad = 0
         if self.stage.quarantines:
-            if self.context.mode == "append" and self.table.key:
-                content, existing = take_out_existing(connection, self.dialect, target, content)
-                bad += quarantine.add(batch, existing)
+            bad += quarantine.add(batch, existing or ())
             bad += quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
         if content.table.num_rows:
             self.dialect.write(connection, target, content.table)
         if content.parts:
             self.dialect.merge(connection, target, content.parts)
         return content.rows, bad
+
+    def _before(self, connection: Connection) -> BeforeImages:
+        if self._images is None:
+            found = BeforeImages.of(connection, self.dialect, self.context, self.table, self.rewindable_seconds)
+            self._images = found.name
+        return BeforeImages(connection, self.dialect, self.context, self.table, self._images, self.rewindable_seconds)
 
     def _target(self) -> Target:
         return Target(

@@ -235,6 +235,14 @@ class Dialect(Protocol):
         """
         ...
 
+    def upsert_from(self, target: Target, source: str) -> str:
+        """The statement that writes the rows that `source` selects; each replaces the one with its key."""
+        ...
+
+    def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
+        """The statement that deletes the rows whose key `source`, a table, has; all but `source` come unquoted."""
+        ...
+
     def staged(self, connection: Connection, prefix: str) -> list[str]:
         """The names of the staging tables that begin with `prefix`."""
         ...
@@ -292,6 +300,12 @@ def rows_of(connection: Connection, statement: str, values: Sequence[Any] = ()) 
     cursor = connection.cursor()
     cursor.execute(statement, tuple(values))
     yield from cursor.fetchall()
+
+
+def delete_by_key(dialect: Dialect, table: str, key: Sequence[str], source: str) -> str:
+    """`Dialect.delete_from` for a database that looks up a list of keys fast."""
+    names = identifiers(dialect, key)
+    return f"DELETE FROM {dialect.quote(table)} WHERE ({names}) IN (SELECT {names} FROM {source})"
 
 
 def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> None:

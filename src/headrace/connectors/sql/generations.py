@@ -117,8 +117,11 @@ def _drop_empty(ledger: Ledger, context: SinkContext) -> None:
 
 
 @contextmanager
-def locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledger]:
-    """The ledger in one transaction, into which no batch of the query comes; an older driver writes nothing more."""
+def locked(dialect: Dialect, name: str, context: SinkContext, *, refused: str = "HR587") -> Iterator[Ledger]:
+    """The ledger in one transaction, into which no batch of the query comes; an older driver writes nothing more.
+
+    refused: the code of an error that has changed nothing.
+    """
     transaction = Transaction()
     try:
         with closing(dialect.connect()) as connection:
@@ -130,7 +133,7 @@ def locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledger
                 yield ledger
     except dialect.errors as error:
         unchanged = dialect.transactional_ddl and not transaction.is_in_doubt
-        raise explained(dialect, context, error, code="HR587" if unchanged else "") from None
+        raise explained(dialect, context, error, code=refused if unchanged else "") from None
 
 
 @contextmanager
@@ -143,7 +146,7 @@ def told(dialect: Dialect, context: SinkContext) -> Iterator[None]:
 
 
 def explained(dialect: Dialect, context: SinkContext, error: Exception, *, code: str = "") -> SinkError:
-    """The error in one sentence; `code` HR587 says that nothing was changed."""
+    """The error in one sentence; `code` says that nothing was changed."""
     problem = dialect.explain(error)
     what = f"the result of query '{context.query}' cannot be looked at or moved: {problem.what}"
     return SinkError(Finding(code=code or problem.code, what=what, fix=problem.fix))

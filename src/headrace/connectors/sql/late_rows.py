@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
+from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import Dialect, StageError, Target, Transaction, run
 from headrace.connectors.sql.ledger import Ledger, Replay
 from headrace.connectors.sql.ledger_tables import REPLAYS_FORM
@@ -19,6 +21,9 @@ from headrace.connectors.sql.types import flat
 from headrace.connectors.sql.values import rows
 from headrace.contract import Correction, SinkContext
 from headrace.errors import Finding, HeadraceError, SinkError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def replayed(dialect: Dialect, table: str, context: SinkContext) -> int | None:
@@ -34,7 +39,14 @@ def replayed(dialect: Dialect, table: str, context: SinkContext) -> int | None:
 
 
 def apply_late_rows(
-    dialect: Dialect, name: str, key: Sequence[str], correction: Correction, context: SinkContext, *, quarantines: bool
+    dialect: Dialect,
+    name: str,
+    key: Sequence[str],
+    correction: Correction,
+    context: SinkContext,
+    *,
+    quarantines: bool,
+    rewindable: bool = False,
 ) -> None:
     """Write `correction`, or nothing; the epoch's lock keeps batches of the query out of the transaction.
 
@@ -49,10 +61,13 @@ def apply_late_rows(
             ledger = Ledger(connection, dialect, context, table.name)
             ledger.create()
             make_all(connection, dialect, [REPLAYS_FORM])
+            before = BeforeImages.of(connection, dialect, context, table) if rewindable else None
+            if before is not None:
+                before.make()
             stage = _stage(ledger, table, quarantines=quarantines)
             content = stage.large(correction.rows)
             try:
-                _transact(ledger, table, content, correction)
+                _transact(ledger, table, content, correction, before)
             finally:
                 with suppress(*dialect.errors):
                     dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
@@ -84,16 +99,23 @@ def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
     )
 
 
-def _transact(ledger: Ledger, table: ResultTable, content: Content, correction: Correction) -> None:
+def _transact(
+    ledger: Ledger, table: ResultTable, content: Content, correction: Correction, before: BeforeImages | None
+) -> None:
     connection, dialect, context = ledger.connection, ledger.dialect, ledger.context
     batch = correction.snapshot.batch
     assert batch is not None, "a correction is computed from batches that were written"
-    gone = _keys(correction, table, dialect)
+    deletes = _deletes(correction, table)
+    gone = rows(deletes, table.key_columns, dialect.forms)
     dialect.attach(connection, (*content.parts, *content.bad_parts))
     context.on_boundary("before-transaction", batch)
     with Transaction().begin(connection, dialect):
         ledger.epoch(lock=True)
         _require_unchanged(ledger, correction)
+        if before is not None:
+            step = before.begin(batch, "correction")
+            before.keep_keys(step, deletes)
+            before.keep_content(step, content)
         for values in gone:
             run(connection, _delete(table, dialect), values)
         if content.table.num_rows:
@@ -134,10 +156,10 @@ def _delete(table: ResultTable, dialect: Dialect) -> str:
     return f"DELETE FROM {dialect.quote(table.name)} WHERE {same}"
 
 
-def _keys(correction: Correction, table: ResultTable, dialect: Dialect) -> list[tuple[object, ...]]:
+def _deletes(correction: Correction, table: ResultTable) -> pa.Table:
+    """The keys of the rows that the result has no more."""
     columns = table.key_columns
-    frame = correction.deletes.select(*[f"`{column.name}`" for column in columns])
-    return rows(flat(frame, columns).toArrow(), columns, dialect.forms)
+    return flat(correction.deletes.select(*[f"`{column.name}`" for column in columns]), columns).toArrow()
 
 
 def _refused(context: SinkContext, dialect: Dialect, error: Exception) -> HeadraceError:

@@ -12,6 +12,7 @@ from headrace.checkpoint import PlannedBatch
 from headrace.connectors.exactly_once import Admitted, Line
 from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
 from headrace.connectors.sql.ledger_tables import (
+    BEFORE,
     EPOCHS,
     FORMS,
     LEDGER,
@@ -32,6 +33,7 @@ KEPT_BATCHES = 10_000
 KEPT_PLANS = 100
 _PRUNE_EVERY = 100
 _MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
+_NO_BATCH = 1 << 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,22 +234,17 @@ class Ledger:
         checkpoint: by it, and by the table, lines of Headrace 0.1.0 are known, which the next start claims.
         """
         renamed = "SET query = ? WHERE application = ? AND query = ?"
-        for table, known, value in (
-            (LEDGER, "checkpoint", checkpoint),
-            (QUARANTINE, "table_name", self.table),
-            (TABLES, "table_name", self.table),
-            (REPLAYS, "checkpoint", checkpoint),
-        ):
-            if table != REPLAYS or self.dialect.existing(self.connection, REPLAYS) is not None:
-                self._run(f"UPDATE {table} {renamed}", query, *self._driver)
-                self._run(f"UPDATE {table} {renamed} AND {known} = ?", query, UNCLAIMED, self.context.query, value)
+        known = {LEDGER: ("checkpoint", checkpoint), REPLAYS: ("checkpoint", checkpoint)}
+        for table in (TABLES, *self._tables()):
+            self._run(f"UPDATE {table} {renamed}", query, *self._driver)
+            column, value = known.get(table, ("table_name", self.table))
+            self._run(f"UPDATE {table} {renamed} AND {column} = ?", query, UNCLAIMED, self.context.query, value)
 
     def move(self, table: str) -> None:
         """Let all that is kept of the query beside the table, in all generations, be beside the one called `table`."""
-        for each in (LEDGER, QUARANTINE, REPLAYS):
-            if each != REPLAYS or self.dialect.existing(self.connection, REPLAYS) is not None:
-                moved = f"UPDATE {each} SET table_name = ? WHERE application IN (?, ?) AND query = ? AND table_name = ?"
-                self._run(moved, table, *(self.context.application, UNCLAIMED, self.context.query, self.table))
+        for each in self._tables():
+            moved = f"UPDATE {each} SET table_name = ? WHERE application IN (?, ?) AND query = ? AND table_name = ?"
+            self._run(moved, table, *(self.context.application, UNCLAIMED, self.context.query, self.table))
 
     # ------------------------------------------------------------------------------------------- generations
 
@@ -268,19 +265,58 @@ class Ledger:
 
     def forget(self) -> None:
         """Delete everything that is kept of the generation."""
-        for table in (LEDGER, QUARANTINE, REPLAYS):
-            if table != REPLAYS or self.dialect.existing(self.connection, REPLAYS) is not None:
-                self._run(f"DELETE FROM {table} WHERE {_MINE}", *self._mine)
+        kept = self._tables()
+        if BEFORE in kept:
+            named = f"SELECT DISTINCT images FROM {BEFORE} WHERE {_MINE}"
+            for (images,) in self._rows(named, *self._mine):
+                for aside in (str(images), *aside_names(str(images))):
+                    self.delete_lines(aside)
+                run(self.connection, f"DROP TABLE IF EXISTS {self.dialect.quote(str(images))}")
+        for table in kept:
+            self._run(f"DELETE FROM {table} WHERE {_MINE}", *self._mine)
 
     def rename_table(self, name: str) -> None:
         """Let all that is kept of the generation be that of the table called `name`."""
-        for table in (LEDGER, QUARANTINE, REPLAYS):
-            if table != REPLAYS or self.dialect.existing(self.connection, REPLAYS) is not None:
-                self._run(f"UPDATE {table} SET table_name = ? WHERE {_MINE}", name, *self._mine)
+        for table in self._tables():
+            self._run(f"UPDATE {table} SET table_name = ? WHERE {_MINE}", name, *self._mine)
 
     def forget_driver(self) -> None:
         """Let nothing be known of the generation's drivers."""
         self._run(f"DELETE FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver)
+
+    # ------------------------------------------------------------------------------------------- rewinding
+
+    def batches_after(self, batch: int) -> set[int]:
+        """The batches after one of which the ledger has a line."""
+        found = self._rows(f"SELECT batch FROM {LEDGER} WHERE {_MINE} AND batch > ?", *self._mine, batch)
+        return {int(number) for (number,) in found}
+
+    def replays_after(self, batch: int) -> list[int]:
+        """Of each time that late rows were brought back after a batch, the batch that they reached to."""
+        if REPLAYS not in self._tables():
+            return []
+        return [
+            int(number)
+            for (number,) in self._rows(f"SELECT batch FROM {REPLAYS} WHERE {_MINE} AND batch > ?", *self._mine, batch)
+        ]
+
+    def move_lines(self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: str = "") -> None:
+        """Let the lines `of` one table, or of each, that are kept by the name `former` be kept by `name`."""
+        for table in (LEDGER, QUARANTINE, REPLAYS):
+            if table in self._tables() and of in ("", table):
+                moved = f"UPDATE {table} SET table_name = ? WHERE {_MINE} AND batch BETWEEN ? AND ?"
+                self._run(moved, name, *self._mine[:3], former, first, last)
+
+    def delete_lines(self, name: str) -> None:
+        """Delete what is kept by a name."""
+        for table in (LEDGER, QUARANTINE, REPLAYS):
+            if table in self._tables():
+                self._run(f"DELETE FROM {table} WHERE {_MINE}", *self._mine[:3], name)
+
+    def _tables(self) -> tuple[str, ...]:
+        """The tables of Headrace's own that tell of the query's batches; some are made when they are needed first."""
+        later = (each for each in (REPLAYS, BEFORE) if self.dialect.existing(self.connection, each) is not None)
+        return (LEDGER, QUARANTINE, *later)
 
     @property
     def _driver(self) -> tuple[str, str]:
@@ -306,9 +342,13 @@ class Ledger:
         return statement.replace("?", self.dialect.placeholder)
 
 
-_NO_BATCH = 1 << 60
 _UNCLAIMED = "application = ? AND query = ? AND generation = ?"
 _LINE = "batch, checkpoint, digest, chain, CASE WHEN planned IS NULL THEN 0 ELSE 1 END"
+
+
+def aside_names(images: str) -> tuple[str, str]:
+    """By which names lines are kept that a rewind took off: those of the table, and those that were kept before."""
+    return f"{images}_void", f"{images}_void_before"
 
 
 def _line(row: tuple[Any, ...]) -> Line:

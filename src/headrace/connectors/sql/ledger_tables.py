@@ -9,6 +9,7 @@ EPOCHS = "_headrace_epochs"
 TABLES = "_headrace_tables"
 REPLAYS = "_headrace_replays"
 QUARANTINE = "_headrace_quarantine"
+BEFORE = "_headrace_before"
 
 # The application of lines that Headrace 0.1.0 wrote, until the first start takes them over.
 UNCLAIMED = ""
@@ -81,6 +82,24 @@ REPLAYS_FORM = OwnTable(
         OwnColumn("replayed_at", "text"),
     ),
     key=("application", "query", "generation", "table_name", "checkpoint", "batch"),
+)
+# Made for the first sink that keeps what a rewind needs. images: the table of the rows that were there before.
+BEFORE_FORM = OwnTable(
+    BEFORE,
+    (
+        OwnColumn("application", "text"),
+        OwnColumn("query", "text"),
+        OwnColumn("generation", "number"),
+        OwnColumn("table_name", "text"),
+        OwnColumn("images", "text"),
+        OwnColumn("step", "number"),
+        OwnColumn("batch", "number"),
+        OwnColumn("kind", "text"),
+        OwnColumn("whole", "number"),
+        OwnColumn("void", "number"),
+        OwnColumn("at", "text"),
+    ),
+    key=("application", "query", "generation", "table_name", "step"),
 )
 
 # The epochs first: an older driver holds its epoch's lock before it wants the ledger, and would be crossed otherwise.

@@ -286,6 +286,14 @@ class MySqlDialect:
             )
             require_all_in(target.table, part.rows, came_in)
 
+    def upsert_from(self, target: Target, source: str) -> str:
+        return f"{self._into(target.table, target.names)} {source}{self._replace(target.others, target.key)}"
+
+    def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
+        # Before version 11.1, MariaDB would look through the whole list of keys for each row of the table.
+        same = " AND ".join(f"held.{self.quote(name)} = given.{self.quote(name)}" for name in key)
+        return f"DELETE held FROM {source} AS given JOIN {self.quote(table)} AS held ON {same}"
+
     def _require_whole(self, connection: Connection, part: StagedTable) -> None:
         try:
             [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")

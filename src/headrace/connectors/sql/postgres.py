@@ -19,6 +19,7 @@ from headrace.connectors.sql.dialect import (
     Stager,
     Target,
     chunks,
+    delete_by_key,
     identifiers,
     require_all_in,
     rows_of,
@@ -295,6 +296,13 @@ class PostgresDialect:
             if staged != expected:
                 raise PartLost(f"{expected} rows were staged, and {staged} were found")
             require_all_in(target.table, expected, found)
+
+    def upsert_from(self, target: Target, source: str) -> str:
+        into = f"INSERT INTO {self.quote(target.table)} ({identifiers(self, target.names)}) "
+        return into + source + self._replace(target.others, target.key)
+
+    def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
+        return delete_by_key(self, table, key, source)
 
     def _merge(self, target: Target, source: str) -> str:
         same = " AND ".join(f"there.{self.quote(name)} = given.{self.quote(name)}" for name in target.key)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import CheckpointView, Line, Retry, require_fit, view_of
+from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import Connection, Dialect, Transaction, run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.ledger_tables import LEDGER_FORM, UNCLAIMED
@@ -55,7 +56,15 @@ class Ready:
     widened: str | None = None
 
 
-def prepare(dialect: Dialect, table: ResultTable, schema: str, context: SinkContext, *, adds: bool = False) -> Ready:
+def prepare(
+    dialect: Dialect,
+    table: ResultTable,
+    schema: str,
+    context: SinkContext,
+    *,
+    adds: bool = False,
+    rewindable: bool = False,
+) -> Ready:
     """Make the table and the ledger ready, and take the next epoch.
 
     If anything does not fit, nothing is changed and an older driver is not disturbed. Where another start was in the
@@ -65,7 +74,11 @@ def prepare(dialect: Dialect, table: ResultTable, schema: str, context: SinkCont
     while True:
         try:
             with closing(dialect.connect()) as connection:
-                return _prepared(connection, dialect, table.as_known(connection, dialect), schema, context, adds=adds)
+                known = table.as_known(connection, dialect)
+                ready = _prepared(connection, dialect, known, schema, context, adds=adds)
+                if rewindable:
+                    BeforeImages.of(connection, dialect, context, known).make()
+                return ready
         except _Renamed:
             continue
         except dialect.errors as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from headrace.connectors.exactly_once import BatchWriter, Retry
-from headrace.connectors.sql import adoption, generations, late_rows, renames, swap
+from headrace.connectors.sql import adoption, generations, late_rows, renames, rewind, swap
 from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.dialect import Dialect
@@ -23,6 +23,7 @@ from headrace.contract import (
     OUTPUT_MODES,
     Correction,
     Held,
+    KeptResult,
     OptionError,
     OutputMode,
     Session,
@@ -33,6 +34,7 @@ from headrace.contract import (
     Snapshot,
 )
 from headrace.errors import Finding, SinkError
+from headrace.units import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +55,8 @@ class DatabaseSink(Sink):
     retry_seconds: how long a batch is tried again while the database does not answer, or a lock is held.
     silence_seconds: a server that has said nothing for so long while a statement runs is asked on another connection
     whether it still works on it; if not, the connection is cut and the batch is tried again.
+    rewindable: for how long each batch keeps what it replaces, such as `7 days`, so that `headrace rewind` can bring
+    back what was there; in update and append mode by the key.
     """
 
     facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True)
@@ -64,6 +68,7 @@ class DatabaseSink(Sink):
     on_schema_change: Literal["refuse", "add"] = "refuse"
     retry_seconds: float = 60.0
     silence_seconds: float = SILENCE_SECONDS
+    rewindable: str | None = None
 
     @abstractmethod
     def dialect(self) -> Dialect:
@@ -90,8 +95,27 @@ class DatabaseSink(Sink):
             yield OptionError(code="HR401", what="the key names a column twice", fix="name each column once")
         if self.silence_seconds < 1:
             yield OptionError(code="HR401", what="silence_seconds is less than 1", fix="leave it out, and it is 30")
+        yield from self._rewindable_problems(mode)
         if self.retry_seconds < 0:
             yield OptionError(code="HR401", what="retry_seconds is negative", fix="give 0 to try each batch once only")
+
+    def _rewindable_problems(self, mode: OutputMode) -> Iterator[OptionError]:
+        if self.rewindable is None:
+            return
+        try:
+            if Duration.parse(self.rewindable).seconds <= 0:
+                raise ValueError("it is no time at all")
+        except ValueError as error:
+            yield OptionError(code="HR401", what=f"rewindable: {error}", fix="write a length of time, as 7 days")
+        if mode == "append" and not self.key:
+            what = f"table '{self.table}' has no key, by which the rows of a batch in append mode would be found again"
+            fix = "give key: the columns that tell the rows apart; or leave rewindable out"
+            yield OptionError(code="HR654", what=what, fix=fix)
+
+    @property
+    def rewindable_seconds(self) -> float:
+        """How long it is kept what a batch replaces; 0: nothing is."""
+        return 0.0 if self.rewindable is None else Duration.parse(self.rewindable).seconds
 
     @property
     def location(self) -> SinkLocation:
@@ -128,7 +152,11 @@ class DatabaseSink(Sink):
         adds = self.on_schema_change == "add"
         dialect = self.dialect()
         ready = patiently(
-            lambda: exactly_once.prepare(dialect, table, frame.schema.json(), context, adds=adds), dialect, context
+            lambda: exactly_once.prepare(
+                dialect, table, frame.schema.json(), context, adds=adds, rewindable=self.rewindable is not None
+            ),
+            dialect,
+            context,
         )
         return self._batch_writer(ready, dialect, context)
 
@@ -154,6 +182,7 @@ class DatabaseSink(Sink):
             stage=stage,
             retry=Retry(seconds=self.retry_seconds),
             widened=ready.widened,
+            rewindable_seconds=self.rewindable_seconds,
         )
         return BatchWriter(store=store)
 
@@ -171,7 +200,15 @@ class DatabaseSink(Sink):
 
     def apply_correction(self, correction: Correction, context: SinkContext) -> None:
         quarantines = self.on_bad_row == "quarantine"
-        late_rows.apply_late_rows(self.dialect(), self.table, self.key, correction, context, quarantines=quarantines)
+        late_rows.apply_late_rows(
+            self.dialect(),
+            self.table,
+            self.key,
+            correction,
+            context,
+            quarantines=quarantines,
+            rewindable=self.rewindable is not None,
+        )
 
     @property
     def former(self) -> Sink | None:
@@ -197,6 +234,26 @@ class DatabaseSink(Sink):
 
     def discard(self, context: SinkContext, session: Session) -> None:
         generations.discard(self.dialect(), self.table, context)
+
+    def rewindable_result(self, mode: OutputMode) -> KeptResult:
+        why = "" if self.rewindable is not None else "it does not keep what its batches replace"
+        return KeptResult(possible=not why, why=why)
+
+    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        found = rewind.earliest(self.dialect(), self.table, self.key, context)
+        return None if found is None else max(found, batch)
+
+    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
+        return rewind.taken_back(self.dialect(), self.table, self.key, context, batch, self.system())
+
+    def rewind(self, context: SinkContext, batch: int, session: Session) -> None:
+        rewind.rewind(self.dialect(), self.table, self.key, context, batch)
+
+    def undo_rewind(self, context: SinkContext, batch: int, session: Session) -> None:
+        rewind.undo(self.dialect(), self.table, self.key, context, batch)
+
+    def forget_rewind(self, context: SinkContext, session: Session) -> None:
+        rewind.forget(self.dialect(), self.table, self.key, context)
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
         table = exactly_once.result_table(self.table, self.key, frame.schema, context)

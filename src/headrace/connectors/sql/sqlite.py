@@ -18,6 +18,7 @@ from headrace.connectors.sql.dialect import (
     Stager,
     Target,
     chunks,
+    delete_by_key,
     identifiers,
     require_all_in,
     rows_of,
@@ -103,6 +104,9 @@ class Sqlite(DatabaseSink):
 
     def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
         return super().held(context, session) if Path(self.path).exists() else ()
+
+    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        return super().earliest_batch(context, batch, session) if Path(self.path).exists() else None
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from super().problems(mode)
@@ -272,9 +276,16 @@ class SqliteDialect:
     def part_source(self, part: StagedTable) -> str:
         return f"{self.quote(part.name)}.{STAGED}"
 
+    def upsert_from(self, target: Target, source: str) -> str:
+        # Without WHERE, SQLite would take ON CONFLICT for a join's condition.
+        into, then = self._into(target.table, target.names), self._replace(target.names, target.key)
+        return f"{into} SELECT * FROM ({source}) WHERE true{then}"
+
+    def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
+        return delete_by_key(self, table, key, source)
+
     def merge(self, connection: Connection, target: Target, parts: Sequence[StagedTable]) -> None:
         into = self._into(target.table, target.names)
-        # Without WHERE, SQLite would take ON CONFLICT for a join's condition.
         then = f" WHERE true{self._replace(target.names, target.key)}" if target.replaces else ""
         for part in parts:
             found = connection.cursor().execute(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -76,11 +76,18 @@ def make_all(connection: Connection, dialect: Dialect, tables: Sequence[OwnTable
     """
     if not [table for table in tables if table.missing_columns(connection, dialect)]:
         return
+    with alone(connection, dialect):
+        for table in tables:
+            table.make(connection, dialect)
+
+
+@contextmanager
+def alone(connection: Connection, dialect: Dialect) -> Iterator[None]:
+    """Let no other driver change Headrace's own tables meanwhile."""
     for statement in dialect.lock_own_tables:
         run(connection, statement)
     try:
-        for table in tables:
-            table.make(connection, dialect)
+        yield
     except BaseException:
         for statement in dialect.give_up_own_tables:
             with suppress(*dialect.errors):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.checkpoint import Archive, Checkpoint
+from headrace.checkpoint.rewind import Past
 from headrace.contract import OUTPUT_MODES, OutputMode, Sink, SinkContext, overrides
 from headrace.errors import Fenced, HeadraceError, SinkError
 from headrace.testing.conformance.streams import STEPS, forget_commit
@@ -46,6 +48,10 @@ class SinkConformance(SinkTriggers):
         unfinished = tmp_path / "unfinished"
         unfinished.write_text("".join(json.dumps(row) + "\n" for row in rows))
         unfinished.rename(place / f"{step}.json")
+
+    def make_rewindable(self, home: Path, mode: OutputMode) -> Sink:
+        """The sink with the options that it needs to go back to an earlier batch."""
+        return self.make(home, mode)
 
     def context(self, tmp_path: Path, mode: OutputMode, **more: Any) -> SinkContext:
         return SinkContext(query=f"q_{mode}", generation=1, mode=mode, checkpoint=tmp_path / "checkpoint", **more)
@@ -267,3 +273,45 @@ class SinkConformance(SinkTriggers):
         with pytest.raises(SinkError):
             sink.beside().read_back(spark, rebuilt)
         assert self.written(spark, self.make(home, mode), former) == whole
+
+    def test_a_result_goes_back_to_an_earlier_batch_and_forward_again(
+        self, spark: SparkSession, home: Path, tmp_path: Path
+    ) -> None:
+        """Each step is made twice, as after a crash; batches come again over a checkpoint that went back as well."""
+        ways: tuple[OutputMode, ...] = ("update", "append", "complete")
+        mode = next(mode for mode in ways if mode in self.make(home, mode).facts.modes)
+        sink = self.make_rewindable(home, mode)
+        if not sink.rewindable_result(mode).possible:
+            assert sink.rewindable_result(mode).why
+            return
+        context = self.context(tmp_path, mode, application="mine")
+        assert sink.earliest_batch(context, 0, lambda: spark) is None
+        answers = []
+        for step in range(4):
+            self.feed(tmp_path, step, shared=mode != "append")
+            self.start(spark, self.make_rewindable(home, mode), tmp_path, context, ends=True)
+            answers.append(self.answer(spark, tmp_path, mode))
+        assert sink.earliest_batch(context, 0, lambda: spark) == 0
+        assert sink.taken_back(context, 3, lambda: spark) == ()
+        checkpoint, place = Checkpoint(context.checkpoint), tmp_path / "earlier"
+        for batch in (2, 1):
+            assert sink.taken_back(context, batch, lambda: spark)
+            for _ in range(2):
+                sink.rewind(context, batch, lambda: spark)
+            assert self.written(spark, self.make_rewindable(home, mode), context) == answers[batch]
+            if batch == 2:
+                for _ in range(2):
+                    sink.undo_rewind(context, batch, lambda: spark)
+                assert self.written(spark, sink, context) == answers[3]
+        Past.of(checkpoint, Archive(tmp_path / "archive.jsonl")).copy(place, 1)
+        context.checkpoint.rename(tmp_path / "former")
+        place.rename(context.checkpoint)
+        self.start(spark, self.make_rewindable(home, mode), tmp_path, context, ends=True)
+        assert self.written(spark, sink, context) == answers[3]
+        with pytest.raises(SinkError, match="HR652"):
+            sink.undo_rewind(context, 1, lambda: spark)
+        for _ in range(2):
+            sink.forget_rewind(context, lambda: spark)
+        sink.undo_rewind(context, 1, lambda: spark)
+        sink.rewind(context, 0, lambda: spark)
+        assert self.written(spark, sink, context) == answers[0]

@@ -1,0 +1,171 @@
+"""A Delta table as it was at the end of an earlier batch, by its own versions: one more version, which can be undone.
+
+It brings the files of that batch's version back and takes the others out; nothing is rewritten. The number of the query
+goes up with the driver's epoch, so that Delta takes the batches again and nothing more from an older driver.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from headrace.connectors.delta import ledger
+from headrace.connectors.delta.ledger import Progress
+from headrace.connectors.delta.table import DeltaTable, LogCutError, State
+from headrace.connectors.exactly_once import Conflict, take_epoch
+from headrace.contract import Held, SinkContext
+from headrace.errors import Finding, SinkError
+from headrace.spark.session_conf import applied
+
+NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The version that the table had after a batch; without one, the first batch after it that has one, and why."""
+
+    state: State | None = None
+    earliest: int | None = None
+    why: str = ""
+
+
+def earliest(table: DeltaTable, context: SinkContext, batch: int) -> int | None:
+    """The first batch, from `batch` on, that the table can go back to."""
+    state = table.now()
+    if ledger.progress(context, state.txn_ids).batch is None:
+        return None
+    found = _find(state, context, batch)
+    return batch if found.state is not None else found.earliest
+
+
+def taken_back(table: DeltaTable, name: str, context: SinkContext, batch: int) -> tuple[Held, ...]:
+    """How many rows there are, and were."""
+    state = table.now()
+    own = ledger.progress(context, state.txn_ids)
+    found = _find(state, context, batch)
+    if own.batch is None or own.batch <= batch or found.state is None:
+        return ()
+    now, then = state.rows().count(), found.state.rows().count()
+    return (
+        Held(count=now, what=f"rows of {name}, which go back to the {then:,} rows after batch {batch}"),
+        Held(count=own.batch - batch, what=f"batches of {name} are taken back"),
+    )
+
+
+def rewind(table: DeltaTable, name: str, context: SinkContext, batch: int) -> None:
+    """Bring the table back to `batch`, and remember the version that it had."""
+    take_epoch(lambda: _rewound(table, name, context, batch), _contended(name))
+
+
+def undo(table: DeltaTable, name: str, context: SinkContext, batch: int) -> None:
+    """Take `rewind` back."""
+    take_epoch(lambda: _undone(table, name, context, batch), _contended(name))
+
+
+def forget(table: DeltaTable, name: str, context: SinkContext) -> None:
+    """Forget the version that the table had; it ends as the table's own rules say."""
+    take_epoch(lambda: _forgotten(table, context), _contended(name))
+
+
+def _forgotten(table: DeltaTable, context: SinkContext) -> None:
+    mark, known = ledger.rewound_mark(context), table.now().txn_ids
+    if known.get(mark) and not table.mark({mark: 0}, seen={mark: known[mark]}):
+        raise Conflict("another writer was quicker")
+
+
+def _rewound(table: DeltaTable, name: str, context: SinkContext, batch: int) -> None:
+    state = table.now()
+    own = ledger.progress(context, state.txn_ids)
+    if own.batch is None or own.batch <= batch:
+        return
+    found = _find(state, context, batch)
+    if found.state is None:
+        fix = "" if found.earliest is None else f"go back to batch {found.earliest} at most; or "
+        fix += f"compute the result anew: headrace rebuild {context.query}"
+        raise SinkError(Finding(code="HR655", what=f"{name} cannot go back to batch {batch}: {found.why}", fix=fix))
+    # 0 is that of a rewind that was taken back.
+    _commit(state, found.state, context, Progress(own.epoch + 1, batch), before=state.version + 1)
+
+
+def _undone(table: DeltaTable, name: str, context: SinkContext, batch: int) -> None:
+    state = table.now()
+    own = ledger.progress(context, state.txn_ids)
+    before = state.txn_ids.get(ledger.rewound_mark(context), 0) - 1
+    if own.batch is None or before < 0:
+        return
+    if own.batch != batch:
+        if own.batch < batch:
+            return
+        what = f"{name} has batches of query '{context.query}' after batch {batch} again"
+        raise SinkError(Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them"))
+    try:
+        former = table.at(before)
+    except LogCutError:
+        what = f"the log of {name} no longer has the version that it had before it went back to batch {batch}"
+        raise SinkError(Finding(code="HR652", what=what, fix="run the query: what it took is read again")) from None
+    _require_files(former, state, name, "HR652")
+    reached = ledger.progress(context, former.txn_ids)
+    _commit(state, former, context, Progress(own.epoch + 1, reached.batch), before=0)
+
+
+def _commit(state: State, former: State, context: SinkContext, wanted: Progress, *, before: int) -> None:
+    """Bring `former` back. Raises Conflict."""
+    marks = {ledger.app(context.query, context.generation): wanted.number, ledger.rewound_mark(context): before}
+    note = {
+        "query": context.query,
+        "generation": context.generation,
+        "batch": wanted.batch,
+        ledger.RESTORES: former.version,
+    }
+    with applied(state.table.spark, {NOTE: json.dumps(note)}):
+        if not state.table.restore(former, marks, seen=state):
+            raise Conflict("another writer was quicker")
+
+
+def _find(state: State, context: SinkContext, batch: int) -> Found:
+    """The newest version of `batch` on the way back from the present one, past what earlier rewinds took off."""
+    passed = ledger.progress(context, state.txn_ids).batch
+    for commit, number in ledger.newest_first(state, context):
+        if number is None:
+            if commit.new or commit.takes_rows:
+                why = f"another writer has changed it after batch {batch}, in version {commit.version}"
+                return Found(earliest=passed, why=why)
+        elif number == batch:
+            try:
+                found = state.table.at(commit.version)
+            except LogCutError:
+                break
+            if missing := _missing(found, state):
+                return Found(earliest=passed, why=f"its file {missing} was removed, as VACUUM does")
+            return Found(state=found)
+        elif number < batch:
+            break
+        else:
+            passed = number
+    return Found(earliest=passed, why=f"its log no longer has the version of batch {batch}")
+
+
+def _missing(former: State, now: State) -> str:
+    """A file of `former` that the table no longer has; "": all are there."""
+    jvm = now.table.spark._jvm
+    assert jvm is not None, "Delta Lake runs in the JVM"
+    place = now.table.log.dataPath()
+    system = place.getFileSystem(now.table.spark._jsparkSession.sessionState().newHadoopConf())
+    for path, _ in sorted(former.actions().keys() - now.actions().keys()):
+        uri = jvm.java.net.URI(path)
+        whole = jvm.org.apache.hadoop.fs.Path(uri) if uri.isAbsolute() else None
+        whole = whole or jvm.org.apache.hadoop.fs.Path(place, jvm.org.apache.hadoop.fs.Path(uri))
+        if not system.exists(whole):
+            return str(path)
+    return ""
+
+
+def _require_files(former: State, now: State, name: str, code: str) -> None:
+    if missing := _missing(former, now):
+        what = f"{name} cannot be brought back: its file {missing} was removed, as VACUUM does"
+        raise SinkError(Finding(code=code, what=what, fix="run the query: what it took is read again"))
+
+
+def _contended(name: str) -> Finding:
+    what = f"other writers changed {name} again and again"
+    return Finding(code="HR656", what=what, fix="give the command again when the table is at rest")

@@ -1,0 +1,276 @@
+"""What a table held before each batch, kept beside it in the batch's own transaction, so that it can go back.
+
+Each batch or correction is a step. A step keeps, for each key that it writes, the row that had it, or that none had; of
+a batch that replaces the whole table, it keeps the whole table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from headrace.connectors.sql.dialect import Connection, Dialect, Target, rows_of, run
+from headrace.connectors.sql.ledger_tables import BEFORE, BEFORE_FORM, QUARANTINE
+from headrace.connectors.sql.result_table import ResultTable
+from headrace.connectors.sql.staging import Content
+from headrace.connectors.sql.system_tables import OWN_PREFIX, alone, make_all
+from headrace.contract import SinkContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind: TypeAlias = Literal["batch", "correction", "rewind"]
+STEP, THERE = f"{OWN_PREFIX}step", f"{OWN_PREFIX}there"
+_KEYS = f"{OWN_PREFIX}keys"
+# Steps that are looked at after each batch, whether they are older than what is kept.
+_PURGED_AT_ONCE = 100
+_MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One write into the table. whole: it replaced all rows. void: the step of the rewind that took it off; 0: none."""
+
+    step: int
+    batch: int
+    kind: Kind
+    whole: bool
+    void: int
+    at: str
+
+
+@dataclass(frozen=True)
+class BeforeImages:
+    """The steps of one life and its table, on one connection; the caller holds the transaction.
+
+    name: the table of the rows that were there before. seconds: how long they are kept.
+    """
+
+    connection: Connection
+    dialect: Dialect
+    context: SinkContext
+    table: ResultTable
+    name: str
+    seconds: float
+
+    @classmethod
+    def of(
+        cls, connection: Connection, dialect: Dialect, context: SinkContext, table: ResultTable, seconds: float = 0.0
+    ) -> BeforeImages:
+        """Those of the context's life; its table keeps the name that it was given first, whatever is renamed."""
+        known = is_kept(connection, dialect)
+        statement = f"SELECT images FROM {BEFORE} WHERE {_MINE} ORDER BY step DESC LIMIT 1"
+        mine = (context.application, context.query, context.generation, table.name)
+        found = list(rows_of(connection, _own(dialect, statement), mine)) if known else []
+        name = str(found[0][0]) if found else images_name(context, table.name)
+        return cls(connection, dialect, context, table, name, seconds)
+
+    def make(self) -> None:
+        """Make what is missing; of several drivers that start at once, one does."""
+        make_all(self.connection, self.dialect, [BEFORE_FORM])
+        if not self._missing():
+            return
+        with alone(self.connection, self.dialect):
+            there = self.dialect.existing(self.connection, self.name)
+            for statement in self._created() if there is None else self._widened():
+                run(self.connection, statement)
+
+    # ------------------------------------------------------------------------------------------------ a step
+
+    def begin(self, batch: int, kind: Kind, *, whole: bool = False) -> int:
+        """Enter a step, which is given back."""
+        [(newest,)] = rows_of(
+            self.connection, self._own(f"SELECT COALESCE(MAX(step), 0) FROM {BEFORE} WHERE images = ?"), (self.name,)
+        )
+        step = int(newest) + 1
+        marks = ", ".join("?" * len(BEFORE_FORM.columns))
+        at = _now().isoformat(timespec="milliseconds")
+        values = (*self._mine, self.name, step, batch, kind, int(whole), 0, at)
+        self._run(f"INSERT INTO {BEFORE} ({BEFORE_FORM.names}) VALUES ({marks})", *values)
+        return step
+
+    def keep_batch(self, batch: int, content: Content) -> None:
+        """Keep what a batch is about to replace."""
+        mode = self.context.mode
+        step = self.begin(batch, "batch", whole=mode == "complete")
+        if mode == "complete":
+            self.keep_all(step)
+            # What was quarantined before is no part of the new result, and comes back with the rows.
+            self._run(f"UPDATE {QUARANTINE} SET table_name = ? WHERE {_MINE}", self.name, *self._mine)
+        else:
+            self.keep_content(step, content, is_new=mode == "append")
+        self._purge()
+
+    def keep_content(self, step: int, content: Content, *, is_new: bool = False) -> None:
+        """Keep the rows that have the keys of `content`. is_new: none has, or the table will refuse them."""
+        self.keep_keys(step, content.table, is_new=is_new)
+        for part in content.parts:
+            self.keep_from(step, self.dialect.part_source(part), is_new=is_new)
+
+    def keep_keys(self, step: int, rows: pa.Table, *, is_new: bool = False) -> None:
+        """Keep the rows that have the keys of a few `rows`."""
+        if not rows.num_rows:
+            return
+        keys = Target(table=_KEYS, columns=self.table.key_columns, key=(), replaces=False)
+        names = self._names(keys.names)
+        table = self.dialect.quote(self.table.name)
+        run(
+            self.connection,
+            f"CREATE TEMPORARY TABLE IF NOT EXISTS {_KEYS} AS SELECT {names} FROM {table} WHERE 1 = 0",
+        )
+        run(self.connection, f"DELETE FROM {_KEYS}")
+        self.dialect.write(self.connection, keys, rows.select(list(keys.names)))
+        self.keep_from(step, _KEYS, is_new=is_new)
+
+    def keep_from(self, step: int, source: str, *, is_new: bool = False) -> None:
+        """Keep the rows that have the keys of `source`, a table."""
+        key = [column.name for column in self.table.key_columns]
+        given = ", ".join(f"given.{self.dialect.quote(name)}" for name in key)
+        if is_new:
+            columns = self._names([STEP, THERE, *key])
+            self._run(f"INSERT INTO {self._images} ({columns}) SELECT ?, 0, {given} FROM {source} AS given", step)
+            return
+        others = [name for name in self.table.names if name not in key]
+        held = "".join(f", held.{self.dialect.quote(name)}" for name in others)
+        columns = self._names([STEP, THERE, *key, *others])
+        self._run(
+            f"INSERT INTO {self._images} ({columns}) "
+            f"SELECT ?, CASE WHEN held.{self.dialect.quote(key[0])} IS NULL THEN 0 ELSE 1 END, {given}{held} "
+            f"FROM {source} AS given LEFT JOIN {self.dialect.quote(self.table.name)} AS held "
+            f"ON {self.same('held', 'given')}",
+            step,
+        )
+
+    def keep_all(self, step: int) -> None:
+        """Keep the whole table."""
+        names = self._names(self.table.names)
+        self._run(
+            f"INSERT INTO {self._images} ({self._names([STEP, THERE])}, {names}) "
+            f"SELECT ?, 1, {names} FROM {self.dialect.quote(self.table.name)}",
+            step,
+        )
+
+    # ------------------------------------------------------------------------------------------------ all steps
+
+    def steps(self) -> list[Step]:
+        """Every step that is kept, oldest first."""
+        if not is_kept(self.connection, self.dialect):
+            return []
+        statement = f"SELECT step, batch, kind, whole, void, at FROM {BEFORE} WHERE {_MINE} ORDER BY step"
+        found = rows_of(self.connection, self._own(statement), self._mine)
+        return [
+            Step(step=int(step), batch=int(batch), kind=kind, whole=bool(whole), void=int(void), at=str(at))
+            for step, batch, kind, whole, void, at in found
+        ]
+
+    def forget_steps(self, steps: Sequence[int]) -> None:
+        """Delete steps with what they keep."""
+        if steps:
+            run(self.connection, f"DELETE FROM {self._images} WHERE {between(self.dialect.quote(STEP), steps)}")
+            self._run(f"DELETE FROM {BEFORE} WHERE {_MINE} AND {between('step', steps)}", *self._mine)
+
+    def void(self, steps: Sequence[int], by: int) -> None:
+        """Say that the rewind `by` has taken `steps` off; 0: that they count again."""
+        if steps:
+            self._run(f"UPDATE {BEFORE} SET void = ? WHERE {_MINE} AND {between('step', steps)}", by, *self._mine)
+
+    def _purge(self) -> None:
+        """Delete the oldest steps, once they are older than what is kept; as many at most as a few batches add."""
+        limit = (_now() - timedelta(seconds=self.seconds)).isoformat(timespec="milliseconds")
+        statement = f"SELECT step, batch, at FROM {BEFORE} WHERE {_MINE} ORDER BY step LIMIT {_PURGED_AT_ONCE}"
+        old = [row for row in rows_of(self.connection, self._own(statement), self._mine) if str(row[2]) < limit]
+        if not old:
+            return
+        step, batch, _ = old[-1]
+        self._run(f"DELETE FROM {self._images} WHERE {self.dialect.quote(STEP)} <= ?", step)
+        self._run(f"DELETE FROM {BEFORE} WHERE {_MINE} AND step <= ?", *self._mine, step)
+        if self.context.mode == "complete":
+            aside = "application = ? AND query = ? AND generation = ? AND table_name = ? AND batch < ?"
+            self._run(f"DELETE FROM {QUARANTINE} WHERE {aside}", *self._mine[:3], self.name, batch)
+
+    # -------------------------------------------------------------------------------------------- SQL
+
+    def same(self, one: str, other: str) -> str:
+        """The condition that two rows have one key."""
+        names = [self.dialect.quote(column.name) for column in self.table.key_columns]
+        return " AND ".join(f"{one}.{name} = {other}.{name}" for name in names)
+
+    @property
+    def _images(self) -> str:
+        return self.dialect.quote(self.name)
+
+    def _missing(self) -> bool:
+        there = self.dialect.existing(self.connection, self.name)
+        return there is None or bool(list(self._widened()))
+
+    def _created(self) -> Iterator[str]:
+        """Its columns have the very types of the table's; by way of the join, each of them takes NULL."""
+        there = self.dialect.existing(self.connection, self.table.name)
+        known = set() if there is None else {column.name.lower() for column in there.columns}
+        names = [name for name in self.table.names if name.lower() in known]
+        held = "".join(f", held.{self.dialect.quote(name)}" for name in names)
+        yield (
+            f"CREATE TABLE {self._images} AS SELECT steps.step AS {self.dialect.quote(STEP)}, "
+            f"steps.whole AS {self.dialect.quote(THERE)}{held} FROM {BEFORE} AS steps "
+            f"LEFT JOIN {self.dialect.quote(self.table.name)} AS held ON 1 = 0 WHERE 1 = 0"
+        )
+        index = self.dialect.quote(f"{self.name}_steps")
+        yield f"CREATE INDEX {index} ON {self._images} ({self.dialect.quote(STEP)})"
+        yield from self._added({name.lower() for name in names})
+
+    def _widened(self) -> Iterator[str]:
+        there = self.dialect.existing(self.connection, self.name)
+        if there is not None:
+            yield from self._added({column.name.lower() for column in there.columns})
+
+    def _added(self, known: set[str]) -> Iterator[str]:
+        for column in self.table.columns:
+            if column.name.lower() not in known:
+                declared = self.dialect.declare(column, self.table.key_columns)
+                yield f"ALTER TABLE {self._images} ADD COLUMN {self.dialect.quote(column.name)} {declared}"
+
+    def _names(self, names: Sequence[str]) -> str:
+        return ", ".join(self.dialect.quote(name) for name in names)
+
+    @property
+    def _mine(self) -> tuple[str, str, int, str]:
+        return self.context.application, self.context.query, self.context.generation, self.table.name
+
+    def _run(self, statement: str, *values: Any) -> None:
+        run(self.connection, self._own(statement), values)
+
+    def _own(self, statement: str) -> str:
+        return _own(self.dialect, statement)
+
+
+def is_kept(connection: Connection, dialect: Dialect) -> bool:
+    """Whether any table of the database keeps what was there before."""
+    return dialect.existing(connection, BEFORE) is not None
+
+
+def between(column: str, steps: Sequence[int]) -> str:
+    """The condition that a column holds one of `steps`, most of which follow each other."""
+    ranges: list[tuple[int, int]] = []
+    for step in sorted(steps):
+        if ranges and ranges[-1][1] == step - 1:
+            ranges[-1] = (ranges[-1][0], step)
+        else:
+            ranges.append((step, step))
+    return f"({' OR '.join(f'{column} BETWEEN {first} AND {last}' for first, last in ranges)})"
+
+
+def images_name(context: SinkContext, table: str) -> str:
+    """What the table of the rows that were there before is called."""
+    whose = f"{context.application}/{context.query}/{table.lower()}"
+    return f"{OWN_PREFIX}before_{hashlib.sha256(whose.encode()).hexdigest()[:16]}_g{context.generation}"
+
+
+def _own(dialect: Dialect, statement: str) -> str:
+    return statement.replace("?", dialect.placeholder)
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

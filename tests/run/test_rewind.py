@@ -1,0 +1,418 @@
+"""A query goes back to an earlier batch, and forward again; a crash between any two steps leaves one of the two."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+import headrace as hr
+from headrace.checkpoint import Archive, Checkpoint, planned_batch
+from headrace.cli.entry import main
+from headrace.connectors.exactly_once import Admitted, KeptLine, Retry, Standing
+from headrace.connectors.sql.batches import SqlStore
+from headrace.connectors.sql.dialect import run
+from headrace.connectors.sql.prepare import prepare, result_table
+from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.connectors.sql.staging import Content, Stage
+from headrace.contract import OutputMode, SinkContext
+from headrace.errors import HeadraceError
+from headrace.model import Project
+from headrace.model.layout import QueryLayout
+from headrace.run import rewind_copy
+from headrace.run.application import application
+from headrace.run.checkpoint_look import inspect_checkpoint
+from headrace.run.rewind import rewind, undo_rewind
+from headrace.storage import json_lines
+from tests.run.projects import rows, write_project
+from tests.run.test_reset import Killed, killed_at
+
+pytestmark = pytest.mark.plain
+FIXTURES = Path(__file__).parent.parent / "checkpoint" / "fixtures"
+BODY = """
+@hr.query(sink=hr.sink.sqlite("out.db", table="Totals", key=["name"], rewindable="7 days"), mode="MODE")
+def totals(events):
+    return events.groupBy("name").agg(F.sum("amount").alias("total"))
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="plain", key=["name"]), mode="update")
+def plain(events):
+    return events.groupBy("name").agg(F.sum("amount").alias("total"))
+
+@hr.query(sink=hr.sink.foreach(print), mode="append")
+def printed(events):
+    return events
+
+@hr.query(sink=hr.sink.console(), mode="append")
+def shown(events):
+    return events
+"""
+SCHEMA = StructType([StructField("name", StringType()), StructField("total", IntegerType())])
+# What each batch writes, and what the table holds after it, by the output mode.
+UPDATES = [{"a": 1, "b": 2}, {"a": 5, "c": 3}, {"b": 9, "d": 4}]
+AFTER: dict[OutputMode, list[dict[str, int]]] = {
+    "update": [{"a": 1, "b": 2}, {"a": 5, "b": 2, "c": 3}, {"a": 5, "b": 9, "c": 3, "d": 4}],
+    "complete": UPDATES,
+    "append": [{"a": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3}],
+}
+
+
+def written(mode: OutputMode, batch: int) -> dict[str, int]:
+    """The rows that a batch gives to the sink."""
+    return {"abc"[batch]: batch + 1} if mode == "append" else UPDATES[batch]
+
+
+class Driver:
+    """Writes batches of the query `totals` as one start of it does, without Spark."""
+
+    def __init__(self, project: Project, mode: OutputMode = "update") -> None:
+        self.layout = QueryLayout(project.storage, "totals")
+        facts = application(project).facts()
+        self.context = SinkContext(query="totals", generation=1, mode=mode, checkpoint=self.layout.checkpoint, **facts)
+        dialect = SqliteDialect(str(project.root / "out.db"))
+        table = result_table("Totals", ["name"], SCHEMA, self.context)
+        ready = prepare(dialect, table, SCHEMA.json(), self.context, rewindable=True)
+        stage = Stage(
+            dialect=dialect,
+            prefix="",
+            columns=ready.table.columns,
+            key=("name",),
+            limits={},
+            clustered=False,
+            quarantines=False,
+            driver_rows=100,
+        )
+        self.store = SqlStore(
+            dialect=dialect,
+            table=ready.table,
+            context=self.context,
+            epoch=ready.epoch,
+            stage=stage,
+            retry=Retry(attempts=1),
+            rewindable_seconds=3600.0,
+        )
+
+    def write(self, batch: int, values: dict[str, int]) -> None:
+        def admit(standing: Standing) -> Admitted:
+            assert not standing.newer
+            line = KeptLine.of(self.context, batch, planned_batch(Checkpoint(self.layout.checkpoint), batch))
+            return Admitted(line.after(standing.before))
+
+        table = pa.table({"name": list(values), "total": pa.array(values.values(), pa.int32())})
+        self.store.commit(Content(table=table), batch, admit)
+
+
+def made(root: Path, mode: OutputMode = "update") -> Project:
+    """A project whose query has made the batches 0 to 2."""
+    found = hr.load(write_project(root, BODY.replace("MODE", mode)))
+    driver = Driver(found, mode)
+    with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
+        archive.extractall(driver.layout.checkpoint)
+    for batch in range(3):
+        driver.write(batch, written(mode, batch))
+    Archive(driver.layout.archive).catch_up(Checkpoint(driver.layout.checkpoint))
+    form = {"fingerprint": "f", "at": "", "headrace": "", "spark": ""}
+    json_lines.append(driver.layout.manifest, [{**form, "from_batch": 0}, {**form, "from_batch": 2}])
+    for name in ("1.jsonl", "2.jsonl"):
+        (driver.layout.quarantine / "events").mkdir(parents=True, exist_ok=True)
+        (driver.layout.quarantine / "events" / name).write_text("{}\n")
+    return found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return made(tmp_path / "p")
+
+
+def state(project: Project) -> dict[str, Any]:
+    """All that a rewind may change, as far as the next start sees it."""
+    layout = QueryLayout(project.storage, "totals")
+    root, database = layout.checkpoint, project.root / "out.db"
+    versions = {int(file.name.split(".")[0]) for file in root.glob("state/0/[0-9]*/*.changelog")}
+    lines = rows(database, "SELECT batch FROM _headrace_ledger WHERE table_name = 'Totals' ORDER BY 1")
+    return {
+        "rows": dict(rows(database, "SELECT name, total FROM Totals ORDER BY 1")),
+        "ledger": [batch for (batch,) in lines],
+        "offsets": sorted(int(file.name) for file in root.glob("offsets/[0-9]*")),
+        "commits": sorted(int(file.name) for file in root.glob("commits/[0-9]*")),
+        "log": sorted(int(file.name) for file in root.glob("sources/events/[0-9]*")),
+        "state": sorted(versions),
+        "archive": list(Archive(layout.archive).entries()),
+        "forms": len(layout.manifest.read_text().splitlines()),
+        "quarantined": sorted(file.name for file in layout.quarantine.rglob("*.jsonl")),
+    }
+
+
+def at(batch: int, mode: OutputMode = "update") -> dict[str, Any]:
+    done = list(range(batch + 1))
+    return {
+        "rows": AFTER[mode][batch],
+        "ledger": done,
+        "offsets": done,
+        "commits": done,
+        "log": done,
+        "state": [number + 1 for number in done],
+        "archive": done,
+        "forms": 2 if batch == 2 else 1,
+        "quarantined": [f"{number}.jsonl" for number in done if number],
+    }
+
+
+def codes(project: Project) -> list[str]:
+    """What keeps the next start from beginning."""
+    found = inspect_checkpoint(project, project.queries["totals"]).findings
+    return [finding.code for finding in found if finding.severity == "error"]
+
+
+@pytest.mark.parametrize("mode", ["update", "complete", "append"])
+def test_all_goes_back_together_and_comes_again(tmp_path: Path, mode: OutputMode) -> None:
+    project = made(tmp_path / "p", mode)
+    for batch in (1, 0):
+        assert hr.rewind(project, "totals", to_batch=batch).batch == batch
+        assert (state(project), codes(project)) == (at(batch, mode), [])
+        assert hr.undo_rewind(project, "totals").batch == 2
+        assert (state(project), codes(project)) == (at(2, mode), [])
+    epoch = rows(project.root / "out.db", "SELECT epoch FROM _headrace_epochs")
+    hr.rewind(project, "totals", to_batch=1)
+    hr.rewind(project, "totals", to_batch=0)
+    assert state(project) == at(0, mode)
+    assert rows(project.root / "out.db", "SELECT epoch FROM _headrace_epochs") > epoch
+    # The batch that comes again has another row, and can be taken back as well.
+    again = Driver(project, mode)
+    for planned in ("offsets/1", "sources/events/1"):
+        shutil.copy(again.layout.before_rewind.checkpoint / planned, again.layout.checkpoint / planned)
+    again.write(1, {"z": 7})
+    assert state(project)["rows"] == ({"z": 7} if mode == "complete" else {**AFTER[mode][0], "z": 7})
+    with pytest.raises(HeadraceError, match="HR652"):
+        hr.undo_rewind(project, "totals")
+    hr.rewind(project, "totals", to_batch=0)
+    assert state(project) == at(0, mode)
+    hr.discard_rewind(project, "totals")
+    assert not [*(project.storage / "queries" / "totals" / "rewind").iterdir()]
+    assert rows(project.root / "out.db", "SELECT COUNT(*) FROM _headrace_before WHERE void > 0") == [(0,)]
+
+
+STEPS = ["recorded", "made", "sink", "exchanged", "history"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_rewind_that_is_killed_is_ended_or_taken_back(project: Project, step: str) -> None:
+    assert state(project) == at(2)
+    for ends in ("undo", "again"):
+        with pytest.raises(Killed):
+            rewind(project, "totals", to_batch=1, reached=killed_at(step))
+        assert codes(project) == ["HR649"]
+        with pytest.raises(HeadraceError, match="HR648"):
+            hr.rewind(project, "totals", to_batch=0)
+        with pytest.raises(HeadraceError, match="HR649"):
+            hr.reset(project, "totals", result="drop")
+        if ends == "undo":
+            hr.undo_rewind(project, "totals")
+            assert (state(project), codes(project)) == (at(2), [])
+    hr.rewind(project, "totals", to_batch=1)
+    assert (state(project), codes(project)) == (at(1), [])
+    hr.undo_rewind(project, "totals")
+    assert state(project) == at(2)
+
+
+@pytest.mark.parametrize("step", ["recorded", "sink", "history", "exchanged"])
+def test_taking_a_rewind_back_is_ended_after_a_kill(project: Project, step: str) -> None:
+    hr.rewind(project, "totals", to_batch=1)
+    with pytest.raises(Killed):
+        undo_rewind(project, "totals", reached=killed_at(step))
+    assert codes(project) == ["HR649"]
+    with pytest.raises(HeadraceError, match="HR648"):
+        hr.rewind(project, "totals", to_batch=1)
+    assert hr.undo_rewind(project, "totals").batch == 2
+    assert (state(project), codes(project)) == (at(2), [])
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_where_directories_change_places_in_two_steps_a_kill_between_them_is_ended(
+    project: Project, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, rename = QueryLayout(project.storage, "totals").home, rewind_copy._rename
+
+    def refused(*_: Path) -> None:
+        raise OSError(errno.ENOTSUP, "no such step")
+
+    def killed(command: Callable[[], object]) -> None:
+        done: list[Path] = []
+
+        def counted(old: Path, new: Path) -> None:
+            if len(done) == after:
+                raise Killed
+            done.append(old)
+            rename(old, new)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(rewind_copy, "_rename", counted)
+            with pytest.raises(Killed):
+                command()
+        # A start in between makes the directory that it does not find, and is refused.
+        home.mkdir(exist_ok=True)
+        assert codes(project) == ["HR649"]
+
+    monkeypatch.setattr(rewind_copy, "exchange", refused)
+    killed(lambda: hr.rewind(project, "totals", to_batch=1))
+    hr.undo_rewind(project, "totals")
+    assert state(project) == at(2)
+    killed(lambda: hr.rewind(project, "totals", to_batch=1))
+    hr.rewind(project, "totals", to_batch=1)
+    assert state(project) == at(1)
+    killed(lambda: hr.undo_rewind(project, "totals"))
+    hr.undo_rewind(project, "totals")
+    assert state(project) == at(2)
+
+
+def test_it_says_what_it_takes_back_with_numbers(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    before = state(project)
+    assert main(["rewind", "totals", "--to-batch", "0", "--dry-run", "-C", str(project.root)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for said in (
+        "2 batches of generation 1 taken back",
+        "2 rows of table 'Totals'",
+        "get the values that they had",
+        "are removed, as they came later",
+        "read again by the next start",
+    ):
+        assert said in told
+    assert state(project) == before
+    assert main(["rewind", "totals", "--to-time", "2100-01-01", "--yes", "-C", str(project.root)]) == 1
+    assert "HR651" in capsys.readouterr().err
+    assert main(["rewind", "totals", "--to-batch", "1", "--yes", "--json", "-C", str(project.root)]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["batch"], done["plan"]["newest"], done["plan"]["lost"][:0]) == (1, 2, [])
+    assert main(["rewind", "totals", "--undo", "-C", str(project.root)]) == 0
+    assert "as it was before the rewind" in capsys.readouterr().out
+
+
+def no_state(project: Project) -> None:
+    for file in (QueryLayout(project.storage, "totals").checkpoint / "state").glob("0/*/1.changelog"):
+        file.unlink()
+
+
+def without_images(project: Project) -> None:
+    connection = SqliteDialect(str(project.root / "out.db")).connect()
+    run(connection, "DELETE FROM _headrace_before WHERE batch = 1")
+    connection.close()
+
+
+def cut_off(project: Project) -> None:
+    with pytest.raises(Killed):
+        rewind(project, "totals", to_batch=1, reached=killed_at("recorded"))
+
+
+def damaged_record(project: Project) -> None:
+    (project.storage / "queries" / "totals" / "rewind.json").write_text("{")
+
+
+def no_database(project: Project) -> None:
+    (project.root / "out.db").write_text("this is no database, but a text that is long enough\n" * 9)
+
+
+@pytest.mark.parametrize(
+    ("before", "command", "code", "said"),
+    [
+        (None, "unknown --to-batch 1", "HR091", "no query 'unknown'"),
+        (None, "plain --to-batch 1", "HR651", "planned no batch"),
+        (None, "printed --to-batch 1", "HR651", "planned no batch"),
+        (None, "shown --to-batch 1", "HR651", "keeps nothing"),
+        (None, "totals --to-batch 2", "HR651", "is its newest"),
+        (None, "totals --to-batch 7", "HR655", "newest committed batch is 2"),
+        (None, "totals --to-time 2020-01-01", "HR648", "planned so early"),
+        (None, "totals --undo", "HR652", "no rewind of it"),
+        (None, "totals --discard", "HR651", "set anything aside"),
+        (no_state, "totals --to-batch 0", "HR655", "no longer has the state after batch 0"),
+        (without_images, "totals --to-batch 0", "HR655", "headrace rewind totals --to-batch 1; "),
+        (cut_off, "totals --to-batch 0", "HR648", "headrace rewind totals --to-batch 1; or take it back"),
+        (cut_off, "totals --discard", "HR648", "cut off"),
+        (damaged_record, "totals --to-batch 1", "HR653", "cannot be read"),
+        (no_database, "totals --to-batch 1", "HR405", "out.db"),
+    ],
+)
+def test_what_cannot_be_rewound_is_said_in_a_sentence(
+    project: Project,
+    before: Callable[[Project], None] | None,
+    command: str,
+    code: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if before is not None:
+        before(project)
+    assert main(["rewind", *command.split(), "--yes", "--json", "-C", str(project.root)]) in (1, 2)
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["code"] == code
+    assert said in finding["what"] + finding["fix"]
+
+
+@pytest.mark.parametrize(("sink", "said"), [("printed", "stays there"), ("plain", "rewindable: 7 days")])
+def test_a_sink_that_cannot_go_back_is_told_with_another_way(project: Project, sink: str, said: str) -> None:
+    home = project.storage / "queries"
+    shutil.copytree(home / "totals" / "g1", home / sink / "g1")
+    with pytest.raises(HeadraceError, match="HR648") as error:
+        hr.plan_rewind(project, sink, to_batch=1)
+    (finding,) = error.value.findings
+    assert said in finding.what + finding.fix
+    assert f"headrace re{'set' if sink == 'printed' else 'build'} {sink}" in finding.fix
+
+
+def test_a_database_that_refuses_leaves_the_query_as_it_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> str:
+        return "INSERT INTO of_nobody VALUES (1)"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteDialect, "upsert_from", refused)
+        with pytest.raises(HeadraceError, match="HR656"):
+            hr.rewind(project, "totals", to_batch=1)
+    assert (state(project), codes(project)) == (at(2), [])
+    hr.rewind(project, "totals", to_batch=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteDialect, "upsert_from", refused)
+        with pytest.raises(HeadraceError, match="HR656"):
+            hr.undo_rewind(project, "totals")
+    assert (state(project), codes(project)) == (at(1), [])
+    assert hr.undo_rewind(project, "totals").batch == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "mode", "code"),
+    [
+        ('rewindable="7 days"', "append", "HR654"),
+        ('key=["name"], rewindable="soon"', "update", "HR401"),
+        ('key=["name"], rewindable="0 days"', "update", "HR401"),
+        ('key=["name"], rewindable="7 days"', "append", None),
+        ('rewindable="7 days"', "complete", None),
+    ],
+)
+def test_what_rewindable_needs_is_checked(tmp_path: Path, option: str, mode: str, code: str | None) -> None:
+    body = f"""
+    @hr.query(sink=hr.sink.sqlite("out.db", table="t", {option}), mode="{mode}")
+    def copies(events):
+        return events
+    """
+    project = hr.load(write_project(tmp_path / "p", body))
+    sink = project.queries["copies"].sink
+    found = [problem.code for problem in sink.problems(project.queries["copies"].mode)]
+    assert found == ([code] if code else [])
+
+
+def test_what_is_older_than_declared_is_deleted(project: Project) -> None:
+    database = project.root / "out.db"
+    connection = SqliteDialect(str(database)).connect()
+    run(connection, "UPDATE _headrace_before SET at = '2020-01-01T00:00:00.000+00:00' WHERE batch < 2")
+    connection.close()
+    driver = Driver(project)
+    shutil.copy(driver.layout.checkpoint / "offsets" / "2", driver.layout.checkpoint / "offsets" / "3")
+    driver.write(3, {"a": 6})
+    ((images,),) = rows(database, "SELECT DISTINCT images FROM _headrace_before")
+    assert rows(database, "SELECT batch FROM _headrace_before ORDER BY 1") == [(2,), (3,)]
+    assert rows(database, f"SELECT DISTINCT _headrace_step FROM {images} ORDER BY 1") == [(3,), (4,)]
