@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -163,6 +164,36 @@ def test_what_is_no_request_is_refused(tmp_path: Path, board: Board, request_lin
         asking.sendall(request_line)
         assert json.loads(asking.makefile().readline())["finding"]["code"] == code
         asking.close()
+
+
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "table"])
+def test_status_follows_the_application_to_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], board: Board, as_json: bool
+) -> None:
+    write_project(tmp_path)
+    noted = {"finding": Finding(code="HR680", what="it falls behind").as_dict()}
+    with serving(tmp_path / ".headrace", board, Orders()) as server:
+
+        def happen() -> None:
+            until = time.monotonic() + 20
+            while not server.followed and time.monotonic() < until:
+                time.sleep(0.01)
+            server.tell("batch", {"query": "totals", "batch": 7})
+            server.tell("note", noted)
+            server.close()
+
+        threading.Thread(target=happen).start()
+        assert main(["status", "--follow", "-C", str(tmp_path), *(["--json"] if as_json else [])]) == 0
+    told = capsys.readouterr().out
+    if as_json:
+        lines = [json.loads(line) for line in told.splitlines()]
+        assert [line.get("event", "status") for line in lines] == ["following", "batch", "note", "status"]
+        assert lines[1]["batch"] == 7
+    else:
+        assert "HR680: it falls behind" in told
+        assert "never started" in told
+    assert main(["status", "--follow", "-C", str(tmp_path)]) == 1
+    assert "HR850" in capsys.readouterr().err
 
 
 HOLDER = {"pid": os.getpid(), "birth": birth(os.getpid()), "host": socket.gethostname(), "started": "now"}

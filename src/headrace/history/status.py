@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
 from headrace.contract import Lag
@@ -69,6 +69,45 @@ class QueryStatus:
         plain["error"] = self.error.as_dict() if self.error else None
         plain["backlog"] = asdict(self.backlog) if self.backlog else None
         return plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minute:
+    """What the batches that began in one minute did together.
+
+    duration_ms, longest_ms: of all of them, and of the longest. late: as Spark counts. lag, state_rows, state_bytes,
+    watermark: of the last.
+    """
+
+    at: datetime
+    batches: int
+    rows: int
+    duration_ms: int
+    longest_ms: int
+    late: int
+    lag: int | None
+    state_rows: int | None
+    state_bytes: int | None
+    watermark: datetime | None
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Minute:
+        """The minute of a row of the store."""
+        facts = {name: row[name] for name in cls.__dataclass_fields__ if name not in ("at", "watermark")}
+        mark = row["watermark"]
+        return cls(
+            **facts,
+            at=datetime.fromtimestamp(row["minute"] * 60, tz=timezone.utc),
+            watermark=None if mark is None else datetime.fromtimestamp(mark, tz=timezone.utc),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The minute as plain data."""
+        return {
+            **asdict(self),
+            "at": self.at.isoformat(),
+            "watermark": self.watermark.isoformat() if self.watermark else None,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

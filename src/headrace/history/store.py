@@ -19,8 +19,8 @@ from headrace.errors import Finding
 from headrace.history.faults import faults, newer, nothing_yet
 from headrace.history.processes import birth
 from headrace.history.query_status import status_of
-from headrace.history.schema import TAKE_OVER, VERSION, create
-from headrace.history.status import ENDED, Event, QueryStatus, RunState
+from headrace.history.schema import ADD_TO_MINUTE, TAKE_OVER, VERSION, create
+from headrace.history.status import ENDED, Event, Minute, QueryStatus, RunState
 from headrace.progress import BatchRecord
 from headrace.redaction import redacted
 
@@ -28,6 +28,7 @@ BATCHES_KEPT = 10_000
 RUNS_KEPT = 1_000
 VERDICTS_KEPT = 100
 EVENTS_KEPT = 10_000
+MINUTES_KEPT = 90 * 24 * 60
 _PRUNE_EVERY = 50
 _BUSY_SECONDS = 5.0
 
@@ -140,6 +141,8 @@ class History:
                 (*about, record.rows - (old[0] if old else 0)),
             )
             db.execute("UPDATE runs SET seen = ? WHERE id = ?", (time.time(), run))
+            if old is None:
+                db.execute(ADD_TO_MINUTE, _minute(about[0], about[1], record))
             if record.batch % _PRUNE_EVERY == 0:
                 self._prune(db, about[0])
 
@@ -179,8 +182,8 @@ class History:
     def events(self, count: int = 100, *, query: str | None = None, after: int = 0) -> list[Event]:
         """The newest events (of `query`) whose number is greater than `after`, in order."""
         with self._reading() as db:
-            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone():
-                return []  # Of 0.1.0, and not opened for writing since.
+            if not _has(db, "events"):
+                return []
             rows = db.execute(
                 "SELECT * FROM events WHERE id > ? AND query IS coalesce(?, query) ORDER BY id DESC LIMIT ?",
                 (after, query, count),
@@ -205,10 +208,23 @@ class History:
             ).fetchall()
         return {query: json.loads(text) for query, text in rows}
 
+    def minutes(self, query: str, *, since: datetime | None = None, generation: int | None = None) -> list[Minute]:
+        """What the batches of each minute did together, of a generation of a query (None: the newest), in order."""
+        first = 0 if since is None else int(since.timestamp() // 60)
+        with self._reading() as db:
+            if not _has(db, "minutes"):
+                return []
+            rows = db.execute(
+                "SELECT * FROM minutes WHERE query = :query AND minute >= :first AND generation = "
+                "coalesce(:generation, (SELECT max(generation) FROM minutes WHERE query = :query)) ORDER BY minute",
+                {"query": query, "first": first, "generation": generation},
+            ).fetchall()
+        return [Minute.from_row(dict(row)) for row in rows]
+
     def rename(self, former: str, query: str) -> None:
         """Let all that is known of the query `former` be known of `query`; done again, it changes nothing."""
         with self._transaction() as db:
-            for table in ("runs", "batches", "totals", "verdicts", "events"):
+            for table in ("runs", "batches", "totals", "verdicts", "events", "minutes"):
                 db.execute(f"UPDATE OR REPLACE {table} SET query = ? WHERE query = ?", (query, former))
 
     def record_verdict(self, query: str, verdict_json: str) -> None:
@@ -244,7 +260,7 @@ class History:
     def forget(self, query: str, generation: int) -> None:
         """Let nothing be known of a generation that was given up; the next one may have its number."""
         with self._transaction() as db:
-            for table in ("runs", "batches", "totals"):
+            for table in ("runs", "batches", "totals", "minutes"):
                 db.execute(f"DELETE FROM {table} WHERE query = ? AND generation = ?", (query, generation))
 
     def take_batches(self, query: str, generation: int, after: int, keep: Callable[[list[list[Any]]], None]) -> None:
@@ -302,6 +318,8 @@ class History:
             "ORDER BY generation DESC, batch DESC LIMIT -1 OFFSET ?)",
             (query, BATCHES_KEPT),
         )
+        oldest = int(time.time() // 60) - MINUTES_KEPT
+        db.execute("DELETE FROM minutes WHERE query = ? AND minute < ?", (query, oldest))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -325,6 +343,26 @@ class History:
             finally:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
+
+
+def _has(db: sqlite3.Connection, table: str) -> bool:
+    """Whether the file has a table that those of 0.1.0 lack until they are opened for writing."""
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
+
+
+def _minute(query: str, generation: int, record: BatchRecord) -> dict[str, Any]:
+    return {
+        "query": query,
+        "generation": generation,
+        "minute": int(record.at.timestamp() // 60),
+        "rows": record.rows,
+        "ms": record.duration_ms,
+        "late": record.dropped_by_watermark,
+        "lag": record.backlog.count if record.backlog else None,
+        "state_rows": record.state_rows,
+        "state_bytes": record.state_bytes,
+        "watermark": record.watermark.timestamp() if record.watermark else None,
+    }
 
 
 def _connect(target: str) -> sqlite3.Connection:

@@ -67,6 +67,11 @@ class ControlServer:
                 except queue.Full:
                     self._followers.remove(follower)
 
+    @property
+    def followed(self) -> bool:
+        """Whether anybody follows."""
+        return bool(self._followers)
+
     def close(self) -> None:
         """Take nothing more, and remove the socket."""
         with suppress(OSError):
