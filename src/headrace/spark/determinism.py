@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.spark.operators import LIMITS
 from headrace.spark.plan_rewrite import stream_tree
 from headrace.spark.plans import analysed_plan, asks_the_clock, clocks, nodes
-from headrace.spark.row_order import by_order
+from headrace.spark.row_order import by_order, may_go_by_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-# What aggregates whose value goes by the order of rows are called in a plan's text.
-_BY_ORDER = re.compile(r"\b(first|last|any_value|listagg|(max|min)_by|mode|percentile_approx|approx_\w+|collect_\w+)\(")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +32,9 @@ def determinism(frame: DataFrame) -> Determinism:
     """Read it off the analysed plan of `frame`."""
     plan = analysed_plan(frame)
     asked = tuple(dict.fromkeys(clocks(plan))) if asks_the_clock(frame.sparkSession._jvm, plan) else ()
-    # To follow each expression costs calls of the JVM for every part of it.
-    if not any(map(_may_go_by_order, nodes(plan))):
+    names = {str(node.nodeName()) for node in nodes(plan)}
+    if names.isdisjoint(LIMITS) and not ("Aggregate" in names and may_go_by_order(plan)):
         return Determinism(clocks=asked, by_order=(), limits=())
     tree = stream_tree(plan)
     limited = any(node.name in LIMITS and node.from_source for node in tree.walk())
     return Determinism(clocks=asked, by_order=by_order(tree), limits=("limit",) if limited else ())
-
-
-def _may_go_by_order(node: Any) -> bool:
-    kind = str(node.nodeName())
-    if kind == "Aggregate":
-        return _BY_ORDER.search(str(node.aggregateExpressions())) is not None
-    return kind in LIMITS

@@ -15,6 +15,8 @@ PROCESSOR = "TransformWithStateInPySpark"
 _CLOCKS = frozenset(
     {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"}
 )
+# How TreeNode.toJSON names the class of a node.
+_CLASS = re.compile(r'"class":"[^"]*?(\w+)"')
 # What a plan's text holds of one start: identifiers of watermarks and addresses of objects.
 _PASSING = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+\b"
 
@@ -145,6 +147,17 @@ def keeps_whole_rows(deduplication: Any) -> bool:
 def marked(attributes: Iterable[Any]) -> list[Any]:
     """Those of `attributes` that have a watermark."""
     return [attribute for attribute in attributes if attribute.metadata().contains(WATERMARK_KEY)]
+
+
+def may_hold(plan: Any, names: Iterable[str]) -> bool:
+    """Whether a class of one of these names stands in a plan; one question to the JVM, where a walk is hundreds."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        held = frozenset(_CLASS.findall(plan.toJSON()))
+    except Py4JJavaError:  # Some value in the plan has no form in JSON.
+        return True
+    return not held.isdisjoint(names)
 
 
 def clocks(plan: Any) -> Iterator[str]:

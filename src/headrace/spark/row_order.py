@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.spark.plan_rewrite import Tree, identity
-from headrace.spark.plans import sequence
+from headrace.spark.plans import may_hold, sequence
 
 if TYPE_CHECKING:
     Traces = frozenset[tuple[str, str]]
@@ -24,8 +24,15 @@ _VALUE, _ARRAY = "value", "array"
 _NONE: Traces = frozenset()
 
 
+def may_go_by_order(plan: Any) -> bool:
+    """Whether a plan has a function of those; by class, since one has several names, as `first` and `first_value`."""
+    return may_hold(plan, _VALUES | _ARRAYS)
+
+
 def by_order(tree: Tree) -> tuple[str, ...]:
     """The expressions because of which the result of a plan depends on the order of rows."""
+    if not may_go_by_order(tree.plan):
+        return ()
     known, used = _followed(tree)
     shown = (known.get(identity(each), _NONE) for each in sequence(tree.plan.output()))
     return tuple(dict.fromkeys(text for traces in (used, *shown) for _, text in sorted(traces)))
