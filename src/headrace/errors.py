@@ -69,6 +69,14 @@ class Finding:
         object.__setattr__(other, "severity", severity)
         return other
 
+    def but(self, *, what: str | None = None, fix: str | None = None, where: Where | None = None) -> Finding:
+        """The same finding in other words, or at another place; it keeps the severity that it was weighed with."""
+        other = copy(self)
+        for name, value in (("what", what), ("fix", fix), ("where", where)):
+            if value is not None:
+                object.__setattr__(other, name, value)
+        return other
+
     def __str__(self) -> str:
         mark = "" if self.severity == "error" else f" ({self.severity})"
         head = f"{self.where} {self.code}{mark}: {self.what}"

@@ -372,6 +372,7 @@ CODES = (
     Code("HR661", "a plan is of another project"),
     Code("HR662", "a plan does not hold any more"),
     Code("HR663", "a plan cannot be written"),
+    Code("HR664", "what a Python function does cannot be compared", NOTE),
     Code("HR680", "a query falls behind", WARNING),
     Code("HR681", "the state of a query keeps growing", WARNING),
     Code("HR682", "rows were dropped as late", NOTE),

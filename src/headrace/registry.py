@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from inspect import get_annotations
@@ -122,7 +122,7 @@ def build(
     try:
         cls = connector(kind, name)
     except PlatformError as error:
-        return None, [replace(finding, where=where) for finding in error.findings]
+        return None, [finding.but(where=where) for finding in error.findings]
     names = option_names(kind, name)
     places = lines or {}
     findings = [

@@ -260,12 +260,12 @@ class Change:
     verdict: str
 
 
-def _changes(base: str, *rows: tuple[str, str, str, str]) -> list[Change]:
+def changes(base: str, *rows: tuple[str, str, str, str]) -> list[Change]:
     return [Change(base=base, what=what, old=old, new=new, verdict=verdict) for what, old, new, verdict in rows]
 
 
 CHANGES = [
-    *_changes(
+    *changes(
         "counts",
         ("a comment", "# how many", "# how many actions there were", "same"),
         ("SQL on one line", "\n      FROM events", " FROM events", "same"),
@@ -390,7 +390,7 @@ CHANGES = [
             "rebuild",
         ),
     ),
-    *_changes(
+    *changes(
         "rows",
         ("columns in another order", "SELECT id, action,", "SELECT action, id,", "safe"),
         ("conditions in another order", "price > 1 AND n < 5", "n < 5 AND price > 1", "same"),
@@ -423,7 +423,7 @@ CHANGES = [
         ),
         ("the watermark of a query without a state", "delay: 10 minutes", "delay: 1 minute", "same"),
     ),
-    *_changes(
+    *changes(
         "joined",
         ("the sides of an equality", "e.id = c.id", "c.id = e.id", "same"),
         (
@@ -459,7 +459,7 @@ CHANGES = [
         ("the streams swapped", "FROM events e JOIN clicks c", "FROM clicks c JOIN events e", "rebuild"),
         ("a deduplication below", "FROM events e", "FROM (SELECT DISTINCT * FROM events) e", "forbidden"),
     ),
-    *_changes(
+    *changes(
         "distinct",
         ("the view's name", "unique: {|FROM unique", "once: {|FROM once", "same"),
         (
@@ -486,7 +486,7 @@ CHANGES = [
         ("no deduplication", "SELECT DISTINCT", "SELECT", "rebuild"),
         ("the delay", "delay: 10 minutes", "delay: 15 minutes", "forward"),
     ),
-    *_changes(
+    *changes(
         "enriched",
         ("a literal row", "(2, 'two')", "(2, 'zwei')", "forward"),
         ("rows in another order", "(1, 'one'), (2, 'two')", "(2, 'two'), (1, 'one')", "same"),
@@ -502,7 +502,7 @@ CHANGES = [
             "same",
         ),
     ),
-    *_changes(
+    *changes(
         "twice",
         (
             "the uses of a table swapped in the result",
@@ -518,16 +518,16 @@ CHANGES = [
             "same",
         ),
     ),
-    *_changes(
+    *changes(
         "first",
         ("the order below a limit", "ORDER BY n DESC", "ORDER BY n ASC", "safe"),
         ("the limit", "LIMIT 1", "LIMIT 2", "safe"),
     ),
-    *_changes(
+    *changes(
         "cheapest",
         ("the order below the limit of a table", "ORDER BY name", "ORDER BY name DESC", "forward"),
     ),
-    *_changes(
+    *changes(
         "complete",
         ("an expression above", "sum(price) AS total", "round(sum(price), 2) AS total", "safe"),
         (
@@ -543,7 +543,7 @@ CHANGES = [
         ("a filter below", "FROM events", "FROM events WHERE n > 1", "rebuild"),
         ("count of a column", "count(*)", "count(n)", "rebuild"),
     ),
-    *_changes(
+    *changes(
         "sessions",
         ("the gap", "'5 minutes'", "'6 minutes'", "rebuild"),
         ("the gap in seconds", "'5 minutes'", "'300 seconds'", "same"),
@@ -560,7 +560,7 @@ CHANGES = [
             "rebuild",
         ),
     ),
-    *_changes(
+    *changes(
         "united",
         (
             "the sides swapped",
@@ -578,7 +578,7 @@ CHANGES = [
         ("a side's filter", "FROM clicks", "FROM clicks WHERE n > 1", "forward"),
         ("a side's constant", "2 AS side", "3 AS side", "forward"),
     ),
-    *_changes(
+    *changes(
         "functions",
         ("a comment", "# each row by itself", "# by itself", "same"),
         (
@@ -639,7 +639,7 @@ CHANGES = [
         ),
         ("another function", "F.udf(helpers.scaled", "F.udf(helpers.unused", "forward"),
     ),
-    *_changes(
+    *changes(
         "topic",
         ("another topic", "topic: rows", "topic: others", "forward"),
         (
@@ -656,7 +656,7 @@ CHANGES = [
         ),
         ("another broker of the cluster", "127.0.0.1:9", "127.0.0.1:10", "same"),
     ),
-    *_changes(
+    *changes(
         "rows",
         (
             "a topic in place of a table",
@@ -665,7 +665,7 @@ CHANGES = [
             "forward",
         ),
     ),
-    *_changes(
+    *changes(
         "remembered",
         ("a comment", "def totals(key, frames, state):", "def totals(key, frames, state):  # by action", "same"),
         (
@@ -680,13 +680,13 @@ CHANGES = [
         ("the timeout of a state", '"NoTimeout"', '"ProcessingTimeTimeout"', "rebuild"),
         ("a filter below a state", "LIMIT = 3", "LIMIT = 4", "rebuild"),
     ),
-    *_changes(
+    *changes(
         "written",
         ("a comment", "# wherever it goes", "# anywhere", "same"),
         ("the sink's code", "limit(10)", "limit(20)", "safe"),
         ("columns swapped for a function", 'select("id", "price")', 'select("price", "id")', "forward"),
     ),
-    *_changes(
+    *changes(
         "python_state",
         ("a comment", "for frame in frames:", "for frame in frames:  # each", "same"),
         (
@@ -707,7 +707,7 @@ CHANGES = [
             "rebuild",
         ),
     ),
-    *_changes(
+    *changes(
         "ticks",
         ("the rate", "rows_per_second: 2", "rows_per_second: 3", "same"),
         (
@@ -717,7 +717,7 @@ CHANGES = [
             "forbidden",
         ),
     ),
-    *_changes(
+    *changes(
         "clock",
         ("nothing", "mode: append", "mode: append ", "same"),
         ("now() for current_timestamp()", "current_timestamp()", "now()", "same"),

@@ -209,6 +209,42 @@ HARMLESS = {
         "def f(x):\n    if x > 1:\n        return 1\n    return 2",
         "def f(x):\n    if x > 1:\n        return 1\n    else:\n        return 2",
     ),
+    "a function of a library by another way": (
+        "import pandas as pd\ndef f(x):\n    return pd.isna(x)",
+        "from pandas import isna\ndef f(x):\n    return isna(x)",
+    ),
+    "a class of a library by another way": (
+        "import datetime\ndef f(x):\n    return datetime.datetime.fromisoformat(x)",
+        "from datetime import datetime\ndef f(x):\n    return datetime.fromisoformat(x)",
+    ),
+    "entries of a mapping that is only looked up": (
+        "C = {'a': 1, 'b': 2}\ndef f(x):\n    return C[x]",
+        "C = {'b': 2, 'a': 1}\ndef f(x):\n    return C[x]",
+    ),
+    "a docstring under a wrapping decorator": (
+        "import functools\ndef d(g):\n    @functools.wraps(g)\n    def i(x):\n        return g(x) + 1\n    return i\n@d\ndef f(x):\n    return x",
+        "import functools\ndef deco(func):\n    @functools.wraps(func)\n    def wrapper(value):\n        return func(value) + 1\n    return wrapper\n@deco\ndef f(x):\n    'Doc.'\n    return x",
+    ),
+    "a decorator that keeps the name": (
+        "def d(g):\n    def i(x):\n        return g(x) + 1\n    return i\n@d\ndef f(x):\n    return x",
+        "import functools\ndef d(g):\n    @functools.wraps(g)\n    def i(x):\n        return g(x) + 1\n    return i\n@d\ndef f(x):\n    return x",
+    ),
+    "a guard for programs": (
+        "def f(x):\n    return x",
+        "def f(x):\n    return x\nif __name__ == '__main__':\n    print(f(1))",
+    ),
+    "an overload": (
+        "def f(x):\n    return x",
+        "from typing import overload\n@overload\ndef f(x: int) -> int: ...\n@overload\ndef f(x: str) -> str: ...\ndef f(x):\n    return x",
+    ),
+    "a branch inside a branch": (
+        "def f(x, y):\n    if x:\n        if y:\n            return 1\n    return 2",
+        "def f(x, y):\n    if x and y:\n        return 1\n    return 2",
+    ),
+    "an if in place of a conditional expression": (
+        "def f(x):\n    if x > 1:\n        r = 1\n    else:\n        r = 2\n    return r",
+        "def f(x):\n    r = 1 if x > 1 else 2\n    return r",
+    ),
 }
 
 # Each with a part of what is said about it.
@@ -569,5 +605,55 @@ DANGEROUS = {
         "def f(x):\n    a = x + 1\n    b = x + 2\n    return a",
         "def f(x):\n    a = x + 1\n    b = x + 2\n    return b",
         "its code differs",
+    ),
+    "a module that is imported by its name": (
+        "import importlib\ndef f(x):\n    return importlib.import_module('config').RATE * x\n--- config\nRATE = 1",
+        "import importlib\ndef f(x):\n    return importlib.import_module('config').RATE * x\n--- config\nRATE = 2",
+        "RATE was 1 and is 2",
+    ),
+    "a module that is imported by its name inside": (
+        "from importlib import import_module\ndef f(x):\n    m = import_module('config')\n    return m.RATE * x\n--- config\nRATE = 1",
+        "from importlib import import_module\ndef f(x):\n    m = import_module('config')\n    return m.RATE * x\n--- config\nRATE = 2",
+        "RATE` was 1 and is 2",
+    ),
+    "an attribute that is named by a text": (
+        "import config\ndef f(x):\n    return getattr(config, 'RATE') * x\n--- config\nRATE = 1",
+        "import config\ndef f(x):\n    return getattr(config, 'RATE') * x\n--- config\nRATE = 2",
+        "RATE` was 1 and is 2",
+    ),
+    "a module out of all that are loaded": (
+        "import sys, config\ndef f(x):\n    return sys.modules['config'].RATE * x\n--- config\nRATE = 1",
+        "import sys, config\ndef f(x):\n    return sys.modules['config'].RATE * x\n--- config\nRATE = 2",
+        "RATE was 1 and is 2",
+    ),
+    "type hints that the code reads": (
+        "class C:\n    a: int\ndef f(x):\n    return list(C.__annotations__)",
+        "class C:\n    b: int\ndef f(x):\n    return list(C.__annotations__)",
+        "attribute `__annotations__` was {'a': 'int'} and is {'b': 'int'}",
+    ),
+    "the order of a mapping that is gone through": (
+        "RULES = {'a': 1, 'b': 2}\ndef f(x):\n    return [k for k in RULES if k in x]",
+        "RULES = {'b': 2, 'a': 1}\ndef f(x):\n    return [k for k in RULES if k in x]",
+        "global RULES was {'a': 1, 'b': 2} and is {'b': 2, 'a': 1}",
+    ),
+    "the order of decorators": (
+        "def a(g):\n    def i(x):\n        return g(x) + 1\n    return i\ndef b(g):\n    def i(x):\n        return g(x) * 2\n    return i\n@a\n@b\ndef f(x):\n    return x",
+        "def a(g):\n    def i(x):\n        return g(x) + 1\n    return i\ndef b(g):\n    def i(x):\n        return g(x) * 2\n    return i\n@b\n@a\ndef f(x):\n    return x",
+        "its code differs",
+    ),
+    "a format": (
+        "def f(x):\n    return f'{x:.2f}'",
+        "def f(x):\n    return f'{x:.3f}'",
+        "the constant '.2f' became '.3f'",
+    ),
+    "a changed list that was captured": (
+        "def make():\n    rules = []\n    def f(x):\n        return x in rules\n    rules.append(1)\n    return f\nf = make()",
+        "def make():\n    rules = []\n    def f(x):\n        return x in rules\n    rules.append(2)\n    return f\nf = make()",
+        "[1] and is [2]",
+    ),
+    "a registered function": (
+        "R = {}\ndef reg(name):\n    def d(g):\n        R[name] = g\n        return g\n    return d\n@reg('a')\ndef a(x):\n    return x + 1\ndef f(x):\n    return R['a'](x)",
+        "R = {}\ndef reg(name):\n    def d(g):\n        R[name] = g\n        return g\n    return d\n@reg('a')\ndef a(x):\n    return x + 2\ndef f(x):\n    return R['a'](x)",
+        "the constant 1 became 2",
     ),
 }

@@ -11,23 +11,29 @@ import pytest
 import headrace as hr
 from headrace.build.catalog import registered_tables
 from headrace.build.plan_builder import build
-from headrace.plan.comparison import compare, worst
+from headrace.plan.comparison import compare
+from headrace.plan.difference import worst
 from headrace.plan.form import QueryForm
 from headrace.plan.forming import form_of
 from headrace.run.planned import reader
 
-from .catalogue import BASES, CHANGES, Change
+from . import catalogue
+from .catalogue import Change
+from .catalogue_python import PYTHON_BASES, PYTHON_CHANGES
+from .catalogue_sql import SQL_BASES, SQL_CHANGES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
+BASES = {**catalogue.BASES, **SQL_BASES, **PYTHON_BASES}
+CHANGES = [*catalogue.CHANGES, *SQL_CHANGES, *PYTHON_CHANGES]
 
 
 @pytest.mark.capability("REC-02", "REC-03", "REC-04", "REC-05", "REC-06", "REC-07")
 @pytest.mark.parametrize("base", BASES)
 def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base: str) -> None:
-    for name in ("in", "clicks"):
+    for name in ("in", "clicks", "more"):
         (tmp_path / name).mkdir()
     (tmp_path / "prices.csv").write_text("1,2.5\n")
     (tmp_path / "more.csv").write_text("1,3.5\n")
@@ -56,7 +62,7 @@ def _form(root: Path, spark: SparkSession, text: str) -> QueryForm:
     if text.startswith("# file: "):
         for part in text.split("# file: ")[1:]:
             name, _, content = part.partition("\n")
-            (root / name).write_text(content, encoding="utf-8")
+            (root / name).write_text(content.replace("{root}", str(root)), encoding="utf-8")
     else:
         (root / "headrace.yml").write_text(text.replace("{root}", str(root)), encoding="utf-8")
     project = hr.load(root)

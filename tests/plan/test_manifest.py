@@ -67,7 +67,7 @@ def test_a_start_is_compared_with_what_ran(
 ) -> None:
     layout, query = _query(tmp_path)
     enter(layout, _revision(query, before, 0))
-    judgement = judged(query, forms(layout.manifest), _revision(query, now, 3), begun=True)
+    judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, now, 3), begun=True)
     assert [finding.code for finding in refusals(query, judgement)] == refused
     if not refused:
         assert [finding.code for finding in remarks(query, judgement)] == remarked
@@ -90,7 +90,10 @@ def test_a_form_is_entered_once_and_read_back_as_it_was(tmp_path: Path) -> None:
 def test_a_query_without_a_batch_may_change(tmp_path: Path) -> None:
     layout, query = _query(tmp_path)
     enter(layout, _revision(query, FORM, 0))
-    assert judged(query, forms(layout.manifest), _revision(query, OTHER, 0), begun=False).verdict == "same"
+    assert (
+        judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, OTHER, 0), begun=False).verdict
+        == "same"
+    )
 
 
 # The fingerprint and the shape of a line without a form, and what is said of the start after ("f2", SHAPE).
@@ -118,7 +121,7 @@ def test_a_line_of_version_0_1_0_is_compared_by_its_fingerprint_alone(
         "shape": shape,
     }
     json_lines.append(layout.manifest, [line])
-    judgement = judged(query, forms(layout.manifest), _revision(query, FORM, 1, "f2"), begun=True)
+    judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, FORM, 1, "f2"), begun=True)
     assert [finding.code for finding in remarks(query, judgement)] == told
     assert [*refusals(query, judgement)] == []
 
@@ -128,7 +131,9 @@ def test_a_plan_that_cannot_be_read_is_compared_by_its_fingerprint_and_warned_of
     enter(layout, _revision(query, FORM, 0, "f1"))
     unread = QueryForm(spark="4.2.0", unreadable="KeyError: 7")
     for fingerprint, told in (("f1", []), ("f2", ["HR545"])):
-        judgement = judged(query, forms(layout.manifest), _revision(query, unread, 1, fingerprint), begun=True)
+        judgement = judged(
+            hr.load(tmp_path), query, forms(layout.manifest), _revision(query, unread, 1, fingerprint), begun=True
+        )
         found = [*remarks(query, judgement)]
         assert [finding.code for finding in found] == told
         assert all("KeyError: 7" in finding.what for finding in found)
@@ -150,7 +155,7 @@ def test_a_form_that_cannot_be_read_is_no_reason_to_go_on(
     line = asdict(replace(_revision(query, FORM, 0), headrace="9.9.9"))
     line["form"] = {**line["form"], **damage}
     json_lines.append(layout.manifest, [line])
-    judgement = judged(query, forms(layout.manifest), _revision(query, FORM, 1), begun=True)
+    judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, FORM, 1), begun=True)
     (refused,) = refusals(query, judgement)
     assert refused.code == "HR539"
     assert words in refused.what
@@ -180,3 +185,15 @@ def test_a_query_of_another_name_does_not_write_the_same_rows_once_more(tmp_path
     (finding,) = renamed(other, other.queries["sums"], replace(OTHER, sink=form.sink))
     assert "writes to the same place" in finding.what
     assert [*renamed(other, other.queries["sums"], replace(form, sink={"kind": "sqlite", "place": "sums"}))] == []
+
+
+def test_a_function_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
+    layout, query = _query(tmp_path)
+    told = {"root": {"ref": 0}, "nodes": [{"name": "pipeline.f", "code": {"not comparable": "it calls eval"}}]}
+    form = replace(FORM, python={"python abc": told})
+    enter(layout, _revision(query, form, 0))
+    judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, form, 1), begun=True)
+    assert judgement.verdict == "same"
+    (finding,) = remarks(query, judgement)
+    assert (finding.code, finding.severity) == ("HR664", "note")
+    assert "whether pipeline.f of query 'totals' does what it did cannot be told: it calls eval" in finding.what

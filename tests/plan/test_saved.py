@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.errors import CheckpointError
 from headrace.model import Project
-from headrace.plan.comparison import Difference
+from headrace.plan.difference import Difference
 from headrace.plan.judgement import Judgement
 from headrace.plan.saved import read, save
 from tests.run.projects import land, rows, write_project

@@ -15,7 +15,7 @@ from headrace.connectors.sql.ledger import Entry, Ledger
 from headrace.contract import SinkContext
 from headrace.model import Project
 from headrace.model.layout import QueryLayout, latest_generation
-from headrace.plan.forming import place_of
+from headrace.plan.ends import place_of
 from headrace.plan.manifest import QueryRevision, enter, forms
 from headrace.rebuild import shadow
 from headrace.run.application import application

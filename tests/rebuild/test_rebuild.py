@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sqlite3
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ from headrace.cli.plan import say as say_judgement
 from headrace.errors import HeadraceError
 from headrace.plan.judgement import refusals
 from headrace.plan.manifest import QueryRevision
-from headrace.rebuild import shadow
+from headrace.rebuild import commands, shadow
+from headrace.rebuild.catching_up import catch_up
 from headrace.rebuild.commands import rebuild
 from headrace.rebuild.values import RebuildReport
 from headrace.run.rebuild_record import RebuildRecord
@@ -44,6 +46,7 @@ copied = hr.source.files("out", format="json", schema="name STRING, amount INT")
 def reader(copied):
     return copied
 """
+BESIDE = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%totals%'"
 CHANGED = BODY.replace('F.sum("amount").alias("total")', 'F.max("amount").cast("long").alias("total")').replace(
     "> 0", "> 1"
 )
@@ -198,3 +201,78 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     assert record is not None
     assert (record.phase, (record.report or {})["verdict"]) == ("building", "mismatch")
     assert hr.abandon_rebuild(project, "totals").done == "abandoned"
+
+
+FED = """
+{source} = hr.source.files("landing", format="json", schema="name STRING, amount INT"{from_source})
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="{table}", key=["name"]{from_table}), mode="update"{from_query})
+def {query}({source}):
+    return {source}.groupBy("name").agg({agg}.alias("total"))
+"""
+
+
+@pytest.mark.capability("REC-08")
+def test_a_change_that_needs_a_rebuild_may_come_with_new_names(spark: SparkSession, tmp_path: Path) -> None:
+    root = write_project(tmp_path / "p", "", batches=[[{"name": "a", "amount": 1}], [{"name": "a", "amount": 5}]])
+    none = {"from_source": "", "from_table": "", "from_query": ""}
+    old = FED.format(source="clicks", table="totals", query="totals", agg='F.sum("amount")', **none)
+    run(hr.load(write_project(root, old)), spark)
+    new = FED.format(
+        source="visits",
+        table="most",
+        query="maxima",
+        agg='F.max("amount").cast("long")',
+        from_source=', renamed_from="clicks"',
+        from_table=', renamed_from="totals"',
+        from_query=', renamed_from="totals"',
+    )
+    project = hr.load(write_project(root, new))
+    # A start would mix the two meanings; a reset waits for the names.
+    (outcome,) = hr.run(project, trigger=hr.available_now, spark=spark).outcomes
+    assert outcome.finding is not None
+    assert (outcome.finding.code, "headrace rebuild maxima" in outcome.finding.fix) == ("HR535", True)
+    with pytest.raises(HeadraceError, match="headrace rebuild maxima, which takes it over"):
+        hr.reset(project, "maxima", result="drop", spark=spark)
+    assert rows(root / "out.db", "SELECT * FROM totals") == [("a", 6)]
+    done = hr.rebuild(project, "maxima", spark=spark)
+    assert (done.done, done.generation, done.kept) == ("swapped", 2, 1)
+    assert rows(root / "out.db", "SELECT * FROM most") == [("a", 5)]
+    land(root, 2, [{"name": "b", "amount": 7}])
+    run(project, spark)
+    assert rows(root / "out.db", "SELECT * FROM most ORDER BY 1") == [("a", 5), ("b", 7)]
+    assert hr.verify(project, "maxima", spark=spark).state == "equal"
+    # The former generation has the new names as well, and comes back with them.
+    hr.roll_back_rebuild(project, "maxima", spark=spark)
+    run(hr.load(write_project(root, new.replace('F.max("amount").cast("long")', 'F.sum("amount")'))), spark)
+    assert rows(root / "out.db", "SELECT * FROM most ORDER BY 1") == [("a", 6), ("b", 7)]
+
+
+def test_what_comes_in_the_last_short_round_is_verified_as_well(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}]])
+    before = hr.load(root)
+    run(before, spark, "totals")
+    project = now(root)
+
+    def meanwhile(report: RebuildReport) -> bool:
+        land(root, 1, [{"name": "b", "amount": 2}])
+        monkeypatch.setattr(commands, "catch_up", wrongly)
+        return True
+
+    def wrongly(*given: Any) -> bool:
+        """The last round, whose result somebody else changes."""
+        done = catch_up(*given)
+        (table,) = [name for (name,) in rows(root / "out.db", BESIDE) if "rebuild" in name]
+        with sqlite3.connect(root / "out.db") as connection:
+            connection.execute(f'UPDATE "{table}" SET total = 70 WHERE name = ?', ("b",))
+        return done
+
+    with pytest.raises(HeadraceError, match=r"HR575.*is not what its sources give"):
+        rebuild(project, "totals", spark=spark, approve=meanwhile)
+    assert rows(root / "out.db", "SELECT * FROM totals") == [("a", 1)]
+    hr.abandon_rebuild(project, "totals")
+    monkeypatch.undo()
+    run(before, spark, "totals")
+    assert rows(root / "out.db", "SELECT * FROM totals ORDER BY 1") == [("a", 1), ("b", 2)]

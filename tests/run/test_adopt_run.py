@@ -237,6 +237,7 @@ def test_what_spark_has_purged_cannot_be_proved(spark: SparkSession, tmp_path: P
     assert table(root, "copies") == [*EXPECTED["copies"], ("z", 2)]
     verdict = hr.verify(project, "copies", spark=spark)
     assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR511"])
+    assert "purged them before the query was adopted" in verdict.findings[0].fix
 
 
 NATIVE = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -75,7 +74,7 @@ class _Builder:
             frame = self.read(source)
         except HeadraceError as error:
             # A connector does not know where it was declared.
-            found = [replace(each, where=source.where) if each.where == NOWHERE else each for each in error.findings]
+            found = [each.but(where=source.where) if each.where == NOWHERE else each for each in error.findings]
             raise type(error)(found) from error
         except Exception as error:
             subject = f"source '{source.name}'"

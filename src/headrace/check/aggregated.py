@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from headrace.check import bounding
 from headrace.errors import Finding
 from headrace.findings import Severity
 from headrace.model import Query
@@ -99,7 +100,7 @@ def _uncleaned(query: Query, aggregation: Aggregation) -> Iterator[Finding]:
         yield Finding(
             code="HR240",
             what=f"query '{query.name}' keeps the state of its aggregation by {', '.join(aggregation.by)} indefinitely",
-            fix="give the source a watermark and use its column, or a window of it, in the operation",
+            fix=bounding.fix((), aggregation.given),
             where=query.where,
             severity="note",
         )

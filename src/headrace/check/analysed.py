@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from headrace.check import bounding
 from headrace.check.aggregated import CONDITIONS, aggregated
 from headrace.check.determinism import chance, clock_and_order
 from headrace.check.event_times import event_times
@@ -102,7 +103,7 @@ def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
         yield Finding(
             code="HR240",
             what=f"query '{query.name}' keeps the state of its {operator.kind}{by} indefinitely",
-            fix="give the source a watermark and use its column, or a window of it, in the operation",
+            fix=bounding.fix(operator.marked, operator.times),
             where=query.where,
         )
 

@@ -11,6 +11,10 @@ from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.source_prefix import SourceBatch, SourcePrefix
 from headrace.checkpoint.uses import further_uses
 from headrace.errors import CheckpointError, Finding, Where
+from headrace.storage import json_record
+
+# Beside the archive of a query that was adopted, as `QueryLayout.adoption` names it.
+ADOPTED = "adopted.json"
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,30 @@ def planned(checkpoint: Checkpoint, archive: Archive, through: int, *, since: in
                 where=Where(file=str(checkpoint.root)),
                 what=f"the batches from {since} to {through} are known without a gap only from batch "
                 f"{missing[-1] + 1} on",
-                fix=f"restore {archive.path.name} from a backup; without it the query runs on, and what it read before "
-                "can no longer be verified",
+                fix=_fix_of_gap(archive, missing[-1]),
             )
         )
     return {batch: known[batch] for batch in wanted}
+
+
+def _fix_of_gap(archive: Archive, last: int) -> str:
+    """What there is to do where the batches up to `last` are not known."""
+    adopted = json_record.read(archive.path.with_name(ADOPTED), lambda facts: facts["committed"], _unreadable)
+    if adopted is not None and last <= int(adopted):
+        return (
+            "nothing: Spark had purged them before the query was adopted, and nobody kept them. The query runs on; a "
+            "result that is computed anew (headrace rebuild) can be verified"
+        )
+    return (
+        f"restore {archive.path.name} from a backup; without it the query runs on, and what it read before can no "
+        "longer be verified"
+    )
+
+
+def _unreadable(why: str) -> CheckpointError:
+    what = f"the record of an adoption cannot be read: {why}"
+    fix = "restore it from a backup; or remove it, if the query has run since"
+    return CheckpointError(Finding(code="HR598", what=what, fix=fix))
 
 
 def committed_prefix(

@@ -62,7 +62,8 @@ def say(judgement: Judgement, refused: Sequence[Finding]) -> None:
     since = f" from batch {judgement.from_batch} on" if judgement.differences else ""
     click.echo(f"{SIGNS[judgement.verdict]} {judgement.query}: {judgement.verdict}{since}")
     for difference in judgement.differences:
-        click.echo(f"  {SIGNS[difference.verdict]} {difference.part}")
+        place = f" ({difference.where})" if difference.where.file else ""
+        click.echo(f"  {SIGNS[difference.verdict]} {difference.part}{place}")
         click.echo(f"      was: {difference.before}")
         click.echo(f"      is:  {difference.now}")
         click.echo(f"      {difference.why}")

@@ -53,10 +53,13 @@ class Connector(ABC):
     tuning_options: those that change neither which rows there are nor what they hold: rate limits, time-outs, where a
         first start begins, what to pass over after a failure. A change of any other option of a query that ran is
         refused until the user has seen what it means.
+    row_options: names, in lower case, of the system's own options that decide which rows there are, although the option
+        that holds them is one of `tuning_options`.
     """
 
     place_options: ClassVar[tuple[str, ...]] = ("path", "table")
     tuning_options: ClassVar[tuple[str, ...]] = ()
+    row_options: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[str] = ""
     failures: ClassVar[tuple[Failure, ...]] = ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from headrace.contract.connector import Connector, overrides
 from headrace.contract.options import OptionError
@@ -46,7 +46,12 @@ class Sink(Connector):
 
     Sinks that are equal write to the same place, which only one query may do. After a crash at any point, starting
     again must leave the result as if there had been none (if `transactional` or `idempotent` is claimed).
+
+    layout_options: those by which readers find and read the rows: a format, directories by columns. Rows that were
+        written before a change of one are not what readers then expect.
     """
+
+    layout_options: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod

@@ -136,6 +136,11 @@ class Source(Connector):
         return overrides(self, "read")
 
     @property
+    def columns_by_position(self) -> bool:
+        """Whether the declared columns are those of the rows by their place, so that their order counts."""
+        return False
+
+    @property
     def quarantines(self) -> bool:
         """Whether rows that do not fit are quarantined with these options; by default, if `rejected_rows` is there.
 

@@ -51,6 +51,7 @@ class Assembly:
             watermark=declared.watermark,
             where=declared.where,
             renamed_from=declared.renamed_from,
+            lines=declared.lines,
         )
 
     def sink(self, declared: DeclaredSink) -> Any | None:
@@ -75,6 +76,8 @@ class Assembly:
             renamed_from=declared.renamed_from,
             restart=declared.restart,
             state_budget_bytes=declared.state_budget_bytes,
+            sink_where=declared.sink.where,
+            sink_lines=declared.sink.lines,
         )
 
     def _connector(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Any | None:
@@ -209,7 +212,7 @@ def in_order(findings: list[Finding], variables: Variables) -> list[Finding]:
         return where.file or "", where.line or 0
 
     clean = [
-        replace(finding, what=variables.redacted(finding.what), fix=variables.redacted(finding.fix))
+        finding.but(what=variables.redacted(finding.what), fix=variables.redacted(finding.fix))
         for finding in dict.fromkeys(findings)
     ]
     return sorted(clean, key=place)

@@ -201,4 +201,6 @@ class _Parts:
             renamed_from=query.renamed_from,
             restart=query.restart,
             state_budget_bytes=query.state_budget_bytes,
+            sink_where=query.sink.where,
+            sink_lines=query.sink.lines,
         )

@@ -33,7 +33,7 @@ class Watermark:
 class Source:
     """A named unbounded input. `kind` is the entry point's name, for people; nothing is decided by it.
 
-    renamed_from: the names that it had before, the newest first.
+    renamed_from: the names that it had before, the newest first. lines: where single options stand, if that is known.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Source:
     watermark: Watermark | None = None
     where: Where = NOWHERE
     renamed_from: tuple[str, ...] = ()
+    lines: Mapping[str, Where] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,7 @@ class Query:
     restart: when the application starts it again after a failure that passes by itself; None: by the default policy,
         and never where its trigger comes to an end.
     state_budget_bytes: the memory that its state may take before the application warns of it.
+    sink_where, sink_lines: where the sink is declared, and single options of it, if that is known.
     """
 
     name: str
@@ -93,6 +95,8 @@ class Query:
     renamed_from: tuple[str, ...] = ()
     restart: Restart | None = None
     state_budget_bytes: int | None = None
+    sink_where: Where = field(default=NOWHERE, compare=False, repr=False)
+    sink_lines: Mapping[str, Where] = field(default_factory=dict, compare=False, repr=False)
 
 
 Durability: TypeAlias = Literal["power_loss", "process"]
@@ -146,7 +150,7 @@ class Project:
 
     def redacted_finding(self, finding: Finding) -> Finding:
         """`finding`, as it may be shown and stored: messages of Spark or a database can hold a secret."""
-        return replace(finding, what=self.redacted(finding.what), fix=self.redacted(finding.fix))
+        return finding.but(what=self.redacted(finding.what), fix=self.redacted(finding.fix))
 
     @property
     def storage(self) -> Path:

@@ -5,177 +5,26 @@ Source: guide, "Recovery Semantics after Changes in a Streaming Query", and how 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from collections.abc import Iterable, Iterator, Sequence
 
+from headrace.plan.compared_ends import ends, renamed_sources
+from headrace.plan.difference import Difference, Kind, python_changes
 from headrace.plan.form import Operator, QueryForm
-from headrace.plan.python_code import differences as python_differences
 
-Kind: TypeAlias = Literal["same", "safe", "forward", "rebuild", "forbidden"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 _REORDERED = "in another order"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """One thing that is not as it was.
-
-    verdict: what follows from it alone. part: what has changed, in words. before, now: as it was and as it is.
-    why: what would come of it. fix: what else there is to do than to undo it.
-    """
-
-    verdict: Kind
-    part: str
-    before: str
-    now: str
-    why: str
-    fix: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """The difference as plain data, for `--json`."""
-        return {"verdict": self.verdict, "part": self.part, "before": self.before, "now": self.now, "why": self.why}
-
-
-def worst(differences: Sequence[Difference]) -> Kind:
-    """The verdict over all differences together."""
-    return max((each.verdict for each in differences), key=KINDS.index, default="same")
 
 
 def compare(before: QueryForm, now: QueryForm) -> tuple[Difference, ...]:
     """All that differs between what ran and what is to run; none if both mean the same."""
-    ends = tuple(_ends(before, now))
+    found = tuple(ends(before, now))
     if renamed_sources(before, now):
-        return ends  # The expressions name the sources.
+        return found  # The expressions name the sources.
     if before.python_version != now.python_version and before.python and before.shape == now.shape:
-        return (*_other_python(before, now), *ends)
+        return (*_other_python(before, now), *found)
     if before.spark != now.spark and before.declared and before.declared == now.declared:
         # Another Spark writes the plan of the same code otherwise; what it keeps in another order it takes for another.
-        return (*ends, *(each for each in _operators(before, now) if _REORDERED in each.why))
-    return (*ends, *_operators(before, now), *_watermarks(before, now), *_result(before, now))
-
-
-# ------------------------------------------------------------------------------------------------------- the ends
-
-
-def _ends(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
-    yield from _sources(before, now)
-    yield from _sink(before, now)
-    yield from _mode(before, now)
-    yield from _settings(before, now)
-
-
-def renamed_sources(before: QueryForm, now: QueryForm) -> dict[str, str]:
-    """The sources that look as if they had another name before: that name by the present one."""
-    gone = {name: facts for name, facts in before.sources.items() if name not in now.sources}
-    new = {name: facts for name, facts in now.sources.items() if name not in before.sources}
-    found = {}
-    for name, facts in new.items():
-        former = [each for each, was in gone.items() if was == facts]
-        if len(former) == 1 and list(new.values()).count(facts) == 1:
-            found[name] = former[0]
-    return found
-
-
-def _sources(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
-    renamed = renamed_sources(before, now)
-    for name, former in sorted(renamed.items()):
-        yield Difference(
-            verdict="rebuild",
-            part=f"source '{name}'",
-            before=f"'{former}', the same in all but its name",
-            now=f"'{name}'",
-            why="its offsets are kept under its former name, so that it would be read from its beginning",
-            fix=f"this looks like '{former}' renamed: `renamed_from: {former}` at the source keeps its offsets",
-        )
-    for name in sorted({*before.sources, *now.sources} - {*renamed, *renamed.values()}):
-        old, new = before.sources.get(name), now.sources.get(name)
-        part = f"source '{name}'"
-        if old == new:
-            continue
-        if new is None:
-            why = "no row of it is taken any more, and what was made of its rows stays"
-            yield Difference(verdict=_mixing(before), part=part, before=_shown(old), now="not read", why=why)
-        elif old is None:
-            why = "its rows are added to what was made without them"
-            yield Difference(verdict=_mixing(before), part=part, before="not read", now=_shown(new), why=why)
-        elif old.get("kind") != new.get("kind"):
-            why = "Spark cannot read the offsets of another kind of source"
-            yield Difference(verdict="forbidden", part=part, before=_shown(old), now=_shown(new), why=why)
-        else:
-            yield from _source(part, old, new, before)
-
-
-def _source(part: str, old: Mapping[str, Any], new: Mapping[str, Any], before: QueryForm) -> Iterator[Difference]:
-    for key in sorted({*old, *new}):
-        if old.get(key) == new.get(key):
-            continue
-        if key == "place" and directory(str(old.get(key))) == directory(str(new.get(key))):
-            verdict: Kind = "safe"
-            why = "files that are read from now on are those that the new pattern finds"
-        elif key == "place":
-            why = "the checkpoint's offsets are those of the former place: what is there now counts as new, all of it"
-            verdict = _mixing(before)
-        else:
-            why = "rows from now on are read otherwise than those before"
-            verdict = _mixing(before)
-        yield Difference(
-            verdict=verdict,
-            part=f"{part}, {key}",
-            before=_text(old.get(key)),
-            now=_text(new.get(key)),
-            why=why,
-        )
-
-
-def directory(path: str) -> str:
-    """The directory that a path or a pattern begins with."""
-    bare = re.split(r"[*?\[{]", path, maxsplit=1)[0]
-    return path if bare == path else bare.rpartition("/")[0]
-
-
-def _sink(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
-    old, new = before.sink, now.sink
-    verdict: Kind
-    for key in sorted({*old, *new}):
-        # A table may be moved to another server with its ledger, which is compared by itself.
-        if old.get(key) == new.get(key) or key in ("by_name", "begins_anywhere", "systems"):
-            continue
-        if key == "key":
-            verdict, part = "rebuild", "the key of the sink"
-            why = "rows that are there stay under the former key, and no batch replaces them any more"
-        elif key == "function":
-            # Allowed by the guide: what it means depends on the code, which alone knows what it has written.
-            changed = "; ".join(_python_changes(str(old.get(key)), str(new.get(key)), before, now))
-            verdict, part = "safe", f"the function of the sink{': ' * bool(changed)}{changed}"
-            why = "rows from now on are written by the new code"
-        elif now.sink.get("begins_anywhere"):
-            verdict, part = "forward", f"the sink, {key}"
-            why = "it gets only the rows that come from now on; those before are in the former place"
-        else:
-            verdict, part = "forbidden", f"the sink, {key}"
-            why = "it lacks all that was written before, and gets only what comes from now on"
-        yield Difference(verdict=verdict, part=part, before=_text(old.get(key)), now=_text(new.get(key)), why=why)
-
-
-def _mode(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
-    if before.mode == now.mode:
-        return
-    if not before.operators and not now.operators:
-        why = "a query without a state gives the same rows in both"
-        yield Difference(verdict="safe", part="the output mode", before=before.mode, now=now.mode, why=why)
-        return
-    why = "the rows that are there were given by another rule: what is left out of each mode is missing, or stays"
-    yield Difference(verdict="rebuild", part="the output mode", before=before.mode, now=now.mode, why=why)
-
-
-def _settings(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
-    for name in sorted({*before.settings, *now.settings}):
-        old, new = before.settings.get(name), now.settings.get(name)
-        if old != new and old is not None and new is not None:
-            why = "the same expressions mean something else from now on"
-            yield Difference(verdict=_mixing(before), part=f"the setting {name}", before=old, now=new, why=why)
+        return (*found, *(each for each in _operators(before, now) if _REORDERED in each.why))
+    return (*found, *_operators(before, now), *_watermarks(before, now), *_result(before, now))
 
 
 # ------------------------------------------------------------------------------------------------------- the state
@@ -215,12 +64,14 @@ def _operator(part: str, was: Operator, is_: Operator, before: QueryForm, now: Q
             if fits
             else "Spark cannot read the state that is there"
         )
+        told, others = _listed(old, new, before), _listed(new, old, now)
         yield Difference(
             verdict="rebuild" if fits else "forbidden",
             part=f"{name} of {part}",
-            before=_listed(old, new, before),
-            now=_listed(new, old, now),
+            before=told,
+            now=others,
             why=why,
+            functions=python_changes(told, others, before, now)[1],
         )
     for name in sorted({*was.further, *is_.further}):
         if was.further.get(name, "") != is_.further.get(name, ""):
@@ -246,6 +97,7 @@ def _watermarks(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
     if set(before.watermarks) != set(now.watermarks):
         yield Difference(
             verdict="rebuild",
+            about=f"watermark {_source_of({*before.watermarks} ^ {*now.watermarks})}",
             part="the columns with a watermark",
             before=", ".join(sorted(before.watermarks)) or "none",
             now=", ".join(sorted(now.watermarks)) or "none",
@@ -256,11 +108,17 @@ def _watermarks(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
         if now.watermarks[column] != old:
             yield Difference(
                 verdict="forward",
+                about=f"watermark {_source_of([column])}",
                 part=f"the watermark's delay of {column}",
                 before=f"{old} ms",
                 now=f"{now.watermarks[column]} ms",
                 why="rows from now on are late by the new delay; those that were dropped before stay dropped",
             )
+
+
+def _source_of(columns: Iterable[str]) -> str:
+    """The source that the first of some columns is of."""
+    return min(columns, default="").partition(".")[0]
 
 
 # ------------------------------------------------------------------------------------------------------ the result
@@ -300,20 +158,9 @@ def _changed(
 ) -> Difference:
     """A difference of two texts; where a Python function differs, what of it does."""
     was, is_ = _unfolded(old, before), _unfolded(new, now)
-    changed = _python_changes(was, is_, before, now)
-    if changed:
-        return Difference(verdict=verdict, part=f"{part}: {'; '.join(changed)}", before=was, now=is_, why=why)
-    return Difference(verdict=verdict, part=part, before=was, now=is_, why=why)
-
-
-def _python_changes(old: str, new: str, before: QueryForm, now: QueryForm) -> list[str]:
-    """What differs between the Python functions that two texts name, taken in their order."""
-    gone = [name for name in before.python if name in old and name not in new]
-    come = [name for name in now.python if name in new and name not in old]
-    if len(gone) != len(come):
-        return []
-    pairs = zip(sorted(gone, key=old.index), sorted(come, key=new.index), strict=True)
-    return [said for was, is_ in pairs for said in python_differences(before.python[was], now.python[is_])]
+    changed, functions = python_changes(was, is_, before, now)
+    told = f"{part}: {'; '.join(changed)}" if changed else part
+    return Difference(verdict=verdict, part=told, before=was, now=is_, why=why, functions=functions)
 
 
 def _unfolded(text: str, form: QueryForm) -> str:
@@ -338,20 +185,3 @@ def _other_python(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
         now=now.python_version,
         why="each makes other bytecode of the same code: whether the Python functions have changed was not compared",
     )
-
-
-def _mixing(before: QueryForm) -> Kind:
-    """What follows where rows from now on differ from those before, all the way from the sources."""
-    return "rebuild" if before.operators else "forward"
-
-
-def _shown(told: Mapping[str, Any] | None) -> str:
-    return ", ".join(f"{key} {_text(value)}" for key, value in (told or {}).items())
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value)) or "none"
-    return str(value)

@@ -25,7 +25,8 @@ _MIRRORED["LessThanOrEqual"] = ("<=", False)
 _TRANSPARENT = frozenset(
     {"Alias", "KnownNullable", "KnownNotNull", "KnownFloatingPointNormalized", "KnownNotContainsNull"}
 )
-_CHANCE = frozenset({"Rand", "Randn", "Uuid", "Shuffle", "RandStr", "Uniform"})
+# How many of its children each has beside its seed, by which rows fall otherwise and mean the same.
+_CHANCE = {"Rand": 0, "Randn": 0, "Uuid": 0, "Shuffle": 1, "RandStr": 1, "Uniform": 2}
 # They are NULL, and a condition does not hold, where one of their operands is.
 _STRICT = frozenset(
     {
@@ -49,6 +50,8 @@ _STRICT = frozenset(
         "UnaryMinus",
     }
 )
+_CASES = ("If", "CaseWhen")
+_WHOLE = ("byte", "short", "integer", "long")
 _PYTHON = frozenset({"PythonUDF", "PythonUDAF", "PythonUDTF"})
 # They name a child by its position, an identity that changes from start to start, or what the optimizer may leave open.
 _UNTOLD = frozenset(
@@ -148,7 +151,9 @@ class Expressions:
         if name == "GetStructField":
             return self._field(node, columns)
         if name in _COMMUTATIVE:
-            operands = sorted(self.text(each, columns) for each in _flat(node))
+            operands = sorted(self._operands(node, columns))
+            if len(operands) == 1:
+                return operands[0]
             return f"({f' {_COMMUTATIVE[name]} '.join(operands)}){self._further(node, columns)}"
         below = [self.text(child, columns) for child in node.children]
         if name == "CreateNamedStruct" and (window := self._window(node, below, columns)):
@@ -160,11 +165,13 @@ class Expressions:
             return f"({f' {sign} '.join(reversed(below) if mirrored else below)})"
         if name in ("In", "InSet"):
             values = [str(each) for each in node.arguments.get("hset") or ()]
-            return f"({below[0]} in {', '.join(sorted([*below[1:], *values]))})"
-        if name in ("If", "CaseWhen"):
-            return f"case({', '.join(below)})"
+            return _one_of(below[0], [*below[1:], *values])
+        if name in _CASES:
+            return f"case({', '.join(self.text(each, columns) for each in _cases(node))})"
+        if name == "Cast" and (wider := _widened(below[0], type_text(node.arguments["dataType"]))):
+            return wider
         if name in _CHANCE:
-            return f"{name.lower()}()"
+            return f"{name.lower()}({', '.join(below[: _CHANCE[name]])})"
         if name in _PYTHON:
             function = self._python(int(node.arguments["resultId"]["id"]), str(node.arguments["name"]))
             return f"{function}({', '.join(below)})"
@@ -176,6 +183,23 @@ class Expressions:
         if isinstance(node.arguments.get("plan"), Node):
             return f"{name}{self._subquery(node.arguments['plan'])}({', '.join(below)})"
         return f"{_function(name)}({', '.join(below)}){self._further(node, columns)}"
+
+    def _operands(self, node: Node, columns: Mapping[int, str]) -> Iterator[str]:
+        """The texts of what an operation joins in any order; `a = 1 or a = 2` is `a in 1, 2`."""
+        values: dict[str, list[str]] = {}
+        for each in _flat(node):
+            one, other = each.children if each.name == "EqualTo" else (each, each)
+            if node.name == "Or" and (one.name == "Literal") != (other.name == "Literal"):
+                named, literal = (other, one) if one.name == "Literal" else (one, other)
+                values.setdefault(self.text(named, columns), []).append(self.text(literal, columns))
+            elif node.name == "Or" and each.name == "In" and all(item.name == "Literal" for item in each.children[1:]):
+                literals = [self.text(item, columns) for item in each.children[1:]]
+                values.setdefault(self.text(each.children[0], columns), []).extend(literals)
+            else:
+                yield self.text(each, columns)
+        for text, listed in values.items():
+            alone = f"=({', '.join(sorted([text, *listed]))})"
+            yield self.short(alone if len(listed) == 1 else _one_of(text, listed))
 
     def _further(self, node: Node, columns: Mapping[int, str]) -> str:
         """The arguments of an expression that are no expressions themselves."""
@@ -276,6 +300,29 @@ def _literal(value: str, type_: str) -> str:
     if type_ == "string":
         return repr(value)
     return value if type_ == "integer" else f"{value} {type_}"
+
+
+def _cases(node: Node) -> Iterator[Node]:
+    """The conditions of a CASE, each with its value, and what is else: one inside the ELSE goes on with it."""
+    *cases, last = node.children
+    yield from cases
+    if len(node.children) % 2 == 0:
+        yield last
+    elif last.name in _CASES:
+        yield from _cases(last)
+    elif not (last.name == "Literal" and last.arguments["value"] is None):  # It is NULL without ELSE as well.
+        yield last
+
+
+def _widened(text: str, kind: str) -> str:
+    """A column that is read as a wider whole number, which changes no value; empty for anything else."""
+    column, _, narrow = text.rpartition(" ")
+    whole = column and narrow in _WHOLE and kind in _WHOLE and _WHOLE.index(narrow) < _WHOLE.index(kind)
+    return f"{column} {kind}" if whole and "(" not in text else ""
+
+
+def _one_of(named: str, values: list[str]) -> str:
+    return f"({named} in {', '.join(sorted(set(values)))})"
 
 
 def _flat(node: Node) -> Iterator[Node]:

@@ -34,8 +34,9 @@ class QueryForm:
     definitions: long expressions, which stand elsewhere by a digest. python: what each Python function means, by the
     digest that stands for it. tables: the rows of bounded inputs, by the table's name or the kind of the input.
     sources, sink: what tells each from others. settings: those of Spark that change what an expression means.
-    declared: a digest of the code as it is written, without layout and comments. shape: a digest of all but what the
-    Python functions do. python_version: whose bytecode they are. unreadable: why the plan could not be read, if so.
+    declared: a digest of the code as it is written, without layout and comments. pieces: the same of the query (its
+    name is empty), and of each view and table that feeds it. shape: a digest of all but what the Python functions do.
+    python_version: whose bytecode they are. unreadable: why the plan could not be read, if so.
     """
 
     operators: tuple[Operator, ...] = ()
@@ -49,6 +50,7 @@ class QueryForm:
     mode: str = "append"
     settings: Mapping[str, str] = field(default_factory=dict)
     declared: str = ""
+    pieces: Mapping[str, str] = field(default_factory=dict)
     shape: str = ""
     spark: str = ""
     python_version: str = ""

@@ -6,39 +6,51 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.source_names import renamed
 from headrace.checkpoint.uses import source_of
-from headrace.contract import Sink, Source
-from headrace.model import Project, PythonTransform, Query, SqlTransform, Table
+from headrace.model import Project, PythonTransform, Query, SqlTransform, Table, Transform
+from headrace.plan.ends import sink_facts, source_facts, within
 from headrace.plan.form import QueryForm
 from headrace.plan.normal import normal
 from headrace.plan.python_code import meaning
 from headrace.spark.plan_json import Node, PlanTree, StaticInput, plan_tree
+from headrace.spark.plans import parsed_text
 from headrace.spark.python_functions import functions
 from headrace.spark.source_leaves import with_source_leaves
 from headrace.storage.file_digest import digest_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 # Settings of a session by which the same expression means something else.
 _SETTINGS = (
     "spark.sql.ansi.enabled",
     "spark.sql.caseSensitive",
     "spark.sql.decimalOperations.allowPrecisionLoss",
-    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.execution.pandas.convertToArrowArraySafely",
+    "spark.sql.execution.pandas.structHandlingMode",
+    "spark.sql.execution.pythonUDF.arrow.enabled",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreMissingFiles",
+    "spark.sql.jsonGenerator.ignoreNullFields",
+    "spark.sql.legacy.castComplexTypesToString.enabled",
+    "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName",
+    "spark.sql.legacy.json.allowEmptyString.enabled",
+    "spark.sql.legacy.sizeOfNull",
+    "spark.sql.legacy.statisticalAggregate",
     "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.parquet.datetimeRebaseModeInRead",
+    "spark.sql.parquet.int96RebaseModeInRead",
 )
 _TIME_ZONE = "spark.sql.session.timeZone"
 _TIMES = ("timestamp", "date")
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
-# Of a source's options, the schema counts as far as columns of it are read, which the plan tells.
-_TOLD_BY_THE_PLAN = ("schema", "infer_schema")
 
 
 def form_of(
@@ -59,9 +71,10 @@ def form_of(
     plan = with_source_leaves(frame, streams, source_of)
     tree = _called(plan_tree(frame.sparkSession, plan), called)
     code = _Code(project, plan, salt, tree)
-    inputs, complete = _Inputs(project, query, code), query.mode == "complete"
+    inputs, complete = _Inputs(project, query, code, frame.sparkSession), query.mode == "complete"
     found = normal(tree, complete=complete, python=code.named, static=inputs.text)
     shape = normal(tree, complete=complete, python=lambda *_: "python", static=inputs.text)
+    pieces = code.pieces(query)
     return QueryForm(
         operators=found.operators,
         feed=str(found.result),
@@ -70,13 +83,14 @@ def form_of(
         definitions=found.definitions,
         python=code.found,
         sources={
-            called.get(source.name, source.name): _source(project, source.kind, source.connector, code)
+            called.get(source.name, source.name): source_facts(project, source, code.kept)
             for source in project.sources_of(query)
         },
-        sink=_sink(project, query, code),
+        sink=sink_facts(project, query, code.kept),
         mode=query.mode,
         settings=dict(_settings(frame, tree)),
-        declared=code.declared(query),
+        declared=hashlib.sha256("\n".join(pieces.values()).encode()).hexdigest()[:16],
+        pieces=pieces,
         shape=hashlib.sha256(repr((shape.operators, shape.result, sorted(shape.columns))).encode()).hexdigest()[:16],
         spark=frame.sparkSession.version,
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -114,16 +128,17 @@ class _Code:
         self.found[f"python {digest}"] = told
         return f"python {digest}"
 
-    def declared(self, query: Query) -> str:
-        """A digest of the code of the query and of the views and tables that feed it."""
-        things = [thing.transform for thing in self._project.upstream(query.transform) if hasattr(thing, "transform")]
-        texts = []
-        for transform in (query.transform, *things):
-            if isinstance(transform, SqlTransform):
-                texts.append(" ".join(re.sub(r"--[^\n]*|/\*.*?\*/", " ", transform.sql, flags=re.DOTALL).split()))
-            elif isinstance(transform, PythonTransform):
-                texts.append(str(meaning(transform.function, owned=self._owned, salt=self._salt)["digest"]))
-        return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+    def pieces(self, query: Query) -> dict[str, str]:
+        """Digests of the code of the query, under no name, and of the views and tables that feed it."""
+        upstream = self._project.upstream(query.transform)
+        things = {thing.name: thing.transform for thing in upstream if hasattr(thing, "transform")}
+        return {name: self._piece(transform) for name, transform in {"": query.transform, **things}.items()}
+
+    def _piece(self, transform: Transform) -> str:
+        if isinstance(transform, PythonTransform):
+            return str(meaning(transform.function, owned=self._owned, salt=self._salt)["digest"])[:16]
+        bare = " ".join(re.sub(r"--[^\n]*|/\*.*?\*/", " ", transform.sql, flags=re.DOTALL).split())
+        return hashlib.sha256(bare.encode()).hexdigest()[:16]
 
     def _owned(self, module: ModuleType) -> bool:
         """Whether a module is one of the project's own."""
@@ -138,8 +153,9 @@ class _Code:
 class _Inputs:
     """What stands for the bounded inputs of one plan."""
 
-    def __init__(self, project: Project, query: Query, code: _Code) -> None:
+    def __init__(self, project: Project, query: Query, code: _Code, spark: SparkSession) -> None:
         self._project = project
+        self._spark = spark
         self._code = code
         self._tables = [thing for thing in project.upstream(query.transform) if isinstance(thing, Table)]
 
@@ -156,17 +172,28 @@ class _Inputs:
             return f"table of an RDD {', '.join(map(self._within, static.paths))} by {', '.join(functions)}"
         if not static.paths:
             return f"table {static.kind}"
-        refreshed = [table.name for table in self._tables if any(_is_version(path, table) for path in static.paths)]
+        refreshed = [table for table in self._tables if any(_is_version(path, table) for path in static.paths)]
         if refreshed:
-            return f"refreshed table {refreshed[0]}"
+            return f"refreshed table {refreshed[0].name} made by {self._definition(refreshed[0])}"
         options = ", ".join(f"{key}={value}" for key, value in sorted(static.options.items()))
         return (
             f"table of {static.kind} {', '.join(map(self._within, static.paths))} "
             f"[{options}] holding {digest_of(map(_local, static.paths))}"
         )
 
+    def _definition(self, table: Table) -> str:
+        """What computes a table at each refresh; its rows are no part of what a query means."""
+        beside = [each.transform for each in self._project.upstream(table.transform) if hasattr(each, "transform")]
+        return ", ".join(map(self._of_transform, (table.transform, *beside)))
+
+    def _of_transform(self, transform: Transform) -> str:
+        if isinstance(transform, PythonTransform):
+            return self._code.kept(transform.function)
+        told = parsed_text(self._spark, transform.sql) if isinstance(transform, SqlTransform) else repr(transform)
+        return f"SQL {hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
     def _within(self, path: str) -> str:
-        return _within(self._project, _local(path))
+        return within(self._project, _local(path))
 
 
 def _is_version(path: str, table: Table) -> bool:
@@ -178,70 +205,6 @@ def _is_version(path: str, table: Table) -> bool:
 
 def _local(path: str) -> str:
     return re.sub(r"^file:/+", "/", path)
-
-
-def _within(project: Project, text: str) -> str:
-    """`text` with the project's directory left out, so that a project may be moved, and without secrets."""
-    shown = project.redacted(text)
-    for root in (str(project.root.resolve()), str(project.root.absolute()), str(project.root)):
-        shown = shown.replace(f"{root}/", "")
-    return shown
-
-
-def _source(project: Project, kind: str, source: Source, code: _Code) -> dict[str, Any]:
-    """What tells a source from others: its kind, its place, and the options that change its rows."""
-    told: dict[str, Any] = {"kind": kind}
-    for name, value in _options(project, source, code):
-        told["place" if name in source.place_options else name] = value
-    return told
-
-
-def _options(project: Project, source: Source, code: _Code) -> Iterator[tuple[str, Any]]:
-    for option in fields(cast(Any, source)):
-        value = getattr(source, option.name)
-        if option.name in source.tuning_options or option.name in _TOLD_BY_THE_PLAN or value in (None, "", (), {}):
-            continue
-        if isinstance(value, Mapping):
-            for key, each in sorted(value.items()):
-                yield f"{option.name} {key}", _within(project, str(each))
-        elif isinstance(value, (list, tuple)):
-            yield option.name, [_within(project, str(each)) for each in value]
-        elif isinstance(value, (str, int, float, bool)):
-            text = _within(project, str(value))
-            yield option.name, text.removeprefix("./").rstrip("/") if option.name in source.place_options else text
-        elif callable(value):
-            yield f"{option.name}, its code", code.kept(value)
-        else:
-            yield option.name, type(value).__qualname__
-
-
-def place_of(project: Project, sink: Sink) -> dict[str, Any]:
-    """What of a form tells where its sink writes."""
-    location = sink.location
-    if location is None:
-        return {}
-    return {
-        "place": _within(project, location.name),
-        "systems": [_within(project, system) for system in location.systems],
-    }
-
-
-def _sink(project: Project, query: Query, code: _Code) -> dict[str, Any]:
-    """What tells a sink from others: its kind, its place, its key, its function, and how it takes columns."""
-    sink = query.sink
-    told: dict[str, Any] = {
-        "kind": query.sink_kind,
-        "by_name": sink.columns_by_name,
-        "begins_anywhere": sink.begins_anywhere,
-    }
-    told |= place_of(project, sink)
-    key = getattr(sink, "key", None)
-    if key:
-        told["key"] = list(key)
-    function = getattr(sink, "function", None)
-    if callable(function):
-        told["function"] = code.kept(function)
-    return told
 
 
 def _settings(frame: DataFrame, tree: PlanTree) -> Iterator[tuple[str, str]]:

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import Finding
-from headrace.model import Query
-from headrace.plan.comparison import Difference, Kind, compare, worst
+from headrace.errors import NOWHERE, Finding
+from headrace.model import Project, Query
+from headrace.plan.comparison import compare
+from headrace.plan.difference import Difference, Kind, worst
 from headrace.plan.form import FORMAT, QueryForm
+from headrace.plan.located import located
 from headrace.plan.manifest import QueryRevision
+from headrace.plan.python_code import name_of, not_comparable
 from headrace.plan.ways_out import anew, reset_command
 
 SHOWN = 160
@@ -48,7 +51,9 @@ class Judgement:
         }
 
 
-def judged(query: Query, known: Sequence[QueryRevision], now: QueryRevision, *, begun: bool) -> Judgement:
+def judged(
+    project: Project, query: Query, known: Sequence[QueryRevision], now: QueryRevision, *, begun: bool
+) -> Judgement:
     """Compare the form that is to run with the last one that ran; a query without a batch is `same`.
 
     begun: whether a batch was committed.
@@ -63,13 +68,17 @@ def judged(query: Query, known: Sequence[QueryRevision], now: QueryRevision, *, 
         was, is_ = QueryForm.of(before.form), QueryForm.of(now.form)
         if unreadable := is_.unreadable or was.unreadable:
             return _by_fingerprint(query, before, now, why=unreadable)
-        differences = compare(was, is_)
+        differences = located(project, query, was, is_, compare(was, is_))
     except (TypeError, KeyError, ValueError) as error:
         return Judgement(
             query=query.name, verdict="forbidden", from_batch=now.from_batch, notes=(_unreadable(query, before, error),)
         )
     return Judgement(
-        query=query.name, verdict=worst(differences), from_batch=now.from_batch, differences=tuple(differences)
+        query=query.name,
+        verdict=worst(differences),
+        from_batch=now.from_batch,
+        differences=differences,
+        notes=tuple(_not_compared(query, was, is_)),
     )
 
 
@@ -86,7 +95,7 @@ def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
             code=code,
             what=f"{past}: {_told(difference)}; {difference.why}",
             fix=difference.fix or fix.format(query=query.name, anew=anew(query)),
-            where=query.where,
+            where=difference.where if difference.where != NOWHERE else query.where,
         )
 
 
@@ -99,7 +108,7 @@ def remarks(query: Query, judgement: Judgement) -> Iterator[Finding]:
                 code="HR538",
                 what=f"query '{query.name}' is another from batch {judgement.from_batch} on: {_told(difference)}; "
                 f"{difference.why}",
-                where=query.where,
+                where=difference.where if difference.where != NOWHERE else query.where,
             )
 
 
@@ -130,6 +139,20 @@ def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Findin
         what = f"query '{query.name}' was last run by Headrace {before.headrace}, whose record this one cannot read"
     fix = f"run it with Headrace {before.headrace}" if newer else "restore the query's manifest from a backup"
     return Finding(code="HR539", what=what, fix=fix, where=query.where)
+
+
+def _not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Finding]:
+    """The Python functions that look as they did, and of which a part cannot be looked at."""
+    for key, told in is_.python.items():
+        if key in was.python and (why := not_comparable(told)):
+            yield Finding(
+                code="HR664",
+                what=f"whether {name_of(told)} of query '{query.name}' does what it did cannot be told: "
+                f"{'; '.join(why)}",
+                fix="let it read constants, arguments and environment variables by names that stand in the code; "
+                f"`headrace verify {query.name}` tells whether the result is that of the code as it is now",
+                where=query.where,
+            )
 
 
 def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, *, why: str = "") -> Judgement:

@@ -32,6 +32,15 @@ _PASSING = frozenset(
     }
 )
 _DEDUPLICATIONS = ("Deduplicate", "DeduplicateWithinWatermark")
+# The sides of which a row without a partner gives nothing.
+_NEEDED = {
+    "Inner": ("left", "right"),
+    "Cross": ("left", "right"),
+    "LeftSemi": ("left", "right"),
+    "LeftOuter": ("right",),
+    "LeftAnti": ("right",),
+    "RightOuter": ("left",),
+}
 _ARBITRARY_STATE = ("GroupsWithState", "GroupsInPandasWithState", "TransformWithState")
 
 
@@ -194,19 +203,22 @@ class _Walk:
         return replace(below, output=(*below.output, *more))
 
     def _union(self, node: Node) -> _Part:
+        """The sides in any order; a column is what each side gives for it, wherever it stands."""
         parts = [self.part(child) for child in node.children]
+        parts.sort(key=lambda part: (str(part.rows), sorted(text for _, text in part.output)))
+        source = self.expressions.short(f"union of {' and '.join(f'({part.rows})' for part in parts)}")
+        columns = [[text for _, text in part.output] for part in parts]
         named = [identity(each) for each in given_by(node.children[0])]
-        shown = []
-        for part in parts:
-            columns = ", ".join(text for _, text in part.output)
-            shown.append(f"({part.rows}: {columns})")
-        source = f"union of {self.expressions.short(' and '.join(sorted(shown)))}"
-        output = [(each, f"{source} column {at}") for at, each in enumerate(named)]
+        output = [
+            (each, self.expressions.short(f"{source} {' | '.join(texts)}"))
+            for each, *texts in zip(named, *columns, strict=True)
+        ]
         return _Part(source=source, output=tuple(output), streaming=any(part.streaming for part in parts))
 
     def _join(self, node: Node) -> _Part:
         left, right = (self.part(child) for child in node.children)
         kind, on = join_type(node), self._condition(node, left, right)
+        left, right = self._without_implied(node, kind, left, right)
         where: tuple[str, ...] = ()
         joined: tuple[str, ...] = ()
         if kind in ("Inner", "Cross"):
@@ -220,6 +232,17 @@ class _Walk:
         strict = left.strict | right.strict if joined else frozenset()
         return _Part(
             source=source, where=where, output=tuple(given), joined=joined, strict=strict, streaming=node.streaming
+        )
+
+    def _without_implied(self, node: Node, kind: str, left: _Part, right: _Part) -> tuple[_Part, _Part]:
+        """The sides without the conditions that what is joined is not NULL, where the join's own say so."""
+        columns = {**left.columns, **right.columns}
+        conditions = list(conjuncts(node.arguments["condition"])) if node.arguments.get("condition") else []
+        texts = frozenset(self.expressions.text(each, columns) for one in conditions for each in not_null(one))
+        sides = _NEEDED.get(kind, ())
+        return (
+            replace(left, strict=left.strict | texts) if "left" in sides else left,
+            replace(right, strict=right.strict | texts) if "right" in sides else right,
         )
 
     def _condition(self, node: Node, left: _Part, right: _Part) -> list[str]:

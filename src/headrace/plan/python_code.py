@@ -66,13 +66,24 @@ def compare(before: Meaning, now: Meaning) -> Comparison:
     if first[0] != second[0]:
         told = tuple(dict.fromkeys(named_differences(*graphs, first, second)))
         return Comparison(verdict="changed", differences=told or ("its code differs",))
-    blind = tuple(dict.fromkeys(_blind(now)))
+    blind = tuple(f"not compared: {why}" for why in not_comparable(now))
     return Comparison(verdict="not compared" if blind else "same", differences=blind)
 
 
 def differences(before: Meaning, now: Meaning) -> list[str]:
     """What differs between two meanings, or why they cannot be compared; nothing if they are the same."""
     return list(compare(before, now).differences)
+
+
+def not_comparable(told: Meaning) -> tuple[str, ...]:
+    """Why parts of a meaning are equal to nothing, each reason once."""
+    return tuple(dict.fromkeys(_blind(told)))
+
+
+def name_of(told: Meaning) -> str:
+    """What the people who wrote a function, or the class of an object, call it."""
+    node = told["nodes"][told["root"]["ref"]] if "ref" in told["root"] else {}
+    return str(node.get("name", "a function"))
 
 
 def _incomparable(before: Meaning, now: Meaning) -> str | None:
@@ -84,10 +95,9 @@ def _incomparable(before: Meaning, now: Meaning) -> str | None:
 
 
 def _blind(data: Any) -> Iterator[str]:
-    """Why parts of a meaning are equal to nothing."""
     if isinstance(data, dict):
         if "not comparable" in data:
-            yield f"not compared: {data['not comparable']}"
+            yield str(data["not comparable"])
         for each in data.values():
             yield from _blind(each)
     elif isinstance(data, list):

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from headrace.plan.bytecode import Step, is_class_body, nested, null_beside, parameters, stored, without
@@ -17,6 +17,7 @@ from headrace.plan.bytecode import Step, is_class_body, nested, null_beside, par
 VALUE = "VALUE"
 _STORES = ("STORE_FAST", "STORE_DEREF", "STORE_NAME")
 _OF_THE_MODULE = ("__name__", "__file__", "__package__", "__spec__", "__loader__", "__builtins__", "__doc__")
+_PYTHON = sys.version_info[:2]
 _READS = ("get", "pop", "setdefault", "__getitem__", "__contains__")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 
@@ -40,6 +41,13 @@ class Environment:
     """An environment variable; None: one whose name the code computes."""
 
     name: str | None
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A mapping of which the code asks for entries by their keys alone, so that their order does not count."""
+
+    entries: Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ def resolved(code: CodeType, steps: list[Step], scope: Scope) -> tuple[list[Step
             step.op in ("LOAD_DEREF", "LOAD_CLASSDEREF") and step.arg in code.co_freevars and step.arg in inner.captured
         ):
             _becomes(step, inner.captured[step.arg], inner.shown.get(step.arg, f"captured value `{step.arg}`"))
-    return _environment(_attributes(steps, scope.owned)), inner
+    return _environment(_lookups(_methods(_attributes(steps, scope.owned)))), inner
 
 
 def _becomes(step: Step, value: Any, shown: str) -> None:
@@ -176,8 +184,10 @@ def attribute_of(module: Any, name: str, owned: Callable[[ModuleType], bool]) ->
     """An attribute of a module: its value if the module belongs to the project, else where it is found."""
     found = _attribute(module, name)
     if isinstance(module, ModuleType) and not owned(module):
-        kept = isinstance(found, ModuleType) or found is os.environ or found is os.getenv
-        return found if kept else Named(f"{module.__name__}.{name}")
+        kept = found is os.environ or found is os.getenv or found is sys.modules
+        # One thing has one name, wherever it was imported from.
+        by_itself = isinstance(found, (ModuleType, FunctionType, type))
+        return found if kept or by_itself else Named(f"{module.__name__}.{name}")
     return found
 
 
@@ -201,7 +211,54 @@ def _attributes(steps: list[Step], owned: Callable[[ModuleType], bool]) -> list[
         else:
             found.append(step)
         _subscripts(found)
+        _module_by_name(found, owned)
     return found
+
+
+def _methods(steps: list[Step]) -> list[Step]:
+    """`steps` with the method of a value called as such: of what its module imports a compiler calls an attribute."""
+    gone: set[int] = set()
+    for index, step in enumerate(steps):
+        if step.op != VALUE or step.is_target:
+            continue
+        last = index
+        while last + 1 < len(steps) and steps[last + 1].op == "LOAD_ATTR" and not steps[last + 1].is_target:
+            last += 1
+        beside = index - 1 if _PYTHON < (3, 13) else last + 1
+        if last > index and 0 <= beside < len(steps) and steps[beside].op == "PUSH_NULL":
+            steps[last].op = "LOAD_METHOD"
+            gone.add(beside)
+    return without(steps, gone)
+
+
+def _lookups(steps: list[Step]) -> list[Step]:
+    """`steps` with the mappings marked that are only looked up."""
+    for index, step in enumerate(steps):
+        if step.op != VALUE or type(step.arg) is not dict or step.arg is sys.modules:
+            continue
+        following = [*steps[index + 1 : index + 3], step, step]
+        by_method = following[0].op in _ATTRIBUTES and following[0].arg in ("get", "__getitem__", "__contains__")
+        by_key = following[0].op in (VALUE, "LOAD_FAST", "LOAD_DEREF") and following[1].op == "BINARY_SUBSCR"
+        if by_method or by_key or following[0].op == "CONTAINS_OP":
+            step.arg = Lookup(step.arg)
+    return steps
+
+
+def _module_by_name(found: list[Step], owned: Callable[[ModuleType], bool]) -> None:
+    """Read a module in the place of a call of `importlib.import_module` with a constant name."""
+    if found[-1].op not in ("CALL", "CALL_FUNCTION") or found[-1].arg != 1 or len(found) < 3:
+        return
+    steps = found[-4:-1] if any(each.op == "PUSH_NULL" for each in found[-4:-2]) else found[-3:-1]
+    values = [each for each in steps if each.op == VALUE]
+    if len(values) != 2 or values[0].arg is not importlib.import_module or type(values[1].arg) is not str:
+        return
+    if any(each.is_target for each in (*steps[1:], found[-1])):
+        return
+    head, gone = steps[0], [*steps[1:], found[-1]]
+    _becomes(head, module_named(values[1].arg, owned), f"the import {values[1].arg}")
+    for step in gone:
+        step.after = head
+    del found[-len(gone) :]
 
 
 def _subscripts(found: list[Step]) -> None:

@@ -15,7 +15,7 @@ Data: TypeAlias = dict[str, Any]
 DYNAMIC = (getattr, vars, dir, setattr, delattr, hasattr)
 _NAME = re.compile(r"[A-Za-z_]\w{0,99}")
 # What each function and class has; a change of it counts only where the code asks for it.
-_OWN_NAMES = ("__name__", "__qualname__", "__doc__")
+_OWN_NAMES = ("__name__", "__qualname__", "__doc__", "__annotations__")
 
 
 class Uses:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from headrace.plan.python_names import Environment, Named, Unknown
+from headrace.plan.python_names import Environment, Lookup, Named, Unknown
 from headrace.plan.python_objects import Objects, all_captured, path_of, reduced
 from headrace.plan.python_uses import DYNAMIC, Uses
 from headrace.redaction import SECRET_NAME, redacted
@@ -104,8 +104,14 @@ class Values:
             return {"not comparable": thing.why}
         if kind is Environment:
             return self._environment(thing.name)
+        if thing is sys.modules:
+            return {"not comparable": "it looks modules up by names that it computes"}
         if depth > DEEPEST:
             return {"not comparable": f"it is nested more than {DEEPEST} deep"}
+        if kind is Lookup:
+            found = self._container(thing.entries, depth + 1)
+            ordered = {key: sorted(each, key=_text_of) for key, each in found.items() if isinstance(each, list)}
+            return {**found, **ordered}
         if kind in (list, tuple, set, frozenset, dict, types.MappingProxyType):
             return self._container(thing, depth + 1)
         try:
@@ -142,7 +148,7 @@ class Values:
         elif isinstance(thing, (set, frozenset)):
             kind = type(thing).__name__
             several = [self.value(each, depth) for each in sorted(thing, key=_order)]
-            found = sorted(several, key=lambda each: json.dumps(essence(each), sort_keys=True))
+            found = sorted(several, key=_text_of)
         else:
             kind, found = type(thing).__name__, [self.value(each, depth) for each in thing]
         if len(found) > _FOLDED:
@@ -237,6 +243,10 @@ def essence(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: essence(each) for key, each in data.items() if key not in _FOR_PEOPLE}
     return [essence(each) for each in data] if isinstance(data, list) else data
+
+
+def _text_of(data: Any) -> str:
+    return json.dumps(essence(data), sort_keys=True)
 
 
 def _not_readable(kind: type, error: Exception) -> Data:

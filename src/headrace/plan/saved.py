@@ -12,6 +12,7 @@ from typing import Any
 from headrace.errors import CheckpointError, Finding, HeadraceError, Where
 from headrace.model import Project
 from headrace.plan.judgement import Judgement
+from headrace.storage import json_record
 from headrace.storage.durable import replace_file
 
 FORMAT = 1
@@ -81,7 +82,9 @@ class SavedPlan:
     def _changed(self, now: Sequence[Judgement]) -> Iterator[Finding]:
         for judgement in now:
             saved, found = self.queries[judgement.query], judgement.as_dict()
-            other = next((key for key in _COMPARED if saved.get(key) != found[key]), None)
+            other = next(
+                (key for key in _COMPARED if _without_place(saved.get(key)) != _without_place(found[key])), None
+            )
             if other is not None:
                 yield Finding(
                     code="HR662",
@@ -90,6 +93,13 @@ class SavedPlan:
                     f"'{judgement.query}' has changed: {_COMPARED[other]}",
                     fix="make it again and read it: headrace plan --out FILE",
                 )
+
+
+def _without_place(told: Any) -> Any:
+    """What is told of a query, less the lines of the code that it stands in."""
+    if isinstance(told, (list, tuple)):
+        return [{key: value for key, value in each.items() if key != "where"} for each in told]
+    return told
 
 
 def save(file: Path, project: Project, application: str, judgements: Sequence[Judgement]) -> None:
@@ -116,27 +126,33 @@ def save(file: Path, project: Project, application: str, judgements: Sequence[Ju
 
 def read(file: Path) -> SavedPlan:
     """The plan that `save` wrote; raises HeadraceError for anything else."""
-    try:
-        told = json.loads(file.read_text(encoding="utf-8"))
-        if told["format"] > FORMAT:
-            raise ValueError(f"its format is {told['format']}, and this version of Headrace knows {FORMAT}")
-        queries = {str(name): dict(found) for name, found in told["queries"].items()}
-        if not all(isinstance(found.get("verdict"), str) for found in queries.values()):
-            raise ValueError("a query in it has no verdict")
-        return SavedPlan(
-            file=str(file),
-            project=str(told["project"]),
-            application=str(told["application"]),
-            made=str(told["made"]),
-            queries=queries,
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise HeadraceError(
+
+    def damaged(why: str) -> HeadraceError:
+        return HeadraceError(
             Finding(
                 code="HR660",
                 where=Where(file=str(file)),
                 what=f"this is no plan that can be applied: {why}",
                 fix="make one: headrace plan --out FILE",
             )
-        ) from error
+        )
+
+    found = json_record.read(file, lambda told: _made(file, told), damaged)
+    if found is None:
+        raise damaged("No such file or directory")
+    return found
+
+
+def _made(file: Path, told: Any) -> SavedPlan:
+    if told["format"] > FORMAT:
+        raise ValueError(f"its format is {told['format']}, and this version of Headrace knows {FORMAT}")
+    queries = {str(name): dict(found) for name, found in told["queries"].items()}
+    if not all(isinstance(found.get("verdict"), str) for found in queries.values()):
+        raise ValueError("a query in it has no verdict")
+    return SavedPlan(
+        file=str(file),
+        project=str(told["project"]),
+        application=str(told["application"]),
+        made=str(told["made"]),
+        queries=queries,
+    )

@@ -25,12 +25,14 @@ from headrace.run.driver_lock import DriverLock
 from headrace.run.naming import commanded
 from headrace.run.plan import plan
 from headrace.run.rebuild_record import Phase, RebuildRecord, forget
+from headrace.run.rename import brought_along
 from headrace.run.repartition import require_stopped
 from headrace.run.reset_plan import readers
 from headrace.run.reset_record import require_whole
 from headrace.run.result import Reporter
 from headrace.run.sink_location import former_location, table_before
 from headrace.run.sink_work import SinkWork
+from headrace.run.waiting_renames import waiting_renames
 from headrace.storage.faults import writing_to
 
 if TYPE_CHECKING:
@@ -139,6 +141,8 @@ class _Work(SinkWork):
         record = self._record()
         if record is not None:
             self._require_same_sink(record)
+        else:
+            self._bring_along(wait, told)
         if record is not None and record.phase == "swapping":
             with self._stopped(wait):
                 return self._swapped(swap.swap_in(self, record, at))
@@ -160,18 +164,19 @@ class _Work(SinkWork):
         report = self._report(beside, record, spark)
         record = replace(record, report=report.as_dict()).enter(self.project.storage, self.query.name)
         at("compared")
-        if report.verdict == "mismatch":
-            what = f"the rebuilt result of query '{self.query.name}' is not what its sources give: {report.sentence}"
-            fix = (
-                f"look at it: headrace rebuild {self.query.name} --status; and give it up: {self._command('--abandon')}"
-            )
-            raise CheckFailed(Finding(code="HR575", what=what, fix=fix, where=self.query.where))
+        self._require_right(report)
         if not approve(report):
             return replace(self._result("compared", record.former), report=report)
         with self._stopped(wait):
             # What came while the query was still running.
+            made = Checkpoint(shadow.layout_beside(self.project, self.query, record).checkpoint)
+            verified = made.last_committed
             if not catch_up(beside, self.query, spark, reporter):
                 return self._result("stopped", record.former)
+            if made.last_committed != verified:
+                report = self._report(beside, record, spark)
+                record = replace(record, report=report.as_dict()).enter(self.project.storage, self.query.name)
+                self._require_right(report)
             return replace(self._swapped(swap.swap_in(self, record, at)), report=report)
 
     def abandon(self, at: Callable[[str], None]) -> RebuildResult:
@@ -223,9 +228,28 @@ class _Work(SinkWork):
         layout = QueryLayout(
             self.project.storage, self.query.name, latest_generation(self.project.storage, self.query.name)
         )
-        if table_before(self.project, self.query, layout) is not None:
-            why = "its table is to be renamed, which the next start does"
-            raise self._refused(why, f"start it first: headrace run {self.query.name}; or name the table as before")
+        if self._record() is not None and table_before(self.project, self.query, layout) is not None:
+            why = "its table is to be renamed, and what the rebuild has made has the former name"
+            raise self._refused(why, f"name the table as before; or begin that anew: {self._command('--abandon')}")
+
+    def _bring_along(self, wait: bool, told: Callable[[str], None]) -> None:
+        """Let what has run have the names that are declared now, although the query means something else by now.
+
+        A start would do it, and would be refused for the change.
+        """
+        if any(waiting_renames(self.project, self.query)):
+            with self._stopped(wait):
+                for said in brought_along(self.project, self.query, self._streaming_session(), anew=True):
+                    told(said.what)
+
+    def _require_right(self, report: RebuildReport) -> None:
+        """Raise CheckFailed if the rebuilt result is wrong."""
+        if report.verdict == "mismatch":
+            what = f"the rebuilt result of query '{self.query.name}' is not what its sources give: {report.sentence}"
+            fix = (
+                f"look at it: headrace rebuild {self.query.name} --status; and give it up: {self._command('--abandon')}"
+            )
+            raise CheckFailed(Finding(code="HR575", what=what, fix=fix, where=self.query.where))
 
     def _begun(self, spark: SparkSession, since: datetime | None, *, accept_partial: bool) -> RebuildRecord:
         """The record of a rebuild that begins; raises where there is nothing to rebuild, or not from all of it."""

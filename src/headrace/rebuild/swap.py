@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError
 from headrace.history import History
 from headrace.model import Query
 from headrace.model.layout import QueryLayout, history_file
-from headrace.plan.forming import place_of
+from headrace.plan.ends import place_of
 from headrace.plan.manifest import move_sink
 from headrace.rebuild import shadow
 from headrace.run.rebuild_record import RebuildRecord

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model.layout import QueryLayout
+from headrace.storage import json_record
 from headrace.storage.durable import replace_file
 
 
@@ -47,28 +48,30 @@ class AdoptionRecord:
     @classmethod
     def of(cls, layout: QueryLayout) -> AdoptionRecord | None:
         """The record of a generation, None without one. Raises CheckpointError."""
-        try:
-            facts: dict[str, Any] = json.loads(layout.adoption.read_text(encoding="utf-8"))
-            return cls(
-                checkpoint=str(facts["checkpoint"]),
-                id=str(facts["id"]),
-                planned=_number(facts["planned"]),
-                committed=_number(facts["committed"]),
-                batch=_number(facts["batch"]),
-                sources=dict(facts["sources"]),
-                at=str(facts["at"]),
-            )
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(
+
+        def damaged(why: str) -> CheckpointError:
+            return CheckpointError(
                 Finding(
                     code="HR598",
                     where=Where(file=str(layout.adoption)),
-                    what=f"the record of an adoption cannot be read: {error}",
+                    what=f"the record of an adoption cannot be read: {why}",
                     fix="restore it from a backup; or remove it, if the query has run since",
                 )
-            ) from error
+            )
+
+        return json_record.read(layout.adoption, cls._made, damaged)
+
+    @classmethod
+    def _made(cls, facts: Any) -> AdoptionRecord:
+        return cls(
+            checkpoint=str(facts["checkpoint"]),
+            id=str(facts["id"]),
+            planned=_number(facts["planned"]),
+            committed=_number(facts["committed"]),
+            batch=_number(facts["batch"]),
+            sources=dict(facts["sources"]),
+            at=str(facts["at"]),
+        )
 
     def enter(self, layout: QueryLayout) -> None:
         """Keep the record in the generation's directory. Raises OSError."""

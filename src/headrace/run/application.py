@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import Finding, PlatformError, Where
 from headrace.model import Project
+from headrace.storage import json_record
 from headrace.storage.durable import create_file, replace_file
 from headrace.storage.faults import writing_to
 
@@ -65,26 +65,28 @@ def application(project: Project) -> Application:
 def known_application(project: Project) -> Application | None:
     """The project's application; None before its first start."""
     file = project.storage / FILE
-    try:
-        facts: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return Application(
-            id=str(facts["id"]),
-            project=str(facts["project"]),
-            roots=tuple(facts["roots"]),
-            rebuilds=bool(facts.get("rebuilds")),
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PlatformError(
+
+    def damaged(why: str) -> PlatformError:
+        return PlatformError(
             Finding(
                 code="HR458",
                 where=Where(file=str(file)),
-                what=f"the file with the application's id cannot be read: {error}",
+                what=f"the file with the application's id cannot be read: {why}",
                 fix="restore it from a backup, or write the id again: the column application of the sink's table "
                 "_headrace_tables holds it",
             )
-        ) from error
+        )
+
+    return json_record.read(file, _made, damaged)
+
+
+def _made(facts: Any) -> Application:
+    return Application(
+        id=str(facts["id"]),
+        project=str(facts["project"]),
+        roots=tuple(facts["roots"]),
+        rebuilds=bool(facts.get("rebuilds")),
+    )
 
 
 def known_facts(project: Project) -> dict[str, Any]:

@@ -215,4 +215,4 @@ def _of_sink(project: Project, query: Query, frame: DataFrame, connect: bool) ->
     if connect and not _refused(iter(found)):
         found += query.sink.check_connection(frame, context)
     for finding in found:
-        yield finding if finding.where.file else replace(finding, where=query.where)
+        yield finding if finding.where.file else finding.but(where=query.where)

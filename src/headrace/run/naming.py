@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where
 from headrace.model import Query
@@ -21,8 +20,7 @@ def named(whose: str, where: Where) -> Iterator[None]:
         yield
     except HeadraceError as error:
         error.findings = tuple(
-            replace(
-                each,
+            each.but(
                 what=each.what if "query '" in each.what else f"{whose}: {each.what}",
                 where=where if each.where == NOWHERE else each.where,
             )
@@ -33,7 +31,7 @@ def named(whose: str, where: Where) -> Iterator[None]:
 
 def with_command(query: Query, finding: Finding) -> Finding:
     """The finding about `query`, with the command to type in place of its pattern."""
-    return replace(finding, fix=finding.fix.replace(_RESET, reset_command(query)))
+    return finding.but(fix=finding.fix.replace(_RESET, reset_command(query)))
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def judgement_over(project: Project, query: Query, spark: SparkSession, home: Ho
         now = present(project, ran, frame, home, streams, called=called)
     known = forms(home.layout.manifest)
     return replace(
-        judged(query, known, now, begun=home.checkpoint.last_committed is not None),
+        judged(project, query, known, now, begun=home.checkpoint.last_committed is not None),
         checkpoint=home.checkpoint.id or "",
         ran=known[-1].digest if known else "",
         written=now.digest,

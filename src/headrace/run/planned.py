@@ -127,7 +127,9 @@ def _unchanged(project: Project, query: Query, home: Home, now: QueryRevision) -
     if not home.begun and now.form is not None and (former := tuple(renamed(project, query, QueryForm.of(now.form)))):
         raise CheckpointError(former)
     # What was planned and not committed is made again by the query as it is now.
-    judgement = judged(query, forms(home.layout.manifest), now, begun=home.checkpoint.last_committed is not None)
+    judgement = judged(
+        project, query, forms(home.layout.manifest), now, begun=home.checkpoint.last_committed is not None
+    )
     if refused := tuple(refusals(query, judgement)):
         raise CheckpointError(refused)
     return tuple(remarks(query, judgement))

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model.layout import rebuild_record
+from headrace.storage import json_record
 from headrace.storage.durable import replace_file, sync_directory
 from headrace.storage.faults import writing_to
 
@@ -47,31 +48,33 @@ class RebuildRecord:
     def of(cls, storage: Path, query: str) -> RebuildRecord | None:
         """The record of a query's rebuild, None without one. Raises CheckpointError."""
         file = rebuild_record(storage, query)
-        try:
-            facts = json.loads(file.read_text(encoding="utf-8"))
-            if facts["phase"] not in get_args(Phase):
-                raise ValueError(f"it names another phase, '{facts['phase']}'")
-            return cls(
-                former=int(facts["former"]),
-                generation=int(facts["generation"]),
-                phase=facts["phase"],
-                at=str(facts["at"]),
-                since=str(facts.get("since", "")),
-                notes=tuple(facts.get("notes", ())),
-                report=facts.get("report"),
-            )
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(
+
+        def damaged(why: str) -> CheckpointError:
+            return CheckpointError(
                 Finding(
                     code="HR577",
                     where=Where(file=str(file)),
-                    what=f"the record of the rebuild of query '{query}' cannot be read: {error}",
+                    what=f"the record of the rebuild of query '{query}' cannot be read: {why}",
                     fix="restore it from a backup; or, if no swap was begun, remove it: "
                     "a rebuild that was being built is then begun anew",
                 )
-            ) from error
+            )
+
+        return json_record.read(file, cls._made, damaged)
+
+    @classmethod
+    def _made(cls, facts: Any) -> RebuildRecord:
+        if facts["phase"] not in get_args(Phase):
+            raise ValueError(f"it names another phase, '{facts['phase']}'")
+        return cls(
+            former=int(facts["former"]),
+            generation=int(facts["generation"]),
+            phase=facts["phase"],
+            at=str(facts["at"]),
+            since=str(facts.get("since", "")),
+            notes=tuple(facts.get("notes", ())),
+            report=facts.get("report"),
+        )
 
     def enter(self, storage: Path, query: str) -> RebuildRecord:
         """Keep the record. Raises PlatformError."""

@@ -46,18 +46,19 @@ def _nobody(step: str) -> None:
     """Tell nobody."""
 
 
-def brought_along(project: Project, query: Query, spark: SparkSession) -> tuple[Finding, ...]:
+def brought_along(project: Project, query: Query, spark: SparkSession, *, anew: bool = False) -> tuple[Finding, ...]:
     """Let all that is kept of `query`, which the caller has locked, have the names that are declared now.
 
-    Its own name first, then that of its sink's table and those of its sources; what is said of it. Raises as
-    `take_over`.
+    Its own name first, then that of its sink's table and those of its sources; what is said of it. anew: its result is
+    about to be computed anew, so that the query may mean something else. Raises as `take_over`.
     """
-    taken = take_over(project, query, spark)
+    taken = take_over(project, query, spark, anew=anew)
     if not query.sink.facts.durable:
         return taken
     layout = layout_of(project, query)
     begun = source_record(layout) is not None
-    if table_before(project, query, layout) is not None or (not begun and pending_sources(project, query, layout)):
+    waits = table_before(project, query, layout) is not None
+    if not anew and (waits or (not begun and pending_sources(project, query, layout))):
         _require_same(project, query, spark, layout)
     return (*taken, *rename_table(project, query, lambda: spark), *rename_sources(project, query))
 
@@ -69,10 +70,12 @@ def take_over(
     *,
     reached: Callable[[str], None] = _nobody,
     locked: frozenset[str] = frozenset(),
+    anew: bool = False,
 ) -> tuple[Finding, ...]:
     """Let `query`, which the caller has locked, have what is kept under its former name; what is said of it.
 
-    locked: other names of it that the caller has locked. Nothing is changed if the query would not resume from there.
+    locked: other names of it that the caller has locked. anew: as in `brought_along`.
+    Nothing is changed if the query would not resume from there.
     Raises CheckFailed, CheckpointError, SinkError or PlatformError.
     """
     found = pending(project, query)
@@ -81,10 +84,10 @@ def take_over(
     if RenameRecord.of(project.storage, found.former) is not None:
         # One of several renames was cut off; perhaps that which is now taken back.
         before = replace(query, name=found.former, renamed_from=())
-        take_over(project, before, spark, reached=reached, locked=locked | {query.name})
+        take_over(project, before, spark, reached=reached, locked=locked | {query.name}, anew=anew)
     with _locked(project, query, found.former, locked):
         if not found.begun:
-            _require_resumable(project, query, spark, found)
+            _require_resumable(project, query, spark, found, anew=anew)
         said = tuple(move(project, query, found, lambda: spark, reached=reached))
         if found.former not in locked:
             _remove(project.storage / "queries" / found.former)
@@ -160,7 +163,7 @@ def _locked(project: Project, query: Query, former: str, locked: Collection[str]
             lock.release()
 
 
-def _require_resumable(project: Project, query: Query, spark: SparkSession, found: Rename) -> None:
+def _require_resumable(project: Project, query: Query, spark: SparkSession, found: Rename, *, anew: bool) -> None:
     """Raise CheckpointError if the query has changed so that it does not resume from what has the former name."""
     sink = query.sink
     if sink.facts.transactional and not overrides(sink, "rename_query"):
@@ -168,7 +171,11 @@ def _require_resumable(project: Project, query: Query, spark: SparkSession, foun
         fix = f"name it '{found.former}' again, or let the sink have a rename_query"
         raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
     storage = project.storage
-    _require_same(project, query, spark, QueryLayout(storage, found.former, latest_generation(storage, found.former)))
+    layout = QueryLayout(storage, found.former, latest_generation(storage, found.former))
+    if anew:
+        require_same_sink(project, query, layout)
+    else:
+        _require_same(project, query, spark, layout)
 
 
 def _require_same(project: Project, query: Query, spark: SparkSession, layout: QueryLayout) -> None:

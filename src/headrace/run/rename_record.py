@@ -14,6 +14,7 @@ from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, generations_set_aside, latest_generation
 from headrace.run.rebuild_record import RebuildRecord
 from headrace.run.reset_record import cut_off
+from headrace.storage import json_record
 from headrace.storage.durable import replace_file, sync_directory
 
 _FILE = "rename.json"
@@ -35,20 +36,18 @@ class RenameRecord:
     def of(cls, storage: Path, query: str) -> RenameRecord | None:
         """The record of what is being renamed to `query`, None without one. Raises CheckpointError."""
         file = _file(storage, query)
-        try:
-            facts = json.loads(file.read_text(encoding="utf-8"))
-            return cls(former=str(facts["former"]), at=str(facts["at"]))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(
+
+        def damaged(why: str) -> CheckpointError:
+            return CheckpointError(
                 Finding(
                     code="HR557",
                     where=Where(file=str(file)),
-                    what=f"the record of a rename cannot be read: {error}",
+                    what=f"the record of a rename cannot be read: {why}",
                     fix='restore it from a backup, or write it again: {"former": "THE OLD NAME", "at": ""}',
                 )
-            ) from error
+            )
+
+        return json_record.read(file, lambda facts: cls(former=str(facts["former"]), at=str(facts["at"])), damaged)
 
     def enter(self, storage: Path, query: str) -> None:
         """Keep the record in the directory of `query`. Raises OSError."""

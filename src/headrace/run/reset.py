@@ -20,7 +20,7 @@ from headrace.model.layout import QueryLayout, generations_set_aside
 from headrace.run import driver_lock
 from headrace.run.naming import commanded
 from headrace.run.rebuild_record import under_way
-from headrace.run.rename_record import require_renamed
+from headrace.run.rename_record import pending, require_renamed
 from headrace.run.repartition import require_stopped
 from headrace.run.reset_plan import ResetPlan, ResetResult, readers, stored
 from headrace.run.reset_record import Choice, ResetRecord, current, cut_off, newest_set_aside
@@ -248,6 +248,14 @@ class _Work(SinkWork):
 
     def _require_possible(self, result: Choice) -> None:
         sink = self.query.sink
+        if (former := pending(self.project, self.query)) is not None:
+            why = f"what ran as '{former.former}' is to be taken over under this name, which the next start does"
+            fix = f"start it first: headrace run {self.query.name}"
+            if sink.swappable:
+                fix += (
+                    f"; or, if its change keeps it from that: headrace rebuild {self.query.name}, which takes it over"
+                )
+            raise self._refused("HR580", why, f"{fix}; or reset it under its former name, and rename it then")
         if table_before(self.project, self.query, self.live) is not None:
             why = "its table is to be renamed, which the next start does"
             raise self._refused("HR580", why, f"start it first: headrace run {self.query.name}; or remove renamed_from")

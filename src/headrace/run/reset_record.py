@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model.layout import QueryLayout, generations_set_aside, latest_generation
+from headrace.storage import json_record
 from headrace.storage.durable import replace_file
 
 Choice: TypeAlias = Literal["keep", "drop"]
@@ -34,23 +35,25 @@ class ResetRecord:
     @classmethod
     def of(cls, layout: QueryLayout) -> ResetRecord | None:
         """The record in a generation's directory, None without one. Raises CheckpointError."""
-        try:
-            facts = json.loads(layout.reset.read_text(encoding="utf-8"))
-            if facts["result"] in ("keep", "drop") and facts["way"] in ("reset", "undo", "discard"):
-                return cls(result=facts["result"], way=facts["way"], at=str(facts["at"]))
-            raise ValueError("it names another choice")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(
+
+        def damaged(why: str) -> CheckpointError:
+            return CheckpointError(
                 Finding(
                     code="HR584",
                     where=Where(file=str(layout.reset)),
-                    what=f"the record of a reset cannot be read: {error}",
+                    what=f"the record of a reset cannot be read: {why}",
                     fix="restore it from a backup; or write it again: "
                     '{"result": "drop", "way": "reset", "at": ""}, with keep for drop where the result was kept',
                 )
-            ) from error
+            )
+
+        return json_record.read(layout.reset, cls._made, damaged)
+
+    @classmethod
+    def _made(cls, facts: Any) -> ResetRecord:
+        if facts["result"] not in get_args(Choice) or facts["way"] not in get_args(Way):
+            raise ValueError("it names another choice")
+        return cls(result=facts["result"], way=facts["way"], at=str(facts["at"]))
 
     def enter(self, layout: QueryLayout) -> None:
         """Keep the record in the generation's directory. Raises OSError."""

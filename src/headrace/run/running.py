@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -70,7 +70,7 @@ class Reports:
 
     def note(self, finding: Finding) -> None:
         """Tell a finding, or keep it until it is taken."""
-        (self.tell or self.news.put)(replace(finding, where=self.query.where))
+        (self.tell or self.news.put)(finding.but(where=self.query.where))
 
     def count(self, batch: int, whole: bool) -> None:
         """Keep that the sink computed a batch, to its end or not."""

@@ -16,6 +16,7 @@ from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.plan.manifest import forms
+from headrace.storage import json_record
 from headrace.storage.durable import replace_file
 from headrace.storage.faults import writing_to
 
@@ -98,14 +99,13 @@ def enter_sink(project: Project, query: Query, layout: QueryLayout) -> None:
 
 def _kept(file: Path) -> Mapping[str, Any] | None:
     """The record, None if there is none."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        what = f"'{file}', which tells where the batches were written, cannot be read: {error}"
+
+    def damaged(why: str) -> CheckpointError:
+        what = f"'{file}', which tells where the batches were written, cannot be read: {why}"
         fix = "restore it; or remove it, if the sink is what it was: a new one is made"
-        raise CheckpointError(Finding(code="HR468", what=what, fix=fix)) from error
+        return CheckpointError(Finding(code="HR468", what=what, fix=fix))
+
+    found = json_record.read(file, lambda facts: facts, damaged)
     if isinstance(found, dict) and {"kind", "name", "systems", "shown"} <= found.keys():
         return found
     return None

@@ -12,6 +12,7 @@ from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Project, Query, Source
 from headrace.model.layout import QueryLayout
 from headrace.plan.manifest import forms
+from headrace.storage import json_record
 from headrace.storage.durable import replace_file
 
 
@@ -63,19 +64,20 @@ def pending_sources(project: Project, query: Query, layout: QueryLayout) -> dict
 
 def record(layout: QueryLayout) -> dict[str, str] | None:
     """The renames that were begun and not ended, None without any. Raises CheckpointError."""
-    try:
-        return {str(old): str(new) for old, new in json.loads(layout.source_rename.read_text(encoding="utf-8")).items()}
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, AttributeError) as error:
-        raise CheckpointError(
+
+    def damaged(why: str) -> CheckpointError:
+        return CheckpointError(
             Finding(
                 code="HR557",
                 where=Where(file=str(layout.source_rename)),
-                what=f"the record of renamed sources cannot be read: {error}",
+                what=f"the record of renamed sources cannot be read: {why}",
                 fix='restore it from a backup, or write it again: {"OLD NAME": "NEW NAME"}',
             )
-        ) from error
+        )
+
+    return json_record.read(
+        layout.source_rename, lambda facts: {str(old): str(new) for old, new in facts.items()}, damaged
+    )
 
 
 def enter_record(layout: QueryLayout, names: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.spark.plans import analysed_plan, has_event_time, sequence
+from headrace.spark.plans import analysed_plan, has_event_time, sequence, timestamps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,6 +25,7 @@ _GROUPED_FUNCTIONS = {
 class Aggregation:
     """One aggregation over a stream.
 
+    given: the timestamp columns of its rows, told only if not `bounded`.
     by: the keys; times: the timestamp columns of the sources that the keys are made of, told only if not `bounded`.
     watermarks: the columns that have a watermark below it; later: those that get one only above it.
     bounded: a key is the event-time column or a window of it, so that Spark knows when a group is finished.
@@ -33,6 +34,7 @@ class Aggregation:
 
     by: tuple[str, ...]
     times: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
     watermarks: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
     bounded: bool
@@ -62,6 +64,7 @@ def _aggregations(node: Any, later: tuple[str, ...]) -> Iterator[Aggregation]:
         yield Aggregation(
             by=tuple(map(_words, keys)),
             times=() if bounded else tuple(dict.fromkeys(_times(keys, dict(_origins(node.child()))))),
+            given=() if bounded else timestamps(sequence(node.child().output())),
             watermarks=tuple(dict.fromkeys(_watermarks(node.child()))),
             later=later,
             bounded=bounded,

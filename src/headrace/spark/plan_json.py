@@ -209,7 +209,8 @@ def _plain_value(value: Any) -> Any:
         return value
     if re.search(r"\.(Map|HashMap|Set|HashSet|ListMap|TreeMap)", str(value.getClass().getName())):
         return sorted(str(each) for each in sequence(value.toSeq()))
-    return str(value)
+    # A function of the JVM has another name, and another address, at each start.
+    return re.sub(r"\$\$Lambda.*|@[0-9a-f]+$", "", str(value))
 
 
 def _with_clock(spark: SparkSession, plan: Any) -> Any:

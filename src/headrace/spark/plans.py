@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.delayKey
 PROCESSOR = "TransformWithStateInPySpark"
@@ -25,12 +25,15 @@ _PASSING = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+\b"
 class StatefulOperator:
     """One operator that keeps state, joins left out (`join_plan`).
 
-    `by` are its keys as Spark writes them; `bounded`: a watermark lets state go.
+    `by` are its keys as Spark writes them; `bounded`: a watermark lets state go. marked, times: the columns of its rows
+    that have a watermark, and those that are timestamps; told only if not `bounded`.
     """
 
     kind: str
     by: tuple[str, ...]
     bounded: bool
+    marked: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +112,12 @@ def plan_text(frame: DataFrame) -> str:
     return re.sub(_PASSING, "", str(analysed_plan(frame).canonicalized().treeString()))
 
 
+def parsed_text(spark: SparkSession, sql: str) -> str:
+    """A SELECT as Spark's parser reads it: without comments, layout and the case of keywords; nothing is looked up."""
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)
+    return re.sub(r"#\d+L?", "", str(plan.treeString()))
+
+
 def analysed_plan(frame: DataFrame) -> Any:
     """The JVM's analysed logical plan of `frame`."""
     return frame._jdf.queryExecution().analyzed()
@@ -182,21 +191,31 @@ def _stateful(node: Any) -> Iterator[StatefulOperator]:
             kind="aggregation", by=tuple(name_of(each) for each in groups), bounded=any(map(has_event_time, groups))
         )
     elif kind == "Deduplicate":
-        keys = list(sequence(node.keys()))
-        yield StatefulOperator(
-            kind="deduplication", by=tuple(name_of(each) for each in keys), bounded=any(map(_has_watermark, keys))
-        )
+        yield _deduplication(node, list(sequence(node.keys())))
     elif kind == "Distinct":
-        keys = list(sequence(node.output()))
-        yield StatefulOperator(
-            kind="deduplication", by=tuple(name_of(each) for each in keys), bounded=any(map(_has_watermark, keys))
-        )
+        yield _deduplication(node, list(sequence(node.output())))
     elif kind == "DeduplicateWithinWatermark":
         yield StatefulOperator(
             kind="deduplication", by=tuple(name_of(each) for each in sequence(node.keys())), bounded=True
         )
     elif "GroupsWithState" in kind or "TransformWithState" in kind or kind == "FlatMapGroupsInPandasWithState":
         yield StatefulOperator(kind="arbitrary state", by=(), bounded=True)
+
+
+def _deduplication(node: Any, keys: list[Any]) -> StatefulOperator:
+    columns = list(sequence(node.child().output()))
+    return StatefulOperator(
+        kind="deduplication",
+        by=tuple(name_of(each) for each in keys),
+        bounded=any(map(_has_watermark, keys)),
+        marked=tuple(str(each.name()) for each in columns if _has_watermark(each)),
+        times=timestamps(columns),
+    )
+
+
+def timestamps(columns: Iterable[Any]) -> tuple[str, ...]:
+    """The names of the columns that are timestamps."""
+    return tuple(str(each.name()) for each in columns if str(each.dataType().typeName()) == "timestamp")
 
 
 def has_event_time(key: Any) -> bool:

@@ -16,11 +16,13 @@ from headrace.contract import SinkContext
 from headrace.errors import CheckFailed, Finding, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.adopt_record import require_adopted
 from headrace.run.application import known_facts
 from headrace.run.lag import left_out
 from headrace.run.moved_project import not_brought_along
 from headrace.run.naming import with_command
 from headrace.run.rebuild_record import cut_off
+from headrace.run.reset_record import require_whole
 from headrace.run.waiting_renames import waiting_renames
 from headrace.verify import faults
 from headrace.verify.answer import Answer, answer
@@ -134,7 +136,12 @@ def _unreadable_sink(query: Query) -> Iterator[Finding]:
 
 
 def blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
-    """What keeps the committed prefix from being read, as far as it is seen from the start."""
+    """What keeps the committed prefix from being read, as far as it is seen from the start.
+
+    Raises CheckpointError while a reset or an adoption is cut off: the checkpoint and the result may not fit.
+    """
+    require_whole(layout)
+    require_adopted(layout)
     for source in project.sources_of(query):
         if not source.connector.readable_as_batch:
             yield Finding(
@@ -155,7 +162,7 @@ def blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
         yield from not_brought_along(project, query)
         for found in waiting_renames(project, query):
             # Whoever only reads would look under names at which nothing is yet.
-            yield replace(found, fix=f"run it first, which renames it: headrace run {query.name}")
+            yield found.but(fix=f"run it first, which renames it: headrace run {query.name}")
 
 
 def uncommitted(query: Query) -> Finding:

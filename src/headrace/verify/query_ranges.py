@@ -15,7 +15,7 @@ from headrace.errors import Finding
 from headrace.model import Query
 from headrace.model.layout import QueryLayout
 from headrace.plan.comparison import compare as compare_forms
-from headrace.plan.comparison import worst
+from headrace.plan.difference import worst
 from headrace.plan.form import QueryForm
 from headrace.plan.manifest import QueryRevision, forms
 from headrace.verify.comparison import compare

@@ -55,6 +55,7 @@ class TableSink(Sink):
     facts: ClassVar[SinkFacts] = SinkFacts(
         modes=frozenset({"append"}), transactional=False, idempotent=True, adds_files=True
     )
+    layout_options: ClassVar[tuple[str, ...]] = ("format", "partition_by", "options")
     table: str
     format: Literal["text", "csv", "json", "parquet", "orc"] = "parquet"
     partition_by: Sequence[str] = ()

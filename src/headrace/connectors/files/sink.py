@@ -51,6 +51,7 @@ class FileSink(Sink):
     facts: ClassVar[SinkFacts] = SinkFacts(
         modes=frozenset({"append"}), transactional=False, idempotent=True, adds_files=True
     )
+    layout_options: ClassVar[tuple[str, ...]] = ("format", "partition_by", "options")
     path: ProjectPath
     format: Literal["text", "csv", "json", "parquet", "orc"] = "parquet"
     partition_by: Sequence[str] = ()

@@ -85,6 +85,10 @@ class Files(FilesOptions, Source):
         return self.on_bad_row == "quarantine"
 
     @property
+    def columns_by_position(self) -> bool:
+        return self.format == "csv"
+
+    @property
     def archive_path(self) -> str | None:
         return self.source_archive_dir
 

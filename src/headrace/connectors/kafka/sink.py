@@ -50,6 +50,7 @@ class KafkaSink(Sink):
 
     jars: ClassVar[tuple[str, ...]] = ("kafka",)
     failures: ClassVar[tuple[Failure, ...]] = FAILURES
+    layout_options: ClassVar[tuple[str, ...]] = ("value",)
     bootstrap_servers: str
     topic: str | None = None
     value: Literal["raw", "json"] = "json"

@@ -48,9 +48,12 @@ class Kafka(KafkaOptions, Source):
         "max_trigger_delay",
         "min_partitions",
         "fail_on_data_loss",
+        "include_headers",
+        "keep",
         "on_bad_row",
         "options",
     )
+    row_options: ClassVar[tuple[str, ...]] = ("kafka.isolation.level",)
     failures: ClassVar[tuple[Failure, ...]] = FAILURES
 
     @property
