@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from headrace.api import load
 from headrace.model.layout import QueryLayout
-from headrace.run.lag import lag
+from headrace.run.lag import lag, lags
 
 from .projects import write_project
 
@@ -52,3 +53,16 @@ def test_a_source_that_is_used_twice_holds_what_one_of_the_uses_lacks(
     found = lag(project, project.queries["pairs"], layout)
     assert found is not None
     assert (found.count, found.unit, found.left_out) == (waiting, "files", 0)
+
+
+def test_after_months_the_newest_batch_tells_it_and_the_long_archive_is_not_read(tmp_path: Path) -> None:
+    root = write_project(tmp_path / "p", PAIRS, batches=[[{"name": "apple", "amount": 1}]] * 3)
+    project = load(root)
+    layout = QueryLayout(project.storage, "pairs", 1)
+    take(layout.checkpoint, sorted((root / "landing").iterdir()), events=2, events__2=3)
+    for log in ("offsets", "commits"):
+        (layout.checkpoint / log / "0").rename(layout.checkpoint / log / "86400")
+        shutil.copy(layout.checkpoint / log / "86400", layout.checkpoint / log / "86399")
+    layout.archive.write_text("no line of an archive\n" * 2)
+    found = lags(project, project.queries["pairs"], layout)
+    assert {name: each.count for name, each in found.items() if each is not None} == {"events": 1}

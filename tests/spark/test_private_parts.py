@@ -739,6 +739,15 @@ def pymysqls_packets_are_seen(scene: Scene) -> None:
     assert {"is_load_local_packet", "get_all_data"} <= set(dir(MysqlPacket))
 
 
+@canary("spark/executors")
+def block_managers_are_known(scene: Scene) -> None:
+    from headrace.spark.executors import block_managers, executors
+
+    driver, all_of_them = block_managers(scene.spark)
+    assert all_of_them == {driver}, "a local master has no executor but the driver"
+    assert executors(scene.spark) == frozenset()
+
+
 @canary("spark/messages", "spark/failures")
 def conditions_have_known_names(scene: Scene) -> None:
     from pyspark.errors import AnalysisException

@@ -114,11 +114,17 @@ class Source(Connector):
         return None
 
     def lag(self, prefix: SourcePrefix) -> Lag | None:
-        """What lies after `prefix`, without a JVM; None where it cannot be determined cheaply."""
+        """What lies after `prefix`, without a JVM; None where it cannot be determined cheaply.
+
+        `prefix` has the source's own log and the newest batch alone.
+        """
         return None
 
     def left_out(self, prefix: SourcePrefix) -> OptionError | None:
-        """What lies there and will never be given, without a JVM; asked by `verify`, and from time to time by `run`."""
+        """What lies there and will never be given, without a JVM; asked by `verify`, and from time to time by `run`.
+
+        `prefix` has the source's own log, and perhaps the newest batch alone.
+        """
         return None
 
     def health(self, spark: SparkSession) -> OptionError | None:

@@ -26,7 +26,7 @@ def lags(project: Project, query: Query, layout: QueryLayout) -> dict[str, Lag |
     """
     sources = project.sources_of(query)
     try:
-        prefixes = committed_prefixes(layout, [source.name for source in sources])
+        prefixes = _reached(layout, [source.name for source in sources])
         further = further_uses((source.name for source in sources), prefixes)
         return {source.name: _lag_of(source, prefixes, further) for source in sources}
     except (HeadraceError, OSError):
@@ -60,7 +60,7 @@ def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
     if not any(overrides(source.connector, "left_out") for source in sources):
         return
     try:
-        prefixes = committed_prefixes(layout, [source.name for source in sources])
+        prefixes = _reached(layout, [source.name for source in sources])
         found = [(source, source.connector.left_out(prefixes[source.name])) for source in sources]
     except (HeadraceError, OSError):
         return
@@ -73,6 +73,18 @@ def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
                 where=source.where,
                 severity=problem.severity,
             )
+
+
+def _reached(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:
+    """How far each of the sources was read: the newest committed batch alone.
+
+    All batches since the first would be read from the archive, which takes seconds after a day of a batch a second.
+    """
+    checkpoint = Checkpoint(layout.checkpoint)
+    through = checkpoint.last_committed
+    if through is None:
+        return {name: SourcePrefix(batches=()) for name in names}
+    return committed_prefix(checkpoint, Archive(layout.archive), names, through, since=through)
 
 
 def committed_prefixes(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:

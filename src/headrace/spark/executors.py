@@ -19,11 +19,16 @@ def executors(spark: SparkSession) -> frozenset[str]:
     if (spark.sparkContext.master or "").startswith("local"):
         return frozenset()
     with suppress(Py4JError, OSError, AttributeError):
-        context = spark.sparkContext._jsc.sc()
-        driver = str(context.env().blockManager().blockManagerId().hostPort())
-        keys = context.getExecutorMemoryStatus().keysIterator()
-        found = set()
-        while keys.hasNext():
-            found.add(str(keys.next()))
-        return frozenset(found - {driver})
+        driver, all_of_them = block_managers(spark)
+        return all_of_them - {driver}
     return frozenset()
+
+
+def block_managers(spark: SparkSession) -> tuple[str, frozenset[str]]:
+    """Where the driver's block manager listens, and where all do, the driver's among them."""
+    context = spark.sparkContext._jsc.sc()
+    keys = context.getExecutorMemoryStatus().keysIterator()
+    found = set()
+    while keys.hasNext():
+        found.add(str(keys.next()))
+    return str(context.env().blockManager().blockManagerId().hostPort()), frozenset(found)
