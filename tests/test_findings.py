@@ -11,6 +11,7 @@ import pytest
 
 from headrace.errors import Finding
 from headrace.findings import CATALOGUE, CODES, OURS
+from headrace.model import Project
 from tests.docs.blocks import ROOT
 
 pytestmark = pytest.mark.plain
@@ -101,3 +102,9 @@ def test_a_user_gets_a_message_whose_code_is_wrong(monkeypatch: pytest.MonkeyPat
 
 def test_a_connector_of_another_distribution_has_codes_of_its_own() -> None:
     assert Finding(code="DUCK01", what="x").severity == "error"
+
+
+def test_a_finding_keeps_what_it_was_weighed_with_in_other_words() -> None:
+    found = Finding(code="HR503", what="it is damaged").weighed("warning").but(what="a secret", fix="mend it")
+    told = Project(name="p", root=Path()).redacted_finding(found)
+    assert (told.severity, told.what, told.fix) == ("warning", "a secret", "mend it")

@@ -142,6 +142,9 @@ def test_a_reset_that_is_killed_is_ended_or_taken_back(
         with pytest.raises(Killed):
             reset(project, "totals", result=result, reached=killed_at(step))
         assert codes(project) == ([] if step == "moved" else ["HR581"])
+        if step != "moved":
+            verdict = hr.verify(project, "totals")
+            assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR581"])
         if ends == "undo":
             undo_reset(project, "totals")
             assert (state(project), codes(project)) == (OLD, [])

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -63,6 +63,16 @@ class KillAt:
             os.kill(os.getpid(), signal.SIGKILL)
 
         threading.Thread(target=wait, daemon=True).start()
+
+
+def kill_at_step(step: str) -> Callable[[str], None]:
+    """The hook for a command's `reached`: it kills this process with SIGKILL at that step."""
+
+    def reached(now: str) -> None:
+        if now == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached
 
 
 class Driver:

@@ -1,0 +1,100 @@
+"""Processes that die while a command changes what a query has: the next one ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace as hr
+from headrace.run.checkpoint_look import inspect_checkpoint
+from tests.run.former_jobs import JOBS, begin, land_more, table, unchanged
+from tests.run.test_rename import STEPS, called, has_run, renamed, state, whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
+ROOT = Path(__file__).parents[2]
+
+RENAME = """
+import headrace as hr
+from headrace.run.rename import move
+from headrace.run.rename_record import pending
+from headrace.testing.crash import kill_at_step
+project = hr.load({root!r})
+query = project.queries["new"]
+list(move(project, query, pending(project, query), None, reached=kill_at_step({step!r})))
+"""
+ADOPT = """
+from pathlib import Path
+import headrace as hr
+from headrace.run.adopt import adopt
+from headrace.testing.crash import kill_at_step
+adopt(hr.load({root!r}), "totals", Path({checkpoint!r}), reached=kill_at_step({step!r}))
+"""
+
+
+def killed(script: str) -> int:
+    """The exit code of a process of its own, whose JVM goes with it."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", script], env=environ, start_new_session=True)
+    try:
+        return process.wait(120)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def errors(project: hr.Project, query: str) -> list[str]:
+    found = inspect_checkpoint(project, project.queries[query]).findings
+    return [each.code for each in found if each.severity != "note"][:1]
+
+
+def test_a_rename_whose_process_is_killed_at_each_step_is_ended(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    has_run(called(root, "old"), "old")
+    project = called(root, "new", "old")
+    # Each process ends what the one before has left, up to its own step.
+    for step in STEPS:
+        assert killed(RENAME.format(root=str(root), step=step)) == -signal.SIGKILL
+        assert errors(project, "new") == ["HR557"], step
+    renamed(project, "new")
+    assert state(project, "new") == whole("new")
+
+
+def test_an_adoption_whose_process_is_killed_is_ended_by_the_same_command(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    begin(root)
+    checkpoint = JOBS["totals"].run(spark, root)
+    project = hr.load(root)
+    with unchanged(checkpoint):
+        for step in ("copied", "entered"):
+            script = ADOPT.format(root=str(root), checkpoint=str(checkpoint), step=step)
+            assert killed(script) == -signal.SIGKILL
+            assert errors(project, "totals") == ["HR597"], step
+        assert hr.adopt(project, "totals", checkpoint, spark=spark).plan.continues
+    # What was adopted is a query like others: it is renamed, and rebuilt.
+    pipeline = root / "pipeline.py"
+    text = pipeline.read_text().replace(
+        'mode="update")\ndef totals(', 'mode="update", renamed_from="totals")\ndef sums('
+    )
+    pipeline.write_text(text)
+    project = hr.load(root)
+    land_more(root)
+    assert hr.run(project, ["sums"], trigger=hr.available_now, spark=spark).exit_code == 0
+    assert table(root, "totals") == [("a", 7), ("b", 14), ("c", 3)]
+    assert hr.verify(project, "sums", spark=spark).state == "equal"
+    pipeline.write_text(text.replace('F.sum("amount").alias("total")', 'F.max("amount").cast("long").alias("total")'))
+    project = hr.load(root)
+    done = hr.rebuild(project, "sums", spark=spark)
+    assert (done.done, table(root, "totals")) == ("swapped", [("a", 4), ("b", 9), ("c", 3)])
+    assert hr.verify(project, "sums", spark=spark).state == "equal"
+    assert hr.roll_back_rebuild(project, "sums", spark=spark).done == "rolled-back"
+    assert table(root, "totals") == [("a", 7), ("b", 14), ("c", 3)]
