@@ -53,7 +53,20 @@ from headrace.api import (
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.declare import available_now, continuous, every, once, query, real_time, sink, source, table, view
+    from headrace.declare import (
+        available_now,
+        broadcast,
+        continuous,
+        counter,
+        every,
+        once,
+        query,
+        real_time,
+        sink,
+        source,
+        table,
+        view,
+    )
     from headrace.model import Project
 
 __version__ = "0.1.0"
@@ -66,8 +79,10 @@ __all__ = [
     "adopt",
     "apply",
     "available_now",
+    "broadcast",
     "check",
     "continuous",
+    "counter",
     "discard_rebuild",
     "discard_reset",
     "discard_rewind",

@@ -61,12 +61,34 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(place)}
 
 
+CONTEXTS = """
+from pyspark import SparkContext
+
+started = []
+before = SparkContext.__init__
+
+
+def counted(self, *given, **named):
+    started.append(self)
+    before(self, *given, **named)
+
+
+SparkContext.__init__ = counted
+
+
+def pytest_unconfigure():
+    print("contexts:", len(started), "still there:", SparkContext._active_spark_context)
+"""
+
+
 @pytest.mark.timeout(900)
+@pytest.mark.capability("RDD-10")
 def test_the_suite_proves_the_example_and_the_page(installed: dict[str, str], tmp_path: Path) -> None:
     """One process runs both, as their own distributions would."""
     for block in blocks():
         if block.page == PAGE and (name := block.word("file")):
             (tmp_path / name).write_text(block.text, encoding="utf-8")
+    (tmp_path / "contexts.py").write_text(CONTEXTS, encoding="utf-8")
     tests = [DISTRIBUTION / "tests" / "test_conformance.py", tmp_path / "test_connectors.py"]
     plain = [
         "-c",
@@ -78,6 +100,8 @@ def test_the_suite_proves_the_example_and_the_page(installed: dict[str, str], tm
         "no:cacheprovider",
         "-p",
         "no:xdist",
+        "-p",
+        "contexts",
     ]
     found = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", *plain, *tests],
@@ -90,6 +114,7 @@ def test_the_suite_proves_the_example_and_the_page(installed: dict[str, str], tm
     passed = re.search(r"^(\d+) passed(?:, \d+ warnings?)? in", found.stdout, re.MULTILINE)
     assert passed is not None, "something was left out: " + found.stdout[-500:]
     assert int(passed[1]) > 35
+    assert "contexts: 1 still there: None" in found.stdout, "one context for the tests of both, stopped at their end"
 
 
 @pytest.mark.timeout(900)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 HOMES = sorted(home for home in EXAMPLES.iterdir() if home.is_dir() and not (home / "pyproject.toml").exists())
 NAMES = [home.name for home in HOMES]
 SERVERS = {"KAFKA": "kafka", "POSTGRES_URL": "postgres_url", "MYSQL_URL": "mariadb_url"}
+SHOWN = {"rdd-tour": ("RDD-01", "RDD-02", "RDD-03", "RDD-04", "RDD-05", "RDD-06", "RDD-11")}
 RESULTS = shutil.ignore_patterns(".headrace", "result.db*", "out", "__pycache__")
 FORMS = {(True, False): "YAML and SQL.", (False, True): "Python.", (True, True): "YAML, SQL and Python."}
 
@@ -54,7 +55,8 @@ OF_THE_GUIDE = {
 def tier(home: Path) -> list[pytest.MarkDecorator]:
     needed = variables(home) & set(SERVERS)
     kafka = [pytest.mark.connectors] if "KAFKA" in needed else []
-    return [pytest.mark.services, *kafka] if needed else [pytest.mark.spark]
+    shown = [pytest.mark.capability(*SHOWN[home.name])] if home.name in SHOWN else []
+    return [*shown, *([pytest.mark.services, *kafka] if needed else [pytest.mark.spark])]
 
 
 def opened(home: Path, place: Path, spark: SparkSession, request: Any, monkeypatch: pytest.MonkeyPatch) -> Terminal:

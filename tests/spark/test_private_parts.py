@@ -540,6 +540,31 @@ def a_projects_function_reaches_the_workers(scene: Scene) -> None:
         del sys.modules[module.__name__]
 
 
+@canary("spark/broadcasts", "spark/counting")
+def values_are_shared_with_the_workers(scene: Scene) -> None:
+    from pyspark.sql import functions as F
+
+    from headrace.spark.broadcasts import broadcast, refreshed_name, release
+    from headrace.spark.counting import Counting
+
+    shared, counting = broadcast(scene.spark, {1: 10, 2: 20}, refreshed="shared"), Counting(scene.spark)
+    counting.counter("count", 0, None)
+    count = counting.handles["count"]
+    tenfold = F.udf(lambda amount: count.add(1) or shared.value[amount], "int")
+    tell = scene.spark.sparkContext.setLocalProperty
+    tell("streaming.sql.batchId", "7")
+    try:
+        assert sorted(row[0] for row in scene.batch.select(tenfold("amount")).collect()) == [10, 20]
+    finally:
+        tell("streaming.sql.batchId", None)
+    assert counting.of_batch(7) == {"count": 2}
+    (stage,) = {key.stage for key in counting._accumulators["count"].value}
+    assert counting._rdds(stage)
+    assert refreshed_name(shared) == "shared"
+    counting.close()
+    release(shared)
+
+
 @canary("spark/python_functions")
 def a_plans_python_functions_are_unpickled(scene: Scene) -> None:
     from pyspark.core.broadcast import _broadcastRegistry

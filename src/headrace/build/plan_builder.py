@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
-from headrace.model import Project, PythonTransform, Source, SqlTransform, Table, Transform, View
+from headrace.model import Counter, Project, PythonTransform, Source, SqlTransform, Table, Transform, View
+from headrace.spark import broadcasts
+from headrace.spark.counting import Counter as UncountedCounter
 from headrace.spark.failures import known_failure
 from headrace.spark.messages import UNNAMED, finding_of
 from headrace.spark.pickling import send_by_value
@@ -29,29 +31,36 @@ def build(
     transform: Transform,
     spark: SparkSession,
     read: Reader,
-    tables: Mapping[str, DataFrame] = MappingProxyType({}),
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> DataFrame:
     """The DataFrame of `transform`, with each source given by `read` and its watermark put on.
 
-    Views are inlined and tables computed, but for those that `tables` holds. On a batch DataFrame a watermark has no
-    effect (guide: "Handling Late Data and Watermarking"). A stream that is used in several places is a source of its
-    own in each. Raises CheckFailed when the user's function or SQL fails or returns no DataFrame.
+    Views are inlined, tables and broadcasts computed, and counters do not count, but for what `given` holds. On a batch
+    DataFrame a watermark has no effect (guide: "Handling Late Data and Watermarking"). A stream that is used in several
+    places is a source of its own in each. Raises CheckFailed when the user's function or SQL fails or returns no
+    DataFrame.
     """
     send_by_value(project.modules)
-    return apart(spark, _Builder(project, spark, read, tables).apply(transform, "result"))
+    return apart(spark, _Builder(project, spark, read, given).apply(transform, "result"))
+
+
+def value_of(project: Project, table: Table, spark: SparkSession, read: Reader, given: Mapping[str, Any]) -> Any:
+    """The value of a broadcast; otherwise as `build`."""
+    send_by_value(project.modules)
+    return _Builder(project, spark, read, given).value(table)
 
 
 class _Builder:
     """Builds each input once."""
 
-    def __init__(self, project: Project, spark: SparkSession, read: Reader, tables: Mapping[str, DataFrame]) -> None:
+    def __init__(self, project: Project, spark: SparkSession, read: Reader, given: Mapping[str, Any]) -> None:
         self.project = project
         self.spark = spark
         self.read = read
-        self.known = project.inputs()
-        self.done: dict[str, DataFrame] = dict(tables)
+        self.known = {**project.inputs(), **project.counters}
+        self.done: dict[str, Any] = dict(given)
 
-    def input(self, name: str, where: Where) -> DataFrame:
+    def input(self, name: str, where: Where) -> Any:
         if name not in self.done:
             thing = self.known.get(name)
             if thing is None:
@@ -63,11 +72,29 @@ class _Builder:
                         where=where,
                     )
                 )
-            self.done[name] = self.source(thing) if isinstance(thing, Source) else self.named(thing)
+            self.done[name] = self.made(thing)
         return self.done[name]
 
-    def named(self, thing: Table | View) -> DataFrame:
+    def made(self, thing: Source | Table | View | Counter) -> Any:
+        if isinstance(thing, Counter):
+            return UncountedCounter(thing.name, thing.zero, thing.param)
+        if isinstance(thing, Source):
+            return self.source(thing)
+        if isinstance(thing, Table) and thing.broadcast:
+            return broadcasts.broadcast(self.spark, self.value(thing), refreshed=thing.name if thing.refresh else None)
         return self.apply(thing.transform, thing.name)
+
+    def value(self, thing: Table) -> Any:
+        """What the function of a broadcast returns."""
+        value = self.applied(thing.transform, thing.name, self.called)
+        if value is None:
+            raise CheckFailed(_not_sent(thing, "its function returned nothing"))
+        try:
+            broadcasts.digest(value)
+        except Exception as error:
+            what = f"its value of type {type(value).__name__} cannot be sent to the workers: {error}"
+            raise CheckFailed(_not_sent(thing, what.split("\n")[0])) from error
+        return value
 
     def source(self, source: Source) -> DataFrame:
         try:
@@ -92,11 +119,14 @@ class _Builder:
         return frame
 
     def apply(self, transform: Transform, name: str) -> DataFrame:
+        return self.applied(transform, name, self.function)  # type: ignore[no-any-return]
+
+    def applied(self, transform: Transform, name: str, call: Callable[[PythonTransform, dict[str, Any]], Any]) -> Any:
         inputs = {each: self.input(each, transform.where) for each in transform.inputs}
         try:
             if isinstance(transform, SqlTransform):
                 return self.sql(transform, inputs)
-            return self.function(transform, inputs)
+            return call(transform, inputs)
         except HeadraceError:
             raise
         except Exception as error:
@@ -110,15 +140,10 @@ class _Builder:
                 frame.createOrReplaceTempView(name)
             return self.spark.sql(transform.sql)
 
-    def function(self, transform: PythonTransform, inputs: dict[str, DataFrame]) -> DataFrame:
+    def function(self, transform: PythonTransform, inputs: dict[str, Any]) -> DataFrame:
         from pyspark.sql import DataFrame
 
-        arguments: dict[str, object] = dict(inputs)
-        if transform.wants_spark:
-            arguments["spark"] = self.spark
-        if (place := transform.line_of("writeStream")) is not None:
-            raise CheckFailed(_starts_itself(transform, place))
-        result = transform.function(**arguments)
+        result = self.called(transform, inputs)
         if not isinstance(result, DataFrame):
             raise CheckFailed(
                 Finding(
@@ -129,6 +154,23 @@ class _Builder:
                 )
             )
         return result
+
+    def called(self, transform: PythonTransform, inputs: dict[str, Any]) -> Any:
+        arguments: dict[str, object] = dict(inputs)
+        if transform.wants_spark:
+            arguments["spark"] = self.spark
+        if (place := transform.line_of("writeStream")) is not None:
+            raise CheckFailed(_starts_itself(transform, place))
+        return transform.function(**arguments)
+
+
+def _not_sent(thing: Table, why: str) -> Finding:
+    return Finding(
+        code="HR805",
+        what=f"the broadcast '{thing.name}' is of no use: {why}",
+        fix="return a value of Python's that can be pickled, such as a dict; of a DataFrame, what it collects",
+        where=thing.where,
+    )
 
 
 def _starts_itself(transform: PythonTransform, place: tuple[str, int]) -> Finding:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from headrace.cluster import connection
 from headrace.contract import Jars
 from headrace.model import Project
 from headrace.spark import borrowed_session, jars
@@ -23,16 +24,21 @@ def session(
 
     Raises PlatformError when there is no usable Java, or when a connector that the project needs is not to be had.
     """
-    return start(
-        master=project.target.master or default_master(),
+    master = project.target.master or default_master()
+    connection.use_this_python(master)
+    made = start(
+        master=master,
         purpose=purpose,
         name=f"headrace {project.name}",
         overrides={
             "spark.sql.warehouse.dir": str(project.storage / "warehouse"),
+            **connection.settings(master, project.target.spark),
             **jars.settings(jars_of(project), project.target.spark, root=project.root),
             **(overrides or {}),
         },
     )
+    connection.make_ready(made, master)
+    return made
 
 
 def borrowed(project: Project, spark: SparkSession | None = None) -> AbstractContextManager[SparkSession]:

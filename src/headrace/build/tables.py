@@ -1,4 +1,4 @@
-"""The tables of one query that are recomputed while it runs: each version a directory of parquet files.
+"""The tables and broadcasts of one query that are recomputed while it runs: each version a directory of files.
 
 Spark fixes the bounded side of a join when the query is started, and a batch that is made again after a crash has to
 see what it saw before. So each version is kept, and the record says from which batch on it counts. Each query keeps its
@@ -13,32 +13,39 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headrace.build.plan_builder import build
+from headrace.build.plan_builder import build, value_of
 from headrace.build.table_versions import TableVersions
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query, Source, Table
 from headrace.model.layout import QueryLayout
+from headrace.spark import broadcasts
 from headrace.spark.exact_json import WHOLE
 from headrace.spark.failures import python_error
 from headrace.spark.literal_path import literal
 from headrace.spark.messages import sentence_of
+from headrace.spark.pickling import kept, taken_up
 from headrace.storage.durable import publish
 
 if TYPE_CHECKING:
+    from pyspark import Broadcast
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
 # How many versions of a table outlive the newest one, for `verify`.
 KEPT = 100
 _FACTS = "_version.json"
+_VALUE = "value.pickle"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """What is known of one version; `schema` is Spark's JSON, `digest` the same for the same rows in any order."""
+    """What is known of one version; `digest` is the same for the same rows in any order.
+
+    schema: Spark's JSON; empty for the value of a broadcast.
+    """
 
     schema: str
     digest: str
@@ -57,6 +64,7 @@ class Tables:
         self._home = layout.tables
         self._checkpoint = Checkpoint(layout.checkpoint)
         self._spark = spark
+        self._sent: dict[tuple[str, int], Broadcast[Any]] = {}
 
     @property
     def next_batch(self) -> int:
@@ -105,9 +113,7 @@ class Tables:
         making = self._home / name / f".{number}"
         try:
             others = {other: self.frame(other, versions[other]) for other in self._upstream(table)}
-            frame = build(self._project, table.transform, self._spark, _no_source, others)
-            frame.write.mode("overwrite").parquet(str(making))
-            fresh = self._facts(frame.schema, making)
+            fresh = self._value(table, others, making) if table.broadcast else self._rows(table, others, making)
             before = self.version(name, versions[name]) if name in versions else None
             if same_schema and before is not None and _shape(fresh) != _shape(before):
                 raise CheckFailed(self._other_columns(table, before, fresh))
@@ -121,27 +127,45 @@ class Tables:
             shutil.rmtree(making, ignore_errors=True)
         return number
 
-    def frames(self, versions: Mapping[str, int]) -> dict[str, DataFrame]:
-        """The tables in these versions."""
+    def _rows(self, table: Table, others: Mapping[str, Any], making: Path) -> Version:
+        frame = build(self._project, table.transform, self._spark, _no_source, others)
+        frame.write.mode("overwrite").parquet(str(making))
+        return self._facts(frame.schema, making)
+
+    def _value(self, table: Table, others: Mapping[str, Any], making: Path) -> Version:
+        value = value_of(self._project, table, self._spark, _no_source, others)
+        making.mkdir(parents=True, exist_ok=True)
+        (making / _VALUE).write_bytes(kept(value))
+        return Version(schema="", digest=broadcasts.digest(value), at=_now())
+
+    def frames(self, versions: Mapping[str, int]) -> dict[str, Any]:
+        """The tables and broadcasts in these versions."""
         return {name: self.frame(name, number) for name, number in versions.items()}
 
-    def frame(self, name: str, number: int) -> DataFrame:
-        """A table in one version; raises CheckFailed if it was removed."""
+    def frame(self, name: str, number: int) -> Any:
+        """A table or a broadcast in one version; raises CheckFailed if it was removed."""
         from pyspark.sql.types import StructType
 
         version = self.version(name, number)
+        word = self.declared[name].word
         if version is None:
             raise CheckFailed(
                 Finding(
                     code="HR563",
-                    what=f"version {number} of the table '{name}' of query '{self._query.name}' is gone from "
+                    what=f"version {number} of the {word} '{name}' of query '{self._query.name}' is gone from "
                     f"{self._home}",
                     fix="start the query again: it computes its tables; let nothing else remove files there",
                     where=self.declared[name].where,
                 )
             )
+        place = self._home / name / str(number)
+        if not version.schema:
+            if (name, number) not in self._sent:
+                value = taken_up((place / _VALUE).read_bytes())
+                self._sent[name, number] = broadcasts.broadcast(self._spark, value, refreshed=name)
+            return self._sent[name, number]
         schema = StructType.fromJson(json.loads(version.schema))
-        return self._spark.read.schema(schema).parquet(literal(str(self._home / name / str(number))))
+        return self._spark.read.schema(schema).parquet(literal(str(place)))
 
     def version(self, name: str, number: int) -> Version | None:
         """What is known of a version; None if it was removed or cannot be read."""
@@ -154,6 +178,8 @@ class Tables:
         """Record that the next batch is the first with `versions`, unless it is known; and let old versions go."""
         if self.declared and self.record.enter(self.next_batch, versions):
             self._sweep()
+        for name, number in [each for each in self._sent if versions.get(each[0]) != each[1]]:
+            broadcasts.release(self._sent.pop((name, number)))
 
     def _unlike_planned(self) -> Iterator[Finding]:
         """Whether a batch that comes again will see another version than the first time, for its own was removed."""
@@ -164,8 +190,8 @@ class Tables:
         for name in self.gone({name: number for name, number in known.items() if name in self.declared}):
             yield Finding(
                 code="HR563",
-                what=f"batch {last} of query '{self._query.name}' was begun with a version of the table '{name}' that "
-                "is gone, and is made again with a new one",
+                what=f"batch {last} of query '{self._query.name}' was begun with a version of the "
+                f"{self.declared[name].word} '{name}' that is gone, and is made again with a new one",
                 fix=f"look at that batch's rows; let nothing else remove files below {self._home}",
                 where=self.declared[name].where,
                 severity="warning",
@@ -194,20 +220,20 @@ class Tables:
         return Version(
             schema=schema.json(),
             digest=digest(frame),
-            at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            at=_now(),
         )
 
     def _failed(self, table: Table, error: Exception, versions: Mapping[str, int]) -> Finding:
         if isinstance(error, HeadraceError):
             found = error.findings[0]
-            if found.code == "HR562":
+            if found.code in ("HR562", "HR805"):
                 return found
             said, where = found.what, found.where
         else:
             said, where = python_error(str(error)) or sentence_of(error), table.transform.where
         return Finding(
             code="HR561",
-            what=f"table '{table.name}' of query '{self._query.name}' could not be computed: {said}"
+            what=f"{table.word} '{table.name}' of query '{self._query.name}' could not be computed: {said}"
             + self._goes_on(table, versions),
             fix="correct the cause; a running query tries again at the next interval",
             where=where,
@@ -259,8 +285,12 @@ def _shape(version: Version) -> list[tuple[str, str]]:
     """Names and types; files know no column that may not be NULL."""
     from pyspark.sql.types import StructType
 
-    schema = StructType.fromJson(json.loads(version.schema))
+    schema = StructType.fromJson(json.loads(version.schema)) if version.schema else StructType()
     return [(field.name, field.dataType.simpleString()) for field in schema]
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def _text(version: Version) -> str:

@@ -16,7 +16,7 @@ def intervals(project: Project) -> Iterator[Finding]:
         if table.refresh is not None and table.refresh.seconds < SHORTEST_SECONDS:
             yield Finding(
                 code="HR290",
-                what=f"table '{name}' is to be refreshed every {table.refresh}, and the least is 1 second",
+                what=f"{table.word} '{name}' is to be refreshed every {table.refresh}, and the least is 1 second",
                 fix="write refresh: 1 second or longer; a table that changes all the time is a source",
                 where=table.where,
             )
@@ -30,8 +30,8 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
     tables = project.refreshed_tables_of(query)
     if not tables or trigger.ends:
         return
-    whose = f"query '{query.name}' reads the table '{tables[0].name}', which is refreshed while it runs,"
-    without = "leave the table's refresh out"
+    whose = f"query '{query.name}' reads the {tables[0].word} '{tables[0].name}', which is refreshed while it runs,"
+    without = f"leave the {tables[0].word}'s refresh out"
     if isinstance(trigger, (Continuous, RealTime)):
         yield Finding(
             code="HR291",
@@ -69,8 +69,8 @@ def alone(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]
     if tables and not trigger.ends:
         yield Finding(
             code="HR294",
-            what=f"query '{query.name}' is started in a session of your own, where its table '{tables[0].name}' cannot "
-            "be refreshed while it runs",
-            fix="run it by headrace.run(project, spark=spark), or leave the table's refresh out",
+            what=f"query '{query.name}' is started in a session of your own, where its {tables[0].word} "
+            f"'{tables[0].name}' cannot be refreshed while it runs",
+            fix="run it by headrace.run(project, spark=spark), or leave its refresh out",
             where=query.where,
         )

@@ -6,16 +6,18 @@ import re
 from collections.abc import Collection, Iterator
 from typing import TypeAlias
 
+from headrace.check.cluster import cluster
 from headrace.check.live import live
 from headrace.check.places import places
 from headrace.check.policy import declared_policy
 from headrace.check.refresh import intervals, refreshed
 from headrace.check.renames import renames
+from headrace.check.shared_variables import shared_variables
 from headrace.check.triggers import triggers
 from headrace.checkpoint.uses import source_of
 from headrace.contract import OptionError
 from headrace.errors import Finding, Where, nearest
-from headrace.model import Project, Query, Source, SqlTransform, Table, View
+from headrace.model import Counter, Project, Query, Source, SqlTransform, Table, View
 from headrace.model.spark_settings import misspelt
 from headrace.spark import ddl
 
@@ -28,10 +30,12 @@ def structure(project: Project) -> Iterator[Finding]:
     """Every fault of the project's shape, by subject."""
     yield from _nothing_to_run(project)
     yield from _target(project)
+    yield from cluster(project)
     yield from _names(project)
     yield from _inputs(project)
     yield from _cycles(project)
     yield from _streams(project)
+    yield from shared_variables(project)
     yield from _connectors(project)
     for query in project.queries.values():
         yield from triggers(project, query)
@@ -57,12 +61,13 @@ def concerning(project: Project, names: Collection[str], *, beside: Beside | Non
     yield from dict.fromkeys(found)
 
 
-def _things(project: Project) -> list[tuple[str, Source | Table | View | Query]]:
+def _things(project: Project) -> list[tuple[str, Source | Table | View | Counter | Query]]:
     """Everything declared, each with the word for it and its name, as messages say it."""
-    groups = (("source", project.sources), ("table", project.tables), ("view", project.views))
-    found: list[tuple[str, Source | Table | View | Query]] = []
-    for word, things in groups:
-        found.extend((f"{word} '{name}'", thing) for name, thing in things.items())
+    found: list[tuple[str, Source | Table | View | Counter | Query]] = []
+    found += [(f"source '{name}'", source) for name, source in project.sources.items()]
+    found += [(f"{table.word} '{name}'", table) for name, table in project.tables.items()]
+    found += [(f"view '{name}'", view) for name, view in project.views.items()]
+    found += [(f"counter '{name}'", counter) for name, counter in project.counters.items()]
     return [*found, *((f"query '{name}'", query) for name, query in project.queries.items())]
 
 
@@ -142,9 +147,9 @@ def _names(project: Project) -> Iterator[Finding]:
 
 
 def _inputs(project: Project) -> Iterator[Finding]:
-    known = project.inputs()
+    known = {**project.inputs(), **project.counters}
     for whose, thing in _things(project):
-        if isinstance(thing, Source):
+        if isinstance(thing, (Source, Counter)):
             continue
         for name in thing.transform.inputs:
             if name in known:
@@ -198,7 +203,7 @@ def _streams(project: Project) -> Iterator[Finding]:
         if sources:
             yield Finding(
                 code="HR253",
-                what=f"table '{name}' reads the source '{sources[0]}', which has no end",
+                what=f"{table.word} '{name}' reads the source '{sources[0]}', which has no end",
                 fix="make it a view, or read the data as a bounded one in the table's own function",
                 where=table.where,
             )
@@ -206,7 +211,7 @@ def _streams(project: Project) -> Iterator[Finding]:
 
 def _resolved(project: Project, query: Query) -> bool:
     """Whether everything upstream is declared, so that a missing source is not a misspelt one."""
-    known = project.inputs()
+    known = {**project.inputs(), **project.counters}
     bodies = [query.transform]
     bodies += [thing.transform for thing in project.upstream(query.transform) if not isinstance(thing, Source)]
     return all(name in known for body in bodies for name in body.inputs)
@@ -303,6 +308,7 @@ def columns_of(schema: str) -> tuple[str, ...]:
 
 def _unused(project: Project) -> Iterator[Finding]:
     used = {thing.name for query in project.queries.values() for thing in project.upstream(query.transform)}
+    used |= {counter.name for query in project.queries.values() for counter in project.counters_of(query)}
     for whose, thing in _things(project):
         if not isinstance(thing, Query) and thing.name not in used:
             yield Finding(

@@ -15,6 +15,7 @@ from headrace import __version__
 from headrace.cli.adopt import adopt
 from headrace.cli.apply import apply
 from headrace.cli.check import check
+from headrace.cli.cluster import cluster
 from headrace.cli.control import pause, restart, resume, stop
 from headrace.cli.demo import demo
 from headrace.cli.init import init
@@ -31,6 +32,7 @@ from headrace.cli.schema import schema
 from headrace.cli.service import service
 from headrace.cli.state import state
 from headrace.cli.status import status
+from headrace.cli.submit import submit
 from headrace.cli.verify import verify
 from headrace.errors import Finding, HeadraceError, nearest
 from headrace.redaction import output_redacted
@@ -64,6 +66,8 @@ COMMANDS: tuple[click.Command, ...] = (
     reset,
     adopt,
     service,
+    cluster,
+    submit,
     jars,
     schema,
 )

@@ -105,6 +105,11 @@ def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> N
 
     say_table(status_table(project.queries, found))
     for each in found:
+        if each.counters:
+            values = (
+                f"{name} {f'{value:,}' if isinstance(value, int) else value}" for name, value in each.counters.items()
+            )
+            click.echo(f"{each.query}: counted {', '.join(values)}")
         if each.error:
             whose = "" if each.error_pid == each.pid else f" (process {each.error_pid}, which has ended)"
             click.echo(f"{each.query}{whose}: {each.error}")

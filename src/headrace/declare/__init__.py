@@ -2,16 +2,18 @@
 
 from headrace.declare.assembly import Assembly, in_order, project_of
 from headrace.declare.connectors import sink, source
+from headrace.declare.counters import counter
 from headrace.declare.declarations import (
     DECLARED,
     Declared,
+    DeclaredCounter,
     DeclaredQuery,
     DeclaredSink,
     DeclaredSource,
     DeclaredTable,
     DeclaredView,
 )
-from headrace.declare.decorators import query, table, view
+from headrace.declare.decorators import broadcast, query, table, view
 from headrace.declare.faults import collecting
 from headrace.declare.launcher import set_starter
 from headrace.declare.triggers import TIMED, available_now, continuous, every, once, parse_trigger, real_time
@@ -22,6 +24,7 @@ __all__ = [
     "TIMED",
     "Assembly",
     "Declared",
+    "DeclaredCounter",
     "DeclaredQuery",
     "DeclaredSink",
     "DeclaredSource",
@@ -29,8 +32,10 @@ __all__ = [
     "DeclaredView",
     "Variables",
     "available_now",
+    "broadcast",
     "collecting",
     "continuous",
+    "counter",
     "every",
     "in_order",
     "once",

@@ -15,6 +15,7 @@ from headrace import model, registry
 from headrace.contract import object_options, path_options
 from headrace.declare.declarations import (
     DECLARED,
+    DeclaredCounter,
     DeclaredQuery,
     DeclaredSink,
     DeclaredSource,
@@ -160,7 +161,18 @@ def transform(declared: DeclaredTransform) -> model.PythonTransform:
 
 def table(name: str, declared: DeclaredTable) -> model.Table:
     """The table that a decorated function declares."""
-    return model.Table(name=name, transform=transform(declared), refresh=declared.refresh, where=declared.where)
+    return model.Table(
+        name=name,
+        transform=transform(declared),
+        refresh=declared.refresh,
+        where=declared.where,
+        broadcast=declared.broadcast,
+    )
+
+
+def counter(name: str, declared: DeclaredCounter) -> model.Counter:
+    """The counter as declared."""
+    return model.Counter(name=name, zero=declared.zero, param=declared.param, where=declared.where)
 
 
 def project_of(
@@ -173,7 +185,7 @@ def project_of(
     """
     home = Path(root or Path.cwd()).resolve()
     assembly = Assembly(root=home, variables=Variables.of(home, environ))
-    found: dict[str, dict[str, Any]] = {"sources": {}, "tables": {}, "views": {}}
+    found: dict[str, dict[str, Any]] = {"sources": {}, "tables": {}, "views": {}, "counters": {}}
     waiting: list[tuple[str, DeclaredTransform]] = [(name, declared) for name in declared.inputs]
     seen: set[str] = set()
     while waiting:
@@ -186,6 +198,8 @@ def project_of(
             found["sources"][name] = assembly.source(name, thing)
         elif isinstance(thing, DeclaredTable):
             found["tables"][name] = table(name, thing)
+        elif isinstance(thing, DeclaredCounter):
+            found["counters"][name] = counter(name, thing)
         elif isinstance(thing, DeclaredView):
             found["views"][name] = model.View(name=name, transform=transform(thing), where=thing.where)
         if isinstance(thing, (DeclaredTable, DeclaredView)):
@@ -199,6 +213,7 @@ def project_of(
         sources=found["sources"],
         tables=found["tables"],
         views=found["views"],
+        counters=found["counters"],
         queries={query.name: query},
         secrets=dict(assembly.variables.secrets),
     )

@@ -94,6 +94,28 @@ class DeclaredTable(DeclaredTransform):
     """A table as declared."""
 
     refresh: Duration | None = None
+    broadcast: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeclaredCounter:
+    """A counter as declared."""
+
+    zero: Any = 0
+    param: Any = None
+    name: str | None = None
+    where: Where = NOWHERE
+
+    def add(self, term: Any) -> None:
+        """Refuse: only the one that a query's function gets as a parameter counts."""
+        raise HeadraceError(
+            Finding(
+                code="HR802",
+                what="the declaration of a counter is added to, and nobody counts that",
+                fix="let the query's function have a parameter with the counter's name, and add to that",
+                where=self.where,
+            )
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,5 +146,5 @@ class DeclaredQuery(DeclaredTransform):
         return starters[0](self, spark, **overrides)
 
 
-Declared: TypeAlias = DeclaredSource | DeclaredView | DeclaredTable | DeclaredQuery
-DECLARED = (DeclaredSource, DeclaredView, DeclaredTable, DeclaredQuery)
+Declared: TypeAlias = DeclaredSource | DeclaredView | DeclaredTable | DeclaredQuery | DeclaredCounter
+DECLARED = (DeclaredSource, DeclaredView, DeclaredTable, DeclaredQuery, DeclaredCounter)

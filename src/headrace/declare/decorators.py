@@ -1,4 +1,4 @@
-"""`query`, `view` and `table`: decorators that make functions of DataFrames known to a project."""
+"""`query`, `view`, `table` and `broadcast`: decorators that make functions of DataFrames known to a project."""
 
 from __future__ import annotations
 
@@ -100,11 +100,29 @@ def table(function: Body | None = None, /, *, name: str | None = None, refresh: 
     It is computed at the start of each query that reads it, and with `refresh`, such as `every("10 minutes")`, again at
     that interval while the query runs.
     """
-    frame = sys._getframe(1)
+    return _table(function, name, refresh, sys._getframe(1), broadcast=False)
 
+
+@overload
+def broadcast(function: Body, /) -> DeclaredTable: ...
+@overload
+def broadcast(*, name: str | None = None, refresh: Trigger | str | None = None) -> Callable[[Body], DeclaredTable]: ...
+def broadcast(function: Body | None = None, /, *, name: str | None = None, refresh: Trigger | str | None = None) -> Any:
+    """Declare a function to a value of Python's, such as a dict, that functions for rows look things up in.
+
+    Who asks for it by name gets a broadcast variable of Spark's: each worker is sent one copy, which is its `.value`.
+    It is computed, and with `refresh` computed again, as a table is.
+    """
+    return _table(function, name, refresh, sys._getframe(1), broadcast=True)
+
+
+def _table(
+    function: Body | None, name: str | None, refresh: Trigger | str | None, frame: FrameType, *, broadcast: bool
+) -> Any:
     def declare(body: Body) -> DeclaredTable:
         common = _common(body, name, frame)
-        return DeclaredTable(**common, refresh=_refresh(refresh, f"table '{common['name']}'", common["where"]))
+        whose = f"{'broadcast' if broadcast else 'table'} '{common['name']}'"
+        return DeclaredTable(**common, refresh=_refresh(refresh, whose, common["where"]), broadcast=broadcast)
 
     return declare if function is None else declare(function)
 

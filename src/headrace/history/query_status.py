@@ -67,6 +67,7 @@ def status_of(db: sqlite3.Connection, run: dict[str, object]) -> QueryStatus:
         last_seen=_instant(run["seen"]),
         paused_by=json.loads(paused["detail"])["by"] if paused else None,
         paused_at=_instant(paused["at"]) if paused else None,
+        counters=last.counters if last else {},
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
@@ -30,6 +31,7 @@ class QueryStatus:
     fenced: whether that process ended because a newer driver runs the query.
     last_seen: the newest sign of life.
     paused_by, paused_at: who paused it, and when, while it is paused.
+    counters: what the query's counters come to with the newest batch, by name.
     """
 
     query: str
@@ -60,6 +62,7 @@ class QueryStatus:
     last_seen: datetime
     paused_by: str | None = None
     paused_at: datetime | None = None
+    counters: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The status as plain data, for `--json`; times in ISO 8601."""

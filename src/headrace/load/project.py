@@ -13,13 +13,14 @@ from headrace import model
 from headrace.declare import (
     Assembly,
     Declared,
+    DeclaredCounter,
     DeclaredQuery,
     DeclaredSource,
     DeclaredTable,
     Variables,
     in_order,
 )
-from headrace.declare.assembly import table, transform
+from headrace.declare.assembly import counter, table, transform
 from headrace.declare.faults import is_collecting
 from headrace.declare.location import of_frame, shown
 from headrace.declare.texts import NoText, read_text
@@ -66,6 +67,7 @@ def load(
         sources=parts.sources,
         tables=parts.tables,
         views=parts.views,
+        counters=parts.counters,
         queries={name: parts.queries[name] for name in parts.places if name in parts.queries},
         secrets=dict(variables.secrets),
         modules=own,
@@ -124,6 +126,7 @@ class _Parts:
     sources: dict[str, model.Source] = field(default_factory=dict)
     tables: dict[str, model.Table] = field(default_factory=dict)
     views: dict[str, model.View] = field(default_factory=dict)
+    counters: dict[str, model.Counter] = field(default_factory=dict)
     queries: dict[str, model.Query] = field(default_factory=dict)
     waiting: list[tuple[yaml_form.Select, yaml_form.WrittenQuery | None]] = field(default_factory=list)
 
@@ -181,6 +184,8 @@ class _Parts:
                 self.queries[name] = query
         elif isinstance(thing, DeclaredTable):
             self.tables[name] = table(name, thing)
+        elif isinstance(thing, DeclaredCounter):
+            self.counters[name] = counter(name, thing)
         else:
             self.views[name] = model.View(name=name, transform=transform(thing), where=thing.where)
 

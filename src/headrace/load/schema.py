@@ -94,6 +94,7 @@ def _settings() -> dict[str, Schema]:
     return {
         "master": _TEXT,
         "storage": _TEXT,
+        "shared_paths": _NAMES,
         "spark": _by_name(_TEXT),
         "state_store": _state_store(),
         targets.DURABILITY: _one_of(DURABILITIES),

@@ -15,7 +15,7 @@ from headrace.model.spark_settings import fault as setting_fault
 from headrace.spark.master_url import master_fault
 
 DURABILITY = "checkpoint_durability"
-KEYS = ("master", "storage", "spark", "state_store", DURABILITY, *operations.KEYS, "vars")
+KEYS = ("master", "storage", "shared_paths", "spark", "state_store", DURABILITY, *operations.KEYS, "vars")
 CHOICE = "HEADRACE_TARGET"
 
 
@@ -60,6 +60,7 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
         name=wanted,
         master=master,
         storage=storage or base.storage,
+        shared_paths=tuple(text for text, _ in _shared(keys, whose, reading)),
         spark=MappingProxyType(spark),
         state_store=MappingProxyType(
             state_store(top.get("state_store"), keys.get("state_store"), whose, spark, reading)
@@ -68,6 +69,10 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
         operations=operations.operations(top, keys, reading),
         where=declared[wanted].where if wanted in declared else document,
     )
+
+
+def _shared(keys: dict[str, Entry], whose: str, reading: Reading) -> list[tuple[str, Where]]:
+    return reading.many(keys["shared_paths"], f"{whose}, shared_paths") if "shared_paths" in keys else []
 
 
 def _settings(entry: Entry | None, whose: str, reading: Reading) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """What was declared: frozen values that know their file and line, without I/O."""
 
 from headrace.model.project import (
+    Counter,
     Project,
     Query,
     Source,
@@ -17,6 +18,7 @@ __all__ = [
     "TRIGGERS",
     "AvailableNow",
     "Continuous",
+    "Counter",
     "Default",
     "Duration",
     "Every",

@@ -54,6 +54,11 @@ class QueryLayout:
         return self.home / "tables.jsonl"
 
     @property
+    def counters(self) -> Path:
+        """What the query's counters have come to with each batch."""
+        return self.home / "counters.jsonl"
+
+    @property
     def quarantine(self) -> Path:
         """Rows that were quarantined, one file for each source and batch."""
         return self.home / "quarantine"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from headrace import contract
 from headrace.errors import NOWHERE, Finding, Where
@@ -50,11 +50,31 @@ class Table:
     """A named bounded input, computed by a function of Spark or a SELECT.
 
     refresh: how often it is recomputed while a query that reads it runs; None: at the start alone.
+    broadcast: its function gives a value of Python's in place of rows, of which each worker gets a copy.
     """
 
     name: str
     transform: Transform
     refresh: Duration | None = None
+    where: Where = NOWHERE
+    broadcast: bool = False
+
+    @property
+    def word(self) -> str:
+        """What messages call it."""
+        return "broadcast" if self.broadcast else "table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counter:
+    """A named value that the tasks of queries add to; each query has its own, which begins with `zero`.
+
+    param: adds two values of a type of the user's, as an AccumulatorParam of Spark's does; None for numbers.
+    """
+
+    name: str
+    zero: Any = field(default=0, compare=False)
+    param: Any = field(default=None, compare=False)
     where: Where = NOWHERE
 
 
@@ -108,6 +128,7 @@ class Target:
     """A named set of settings: where Spark runs, where storage is, and what of Spark's settings to override.
 
     state_store: the settings, by Spark's keys, that queries keep their state with.
+    shared_paths: directories that all machines of a cluster see by the same path, as a mounted one.
     checkpoint_durability: what a checkpoint survives without being restored from the sink's ledger: the end of the
     process, or the machine's loss of power too.
     operations: how a running application is watched.
@@ -118,6 +139,7 @@ class Target:
     storage: str = ".headrace"
     spark: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     state_store: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    shared_paths: tuple[str, ...] = ()
     checkpoint_durability: Durability = "power_loss"
     operations: Operations = field(default_factory=Operations)
     where: Where = NOWHERE
@@ -137,6 +159,7 @@ class Project:
     sources: Mapping[str, Source] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
     views: Mapping[str, View] = field(default_factory=dict)
+    counters: Mapping[str, Counter] = field(default_factory=dict)
     queries: Mapping[str, Query] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     modules: tuple[ModuleType, ...] = field(default=(), repr=False, compare=False)
@@ -158,19 +181,31 @@ class Project:
         return self.root / self.target.storage
 
     def inputs(self) -> dict[str, Source | Table | View]:
-        """Every name that a transformation may ask for."""
+        """Every name of something with rows, or a value, that a transformation may ask for."""
         return {**self.sources, **self.tables, **self.views}
+
+    def counters_of(self, query: Query) -> tuple[Counter, ...]:
+        """The counters that the functions of `query`, and of the views that feed it, ask for."""
+        things = [thing.transform for thing in self.upstream(query.transform) if isinstance(thing, View)]
+        asked = dict.fromkeys(name for transform in (query.transform, *things) for name in transform.inputs)
+        return tuple(self.counters[name] for name in asked if name in self.counters)
 
     def only(self, names: Collection[str]) -> Project:
         """The project as if these queries, and what they read, were all of it."""
         queries = {name: query for name, query in self.queries.items() if name in names}
         read = {thing.name for query in queries.values() for thing in self.upstream(query.transform)}
+        read |= {counter.name for query in queries.values() for counter in self.counters_of(query)}
 
         def kept(things: Mapping[str, _Thing]) -> dict[str, _Thing]:
             return {name: thing for name, thing in things.items() if name in read}
 
         return replace(
-            self, queries=queries, sources=kept(self.sources), tables=kept(self.tables), views=kept(self.views)
+            self,
+            queries=queries,
+            sources=kept(self.sources),
+            tables=kept(self.tables),
+            views=kept(self.views),
+            counters=kept(self.counters),
         )
 
     def upstream(self, transform: Transform) -> Iterator[Source | Table | View]:

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 from headrace.plan.listing import Listing
 from headrace.plan.python_names import Named, Scope, captured_values
 from headrace.plan.python_uses import Uses
+from headrace.spark.broadcasts import refreshed_name
+from headrace.spark.counting import Counter
 
 Data: TypeAlias = dict[str, Any]
 
@@ -163,7 +165,11 @@ def reduced(thing: Any) -> Any:
     """How a copy of `thing` would be made, as pickle would be told; None if nobody could."""
     cls = type(thing)
     if path_of(cls) == "pyspark.core.broadcast.Broadcast":
-        return (cls, (thing.value,))
+        # One that is computed again while the query runs means the same whatever it holds, as a table does.
+        name = refreshed_name(thing)
+        return (cls, (thing.value,) if name is None else (f"refreshed broadcast {name}",))
+    if cls is Counter:
+        return (cls, (thing.name,))
     if cls.__module__.startswith("py4j."):
         return None
     try:

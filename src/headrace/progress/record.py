@@ -69,6 +69,7 @@ class BatchRecord:
     dropped_by_watermark: Spark's own count, which is taken after partial aggregation and so may be too low.
     operators: its stateful operators, in the order of the plan.
     event_min, event_mean, event_max: of the event times that the batch read; None without a watermark, or without rows.
+    counters: what the query's counters come to with this batch, by name.
     """
 
     query: str
@@ -93,6 +94,7 @@ class BatchRecord:
     event_min: datetime | None = None
     event_mean: datetime | None = None
     event_max: datetime | None = None
+    counters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, json_text: str, *, source_names: Sequence[str] = (), rows_tracked: bool = True) -> BatchRecord:

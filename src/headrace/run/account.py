@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
 from headrace.errors import Finding
@@ -50,6 +50,7 @@ class Account:
         watched.rows += record.rows
         watched.last_batch = record.batch
         record = watched.with_lag(self.project, replace(record, query=watched.query.name))
+        record = self._with_counters(watched, record)
         if watched.history_run is not None:
             self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
         self.reporter.progressed(record)
@@ -69,7 +70,8 @@ class Account:
         self.notes.record(
             lambda history: missed.extend(history.unreported(running.query.name, running.layout.generation, committed))
         )
-        for record in missed_records(self.project, running, missed, self.spark):
+        for found in missed_records(self.project, running, missed, self.spark):
+            record = self._with_counters(watched, found)
             self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
 
     def unreported(self, watched: QueryRun, committed: int | None) -> None:
@@ -83,12 +85,19 @@ class Account:
         records = {each.batch: each for each in missed_records(self.project, running, unreported, self.spark)}
         for batch in unreported:
             watched.batches, watched.last_batch = watched.batches + 1, batch
-            if (record := records.get(batch)) is None:
+            if batch not in records:
                 continue  # What it read can be read no more.
+            record = self._with_counters(watched, records[batch])
             watched.rows += record.rows
             if watched.history_run is not None:
                 self.notes.record(lambda history, record=record: history.record(watched.history_run, record))  # type: ignore[misc]
             self.reporter.progressed(record)
+
+    def _with_counters(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
+        """The record of a committed batch with what the query's counters come to."""
+        found: dict[str, Any] = {}
+        self.notes.guarded(watched.query, lambda: found.update(watched.running.counters.committed(record.batch)))
+        return replace(record, counters=found) if found else record
 
     def archive(self, watched: QueryRun) -> None:
         """Keep what the checkpoint will let go of."""

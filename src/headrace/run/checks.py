@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.build.catalog import registered_tables
 from headrace.build.plan_builder import build
 from headrace.check.analysed import analysed, noteworthy
 from headrace.check.capacity import HeldState, memory, small_files
+from headrace.check.closures import Changed, changed_by, driver_variables
+from headrace.check.cluster import state_partitions
 from headrace.check.determinism import asked_by_functions
 from headrace.check.guarantee import guarantee
 from headrace.check.places import places
@@ -31,7 +33,7 @@ from headrace.run.application import known_facts
 from headrace.run.rename_record import kept_in
 from headrace.spark.failures import finding_of_message
 from headrace.spark.plans import PlanFacts, plan_facts
-from headrace.spark.session_conf import all_settings, applied, executor_memory
+from headrace.spark.session_conf import all_settings, applied, default_partitions, executor_memory, is_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,13 +126,15 @@ def _analysed(
                     frame = build(project, query.transform, spark, lambda each: each.connector.stream(spark, each.name))
             finally:
                 _set_back(spark, seen)
-            asked = _asked(project, query, frozenset(seen.executed))
+            executed = frozenset(seen.executed)
+            asked = _asked(project, query, executed)
             facts = plan_facts(frame)
             findings = list(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
             if not _refused(iter(findings)):
                 states, notes = noteworthy(query, frame, facts)
                 findings += _capacity(query, spark, facts, held.get(query.name))
                 findings += (*notes, *asked_by_functions(query, asked), *side_effects(query, seen, asked))
+                findings += driver_variables(query, _changed(project, query, executed))
                 findings += _of_sink(project, query, frame, connect)
     except HeadraceError as error:
         yield from error.findings
@@ -153,10 +157,19 @@ def _analysed(
 
 def _asked(project: Project, query: Query, executed: frozenset[CodeType]) -> tuple[Asked, ...]:
     """What the Python functions of a query, and of the views that it reads, ask of clocks and the like."""
-    views = [thing.transform for thing in project.upstream(query.transform) if isinstance(thing, View)]
-    functions = [each.function for each in (query.transform, *views) if isinstance(each, PythonTransform)]
-    found = [each for function in functions for each in asked_by(function, is_users, executed)]
+    found = [each for function in _functions(project, query) for each in asked_by(function, is_users, executed)]
     return tuple(dict.fromkeys(replace(each, where=_shown(each.where)) for each in found))
+
+
+def _changed(project: Project, query: Query, executed: frozenset[CodeType]) -> tuple[Changed, ...]:
+    """What of the driver the functions for rows of a query, and of the views that it reads, change."""
+    found = [each for function in _functions(project, query) for each in changed_by(function, is_users, executed)]
+    return tuple(dict.fromkeys(replace(each, where=_shown(each.where)) for each in found))
+
+
+def _functions(project: Project, query: Query) -> list[Callable[..., Any]]:
+    views = [thing.transform for thing in project.upstream(query.transform) if isinstance(thing, View)]
+    return [each.function for each in (query.transform, *views) if isinstance(each, PythonTransform)]
 
 
 def _shown(where: Where) -> Where:
@@ -192,6 +205,9 @@ def _held(project: Project) -> dict[str, HeldState]:
 def _capacity(query: Query, spark: SparkSession, facts: PlanFacts, held: HeldState | None) -> Iterator[Finding]:
     """How many files and how much memory the query may take."""
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions", "1") or 1)
+    if is_cluster(spark):
+        cores = default_partitions(spark)
+        yield from state_partitions(query, partitions=partitions, cores=cores, keeps_state=facts.keeps_state)
     yield from small_files(query, tasks=partitions if facts.keeps_state else 1)
     in_memory = spark.conf.get(PROVIDER_KEY, None) != PROVIDERS["rocksdb"]
     yield from memory(query, held, in_memory=in_memory, memory_bytes=executor_memory(spark))

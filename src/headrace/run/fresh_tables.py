@@ -85,8 +85,9 @@ class FreshTables:
             self.keep(watched)
         for name, number in running.versions.items():
             if before.versions.get(name) != number:
+                table = running.tables.declared[name]
                 what = (
-                    f"table '{name}' of query '{watched.query.name}' has changed: from batch "
+                    f"{table.word} '{name}' of query '{watched.query.name}' has changed: from batch "
                     f"{running.tables.next_batch} on its version {number} counts"
                 )
-                self._notes.tell(Finding(code="HR560", what=what, where=running.tables.declared[name].where))
+                self._notes.tell(Finding(code="HR560", what=what, where=table.where))

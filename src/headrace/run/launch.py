@@ -28,7 +28,7 @@ from headrace.run.running import Reports, Request, Running
 from headrace.run.sink_location import enter_sink
 from headrace.run.state_store import rows_tracked
 from headrace.spark.plans import PlanFacts
-from headrace.spark.settings import default_partitions
+from headrace.spark.session_conf import default_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,6 +69,7 @@ def launch(request: Request) -> Running:
         tables=plan.tables,
         versions=plan.versions,
         connectors=request.project.connectors_of(request.query),
+        counters=plan.counters,
         scratch=home.scratch,
     )
 
@@ -111,7 +112,13 @@ def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> S
     if request.reached is not None:
         context = replace(context, on_boundary=request.reached)
     secure = secured(project.target, home.checkpoint.root) if home.lasting else None
-    return context if secure is None else replace(context, before_commit=secure)
+
+    def before_commit(batch: int) -> None:
+        plan.counters.keep(batch)
+        if secure is not None:
+            secure(batch)
+
+    return replace(context, before_commit=before_commit)
 
 
 def _open_sink(request: Request, home: Home, plan: Planned, context: SinkContext) -> Writer:
@@ -162,7 +169,7 @@ def _stream(frame: DataFrame, query: Query, run: SinkContext) -> DataStreamWrite
 
 def _set_partitions(spark: SparkSession, kept: int | None, project: Project) -> None:
     """Let a checkpoint keep the number of state partitions that it has."""
-    chosen = project.target.spark.get(PARTITIONS, str(default_partitions()))
+    chosen = project.target.spark.get(PARTITIONS, str(default_partitions(spark)))
     spark.conf.set(PARTITIONS, str(kept) if kept else chosen)
 
 

@@ -24,12 +24,14 @@ from headrace.plan.manifest import revision as revision_of
 from headrace.plan.renamed import renamed
 from headrace.run.application import application
 from headrace.run.checkpoint_look import require_state
+from headrace.run.counters import Counters
 from headrace.run.home import Home
 from headrace.run.moved_project import bring_along
 from headrace.run.naming import named
 from headrace.run.running import Request
 from headrace.run.source_names import as_it_ran, former_sources
 from headrace.run.state_store import compared
+from headrace.spark.counting import Counting
 from headrace.spark.plans import PlanFacts, plan_facts, plan_text
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class Planned:
     facts: PlanFacts
     tables: Tables
     versions: Mapping[str, int]
+    counters: Counters
     notes: tuple[Finding, ...]
 
 
@@ -65,8 +68,10 @@ def planned(request: Request, home: Home) -> Planned:
     register_written(project, query, spark)
     tables = Tables(project, query, home.layout, spark)
     versions, told = _versions(request, tables)
+    counters = _counters(request, home)
     streams: dict[str, DataFrame] = {}
-    frame = build(project, query.transform, spark, reader(spark, query.trigger, streams), tables.frames(versions))
+    given = {**tables.frames(versions), **counters.counting.handles}
+    frame = build(project, query.transform, spark, reader(spark, query.trigger, streams), given)
     facts = plan_facts(frame)
     noted = _checked(project, query, frame, facts)
     revision = present(project, query, frame, home, streams) if home.lasting else None
@@ -88,7 +93,8 @@ def planned(request: Request, home: Home) -> Planned:
         facts=facts,
         tables=tables,
         versions=versions,
-        notes=(*beginnings, *kept, *told, *noted, *changes),
+        counters=counters,
+        notes=(*beginnings, *kept, *told, *noted, *changes, *counters.missing(home.checkpoint.last_committed)),
     )
 
 
@@ -146,6 +152,16 @@ def _versions(request: Request, tables: Tables) -> tuple[Mapping[str, int], tupl
     """The versions of the tables to start over, computed if there are none; and what is said of them."""
     known = request.versions if request.versions is not None else tables.planned()
     return tables.begin() if known is None else (known, ())
+
+
+def _counters(request: Request, home: Home) -> Counters:
+    """The counters that the query's functions ask for, as its committed batches have left them."""
+    project, query = request.project, request.query
+    counting, declared = Counting(request.spark), project.counters_of(query)
+    for counter in declared:
+        counting.counter(counter.name, counter.zero, counter.param)
+    sync = project.target.checkpoint_durability == "power_loss"
+    return Counters.opened(query, declared, counting, home.layout if home.lasting else None, sync=sync)
 
 
 def _require_planned(project: Project, query: Query, home: Home) -> None:

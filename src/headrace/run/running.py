@@ -16,6 +16,7 @@ from headrace.model import Project, Query, Trigger
 from headrace.model.layout import QueryLayout
 from headrace.registry import known_failures
 from headrace.run.attempt import Attempt
+from headrace.run.counters import Counters
 from headrace.run.driver_lock import DriverLock
 from headrace.spark.failures import failure_of
 
@@ -100,6 +101,7 @@ class Running:
     rows_tracked: bool = True
     tables: Tables
     versions: Mapping[str, int]
+    counters: Counters
     connectors: tuple[Connector, ...] = ()
     scratch: Path | None = None
     lock: DriverLock | None = None
@@ -117,6 +119,7 @@ class Running:
 
     def clean_up(self) -> None:
         """Let others run the query, and remove the checkpoint of a sink that keeps nothing."""
+        self.counters.counting.close()
         if self.lock is not None:
             self.lock.release()
         if self.scratch is not None:

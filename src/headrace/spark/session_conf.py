@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace.spark import settings as chosen
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -50,3 +52,19 @@ def executor_memory(spark: SparkSession) -> int:
         return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
     declared = context.getConf().get("spark.executor.memory", "1g")
     return int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(declared))
+
+
+def is_cluster(spark: SparkSession) -> bool:
+    """Whether a session has executors beside its driver."""
+    return not str(spark.sparkContext.master).startswith("local")
+
+
+def default_partitions(spark: SparkSession) -> int:
+    """How many state partitions a new checkpoint gets: one for each core, of this machine or of the cluster."""
+    return int(spark.sparkContext.defaultParallelism) if is_cluster(spark) else chosen.default_partitions()
+
+
+def executors(spark: SparkSession) -> int:
+    """How many executors a session has beside its driver."""
+    context: Any = spark.sparkContext._jsc.sc()
+    return int(context.getExecutorMemoryStatus().size()) - 1

@@ -1,0 +1,207 @@
+"""Functions for rows that change a variable of the driver: each worker changes a copy, which the driver never sees.
+
+Found in their source: a name that is bound outside, in a module or in a function that runs in the driver, and that is
+assigned to, or whose list, set or dict is changed. What is changed in another way, as through a parameter, is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType
+from typing import Any, TypeAlias
+
+from headrace.check.user_functions import codes
+from headrace.errors import Finding, Where
+from headrace.model import Query
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_CONTAINERS = (list, dict, set, bytearray, deque)
+_MAKERS = {"list", "dict", "set", "bytearray", "deque", "defaultdict", "Counter", "OrderedDict"}
+_LITERALS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+_CHANGING = {
+    *("append", "appendleft", "extend", "extendleft", "insert", "remove", "pop", "popleft", "popitem", "clear", "sort"),
+    *("add", "discard", "update", "setdefault", "reverse", "subtract"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changed:
+    """A variable of the driver that a function for rows changes."""
+
+    function: str
+    variable: str
+    where: Where
+
+
+def changed_by(
+    function: Callable[..., Any], is_own: Callable[[str], bool], executed: frozenset[CodeType]
+) -> tuple[Changed, ...]:
+    """What the functions for rows in `function`, and in what it uses, change; others ran while the query was built.
+
+    executed: the code that ran then; without it nothing is found, for nobody knows which code is for rows.
+    """
+    found: dict[tuple[str, str], Changed] = {}
+    in_driver = {_key(code) for code in executed}
+    for code, scope in codes(function, is_own) if executed else ():
+        if code in executed or code is getattr(function, "__code__", None):
+            continue
+        for node, file in _nodes(code):
+            for name, line in _changes(node, file, scope, in_driver, code.co_filename):
+                where = Where(file=code.co_filename, line=line)
+                found.setdefault((code.co_name, name), Changed(function=code.co_name, variable=name, where=where))
+    return tuple(found.values())
+
+
+def driver_variables(query: Query, found: tuple[Changed, ...]) -> Iterator[Finding]:
+    """The findings about what the functions for rows of `query` change."""
+    for each in found:
+        whose = "a lambda" if each.function == "<lambda>" else f"the function {each.function}"
+        yield Finding(
+            code="HR810",
+            what=f"{whose} of query '{query.name}' changes '{each.variable}', a variable of the driver: each worker "
+            "changes a copy of its own, and the driver's stays as it is",
+            fix="to count, declare a counter by hr.counter and add to it; to look something up, use hr.broadcast; what "
+            "a worker is to remember, functools.lru_cache keeps",
+            where=each.where,
+        )
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file's functions by line and name, and what each stands in."""
+
+    functions: Mapping[tuple[int, str], tuple[Function, ...]]
+    around: Mapping[ast.AST, Function]
+
+
+@lru_cache(maxsize=64)
+def _file(path: str, changed: float) -> _File:
+    """The functions of a file as it was at the time `changed`."""
+    functions: dict[tuple[int, str], tuple[Function, ...]] = {}
+    around: dict[ast.AST, Function] = {}
+
+    def walk(node: ast.AST, function: Function | None) -> None:
+        for child in ast.iter_child_nodes(node):
+            if function is not None:
+                around[child] = function
+            if isinstance(child, _FUNCTIONS):
+                functions[_place(child)] = (*functions.get(_place(child), ()), child)
+            walk(child, child if isinstance(child, _FUNCTIONS) else function)
+
+    walk(ast.parse(Path(path).read_bytes()), None)
+    return _File(functions, around)
+
+
+def _nodes(code: CodeType) -> Iterator[tuple[Function, _File]]:
+    """The source of a code; several lambdas of one line cannot be told apart."""
+    try:
+        path = Path(code.co_filename)
+        file = _file(str(path), path.stat().st_mtime)
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in file.functions.get((code.co_firstlineno, code.co_name), ()):
+        yield node, file
+
+
+def _key(code: CodeType) -> tuple[str, int, str]:
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
+def _place(node: Function) -> tuple[int, str]:
+    if isinstance(node, ast.Lambda):
+        return node.lineno, "<lambda>"
+    return min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name
+
+
+def _changes(
+    node: Function, file: _File, scope: Mapping[str, Any], in_driver: set[tuple[str, int, str]], path: str
+) -> Iterator[tuple[str, int]]:
+    """The driver's variables that a function itself changes, each with its line."""
+    inside = _bound(node)
+    elsewhere = {name for each in _own(node) if isinstance(each, (ast.Global, ast.Nonlocal)) for name in each.names}
+
+    def is_drivers(name: str) -> bool:
+        if name in inside:
+            return False
+        owner = _owner(name, node, file)
+        return owner is None or (path, *_place(owner)) in in_driver
+
+    for each in _own(node):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, (ast.Store, ast.Del)):
+            if each.id in elsewhere and is_drivers(each.id):
+                yield each.id, each.lineno
+        elif isinstance(each, (ast.Subscript, ast.Attribute)) and isinstance(each.ctx, (ast.Store, ast.Del)):
+            name = _root(each)
+            if name is not None and is_drivers(name):
+                yield name, each.lineno
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _CHANGING:
+            held = each.func.value
+            if isinstance(held, ast.Name) and is_drivers(held.id) and _is_container(held.id, node, file, scope):
+                yield held.id, each.lineno
+
+
+def _own(node: Function) -> Iterator[ast.AST]:
+    """What stands in a function, but for functions and classes inside it."""
+    waiting: list[ast.AST] = list(node.body) if isinstance(node.body, list) else [node.body]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if not isinstance(each, (*_FUNCTIONS, ast.ClassDef)):
+            waiting += ast.iter_child_nodes(each)
+
+
+def _bound(node: Function) -> set[str]:
+    """The names of a function's own variables."""
+    given = node.args
+    arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
+    found, elsewhere = {each.arg for each in arguments}, set[str]()
+    for each in _own(node):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+            found.add(each.id)
+        elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(each.name)
+        elif isinstance(each, ast.alias):
+            found.add((each.asname or each.name).split(".")[0])
+        elif isinstance(each, ast.ExceptHandler) and each.name:
+            found.add(each.name)
+        elif isinstance(each, (ast.Global, ast.Nonlocal)):
+            elsewhere.update(each.names)
+    return found - elsewhere
+
+
+def _owner(name: str, node: Function, file: _File) -> Function | None:
+    """The function around `node` whose variable `name` is; None for one of the module."""
+    around = file.around.get(node)
+    while around is not None and name not in _bound(around):
+        around = file.around.get(around)
+    return around
+
+
+def _root(node: ast.expr) -> str | None:
+    """The variable that `a[b].c` begins with."""
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _is_container(name: str, node: Function, file: _File, scope: Mapping[str, Any]) -> bool:
+    """Whether a variable holds something that such a method changes; a counter, say, has an `add` too."""
+    owner = _owner(name, node, file)
+    if owner is None:
+        return isinstance(scope.get(name), _CONTAINERS)
+    for each in _own(owner):
+        if isinstance(each, (ast.Assign, ast.AnnAssign)):
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                value = each.value
+                made = value.func if isinstance(value, ast.Call) else None
+                called = made.id if isinstance(made, ast.Name) else made.attr if isinstance(made, ast.Attribute) else ""
+                if isinstance(value, _LITERALS) or called in _MAKERS:
+                    return True
+    return False

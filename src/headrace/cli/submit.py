@@ -1,0 +1,107 @@
+"""`headrace submit`: run queries on a cluster, with the driver here."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from headrace.cli.options import chosen, opened, project_options
+from headrace.errors import Finding, HeadraceError
+
+# A driver that has run so long was fine, and the next pause is the first again.
+_FINE_SECONDS, _FIRST_PAUSE, _LONGEST_PAUSE = 300.0, 1.0, 60.0
+_MISUSED = 2
+
+
+@click.command()
+@click.argument("queries", nargs=-1, metavar="[QUERY]...")
+@click.option("--supervise", is_flag=True, help="Start the driver again when it fails or is killed.")
+@click.option("--deploy-mode", type=click.Choice(["client", "cluster"]), default="client", show_default=True)
+@project_options
+def submit(
+    queries: tuple[str, ...],
+    supervise: bool,
+    deploy_mode: str,
+    directory: Path,
+    target: str | None,
+    as_json: bool,
+) -> int:
+    """Run the queries named, or all, on the target's cluster; 1 when one fails.
+
+    The driver runs here, in client mode: Spark's standalone cluster takes no driver in Python. Ctrl-C or SIGTERM lets
+    the running batch finish, and ends what --supervise would start again.
+    """
+    project = opened(directory, target)
+    names = chosen(project, queries)
+    _require_cluster(project.target.master, deploy_mode, project.target.name)
+    words = ["run", *names, "-C", str(directory), *(["--target", target] if target else [])]
+    words += ["--json"] if as_json else []
+    if supervise:
+        return _supervised([sys.executable, "-m", "headrace", *words])
+    from headrace.cli.run import run
+
+    found = run.main(words[1:], prog_name="headrace submit", standalone_mode=False)
+    return int(found or 0)
+
+
+def _require_cluster(master: str | None, deploy_mode: str, target: str) -> None:
+    """Raise for a target without a cluster, and for what its cluster cannot do."""
+    if master is None or master.startswith("local"):
+        what = f"the target '{target}' names no cluster" + (f", but {master}" if master else "")
+        fix = "name one: targets: {prod: {master: spark://host:7077}}, and --target prod; or use headrace run"
+        raise HeadraceError(Finding(code="HR827", what=what, fix=fix))
+    if deploy_mode == "cluster" and master.startswith("spark://"):
+        raise HeadraceError(
+            Finding(
+                code="HR828",
+                what="Spark's standalone cluster runs no driver in Python, so there is no deploy mode cluster",
+                fix="leave --deploy-mode out: the driver runs where you submit it, on any machine that reaches the "
+                "cluster; --supervise or a unit of systemd starts it again",
+            )
+        )
+
+
+def _supervised(command: Sequence[str]) -> int:
+    """Run a command again and again until it ends well, was used wrongly, or we are asked to end."""
+    running: list[subprocess.Popen[bytes]] = []
+    asked: list[int] = []
+
+    def ask(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        for process in running:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    pause = _FIRST_PAUSE
+    try:
+        while True:
+            begun = time.monotonic()
+            # Of a group of its own, so that Ctrl-C reaches it once.
+            running[:] = [subprocess.Popen(command, start_new_session=True)]
+            code = running[0].wait()
+            if code in (0, _MISUSED) or asked:
+                return code
+            if time.monotonic() - begun > _FINE_SECONDS:
+                pause = _FIRST_PAUSE
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            click.echo(f"the driver {how}; it is started again in {pause:.0f} s", err=True)
+            _sleep(pause, asked)
+            if asked:
+                return code
+            pause = min(2 * pause, _LONGEST_PAUSE)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _sleep(seconds: float, asked: Sequence[int]) -> None:
+    until = time.monotonic() + seconds
+    while not asked and time.monotonic() < until:
+        time.sleep(0.1)

@@ -1,0 +1,1 @@
+"""Spark's standalone cluster on this machine, for trying and for tests: started, looked at and stopped."""

@@ -1,0 +1,115 @@
+"""What a driver needs to work on a standalone cluster: the secret, an address, executors, and Headrace's code."""
+
+from __future__ import annotations
+
+import atexit
+import ipaddress
+import os
+import shutil
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cluster.record import Cluster, default_home, read
+from headrace.errors import Finding, HeadraceError, PlatformError
+from headrace.spark.master_url import master_hosts
+from headrace.spark.session_conf import executors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXECUTOR_SECONDS = 30.0
+
+
+def is_loopback(master: str) -> bool:
+    """Whether a standalone cluster can be reached from this machine alone, so that all of it is here."""
+    hosts = [host for host, _ in master_hosts(master)]
+    return bool(hosts) and all(map(_is_loopback, hosts))
+
+
+def is_elsewhere(master: str) -> bool:
+    """Whether executors may run on other machines than the driver's."""
+    return not master.startswith("local") and not is_loopback(master)
+
+
+def settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
+    """What a session needs for `master` beside its `own` settings: the secret of a cluster that was started here."""
+    known = _started_here(master)
+    if known is None:
+        return {}
+    found = {"spark.authenticate": "true", "spark.authenticate.secret": known.secret}
+    found |= {"spark.driver.host": known.host, "spark.driver.bindAddress": known.host}
+    return {key: value for key, value in found.items() if key not in own}
+
+
+def use_this_python(master: str) -> None:
+    """Let executors on this machine run the Python that the driver runs."""
+    if is_loopback(master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def make_ready(spark: SparkSession, master: str) -> None:
+    """Wait for an executor, and send the workers Headrace's own code. Raises PlatformError where none comes.
+
+    Spark would wait for ever, with a warning in its log.
+    """
+    if not master_hosts(master):
+        return
+    _require_executors(spark, master)
+    spark.sparkContext.addPyFile(str(_code()))
+
+
+def _require_executors(spark: SparkSession, master: str) -> None:
+    until = time.monotonic() + EXECUTOR_SECONDS
+    while not executors(spark):
+        if time.monotonic() > until:
+            conf = spark.sparkContext.getConf()
+            wanted = f"{conf.get('spark.executor.cores', 'all')} cores and {conf.get('spark.executor.memory', '1g')}"
+            spark.stop()
+            raise PlatformError(
+                Finding(
+                    code="HR825",
+                    what=f"the cluster {master} has given no executor within {EXECUTOR_SECONDS:.0f} s: none of its "
+                    f"workers has {wanted} of memory free",
+                    fix="stop an application, or bound it by spark.cores.max; ask for less by spark.executor.memory "
+                    "and spark.executor.cores; headrace cluster status shows what is free",
+                )
+            )
+        time.sleep(0.1)
+
+
+def _code() -> Path:
+    """Headrace's own modules in one file, which Python can import from; gone at the end of this process."""
+    place = Path(tempfile.mkdtemp(prefix="headrace-code-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    package = Path(str(files("headrace")))
+    made = place / "headrace.zip"
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for file in sorted(package.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                archive.write(file, Path("headrace") / file.relative_to(package))
+    return made
+
+
+def _started_here(master: str) -> Cluster | None:
+    """The cluster that `headrace cluster start` has started, if `master` names one of its masters."""
+    try:
+        known = read(default_home()) if master_hosts(master) else None
+    except HeadraceError:
+        return None
+    if known is None:
+        return None
+    return known if set(master_hosts(known.url)) & set(master_hosts(master)) else None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,236 @@
+"""A cluster started, looked at and stopped; a start brings back what has died."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from headrace.cluster import daemons
+from headrace.cluster.record import Cluster, Daemon, forget, read, write
+from headrace.errors import Finding, PlatformError
+
+PORT, WEB_PORT = 7077, 8080
+START_SECONDS = 60.0
+_ANSWER_SECONDS = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MasterState:
+    """A master as its own page tells. state: ALIVE, STANDBY, RECOVERING, or `dead` where it does not answer."""
+
+    url: str
+    web: str
+    state: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerState:
+    """A worker as the leading master tells; `unknown` where none does."""
+
+    name: str
+    web: str
+    state: str
+    cores: int
+    cores_used: int
+    memory_mb: int
+    memory_used_mb: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationState:
+    """An application that the cluster runs, such as a driver of Headrace."""
+
+    id: str
+    name: str
+    state: str
+    cores: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterState:
+    """How a cluster stands."""
+
+    url: str
+    masters: tuple[MasterState, ...]
+    workers: tuple[WorkerState, ...]
+    applications: tuple[ApplicationState, ...]
+    dead: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a master leads, and all that was started lives."""
+        return not self.dead and any(each.state == "ALIVE" for each in self.masters)
+
+
+def start(
+    home: Path,
+    *,
+    workers: int = 2,
+    cores: int = 1,
+    memory: str = "1g",
+    masters: int = 1,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    web_port: int = WEB_PORT,
+) -> Cluster:
+    """Start a cluster, or what is dead of the one that there is, and wait until its workers have come.
+
+    port, web_port: of the first master, 0 for any that is free; the next ones have the next ones. With more than one
+    master, a ZooKeeper chooses the leader. Raises PlatformError.
+    """
+    known = read(home)
+    if known is None:
+        known = _asked(
+            workers=workers, cores=cores, memory=memory, masters=masters, host=host, port=port, web_port=web_port
+        )
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write(home, known)
+    for make in _missing(home, known):
+        known = known.with_daemon(make(known))
+        write(home, known)  # After each, so that none is forgotten by a start that is broken off.
+    _wait(home, known)
+    return known
+
+
+def stop(home: Path) -> tuple[str, ...]:
+    """End the cluster's processes, workers first; the names of those that lived. The logs stay."""
+    known = read(home)
+    if known is None:
+        return ()
+    living = tuple(each.name for each in known.daemons if each.is_alive)
+    for kind in ("worker", "master", "zookeeper"):
+        daemons.end(each for each in known.daemons if each.name.startswith(kind))
+    forget(home)
+    return living
+
+
+def status(home: Path) -> ClusterState:
+    """How the cluster stands, as its masters' pages tell. Raises PlatformError where none was started."""
+    known = require(home)
+    pages = [(port, web, _page(known.host, web)) for port, web in known.masters]
+    leader = next((page for _, _, page in pages if page and page.get("status") == "ALIVE"), None)
+    return ClusterState(
+        url=known.url,
+        masters=tuple(
+            MasterState(
+                url=f"spark://{known.host}:{port}",
+                web=f"http://{known.host}:{web}",
+                state=str(page["status"]) if page else "dead",
+            )
+            for port, web, page in pages
+        ),
+        workers=tuple(map(_worker, (leader or {}).get("workers", []))),
+        applications=tuple(
+            ApplicationState(id=each["id"], name=each["name"], state=each["state"], cores=each["cores"])
+            for each in (leader or {}).get("activeapps", [])
+        ),
+        dead=tuple(each.name for each in known.daemons if not each.is_alive),
+    )
+
+
+def require(home: Path) -> Cluster:
+    """The cluster of a directory; raises PlatformError where none was started."""
+    known = read(home)
+    if known is None:
+        what = f"no cluster was started in {home}"
+        raise PlatformError(Finding(code="HR822", what=what, fix="start one: headrace cluster start"))
+    return known
+
+
+def _asked(*, workers: int, cores: int, memory: str, masters: int, host: str, port: int, web_port: int) -> Cluster:
+    if not re.fullmatch(r"\d+[mgMG]", memory):
+        what = f"the memory of a worker is '{memory}'"
+        raise PlatformError(Finding(code="HR823", what=what, fix="write a number with its unit: 1g, 2048m"))
+    places = []
+    for number in range(masters):
+        pair = []
+        for first in (port, web_port):
+            wanted = first + number if first else daemons.free_port(host)
+            if first and daemons.is_taken(host, wanted):
+                what = f"port {wanted} of {host} is taken, so that no master can be started there"
+                fix = "name another: --port 0 --web-port 0 takes any that are free"
+                raise PlatformError(Finding(code="HR823", what=what, fix=fix))
+            pair.append(wanted)
+        places.append((pair[0], pair[1]))
+    return Cluster(
+        host=host,
+        masters=tuple(places),
+        zookeeper=daemons.free_port("127.0.0.1") if masters > 1 else None,
+        workers=workers,
+        cores=cores,
+        memory=memory,
+        secret=secrets.token_hex(24),
+    )
+
+
+def _missing(home: Path, known: Cluster) -> Iterator[Callable[[Cluster], Daemon]]:
+    """What starts each process that does not live, in the order in which they need each other."""
+    if known.zookeeper is not None and known.daemon("zookeeper") is None:
+        port = known.zookeeper
+
+        def keeper(_: Cluster) -> Daemon:
+            made = daemons.zookeeper(home, port)
+            _until(lambda: daemons.is_taken("127.0.0.1", port) or not made.is_alive)
+            return made
+
+        yield keeper
+    for number in range(len(known.masters)):
+        if known.daemon(f"master-{number + 1}") is None:
+            yield lambda cluster, number=number: daemons.master(home, cluster, number)  # type: ignore[misc]
+    for number in range(known.workers):
+        if known.daemon(f"worker-{number + 1}") is None:
+            yield lambda cluster, number=number: daemons.worker(home, cluster, number)  # type: ignore[misc]
+
+
+def _wait(home: Path, known: Cluster) -> None:
+    """Wait until a master leads and has as many workers as there are; raises PlatformError."""
+
+    def is_ready() -> bool:
+        found = status(home)
+        alive = [each for each in found.workers if each.state == "ALIVE"]
+        return bool(found.dead) or (len(alive) >= known.workers and found.is_whole)
+
+    ready = _until(is_ready)
+    dead = status(home).dead
+    if dead or not ready:
+        which = f"{', '.join(dead)} ended" if dead else f"not all came within {START_SECONDS:.0f} s"
+        name = dead[0] if dead else "worker-1"
+        what = f"the cluster is not whole: {which}; what it printed is in {daemons.log_file(home, name)}"
+        raise PlatformError(Finding(code="HR821", what=what, fix="correct what it says there, and start again"))
+
+
+def _until(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + START_SECONDS
+    while not (met := condition()) and time.monotonic() < until:
+        time.sleep(0.1)
+    return met
+
+
+def _page(host: str, web: int) -> dict[str, Any] | None:
+    """What a master's page tells; None if it does not answer."""
+    try:
+        with urlopen(f"http://{host}:{web}/json/", timeout=_ANSWER_SECONDS) as answer:
+            found = json.load(answer)
+    except (URLError, OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _worker(told: dict[str, Any]) -> WorkerState:
+    return WorkerState(
+        name=str(told["id"]),
+        web=str(told["webuiaddress"]),
+        state=str(told["state"]),
+        cores=int(told["cores"]),
+        cores_used=int(told["coresused"]),
+        memory_mb=int(told["memory"]),
+        memory_used_mb=int(told["memoryused"]),
+    )

@@ -1,0 +1,150 @@
+"""The processes of a cluster: Spark's own classes for master and worker, and ZooKeeper's, out of PySpark's jars."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from headrace.cluster.record import Cluster, Daemon
+from headrace.errors import Finding, PlatformError
+from headrace.history.processes import birth
+from headrace.spark.java import require_java
+
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+ZOOKEEPER = "org.apache.zookeeper.server.ZooKeeperServerMain"
+# They hand out work and do none.
+_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto")
+_STOP_SECONDS = 10.0
+
+
+def zookeeper(home: Path, port: int) -> Daemon:
+    """Start a ZooKeeper on loopback."""
+    data = _private(home / "zookeeper")
+    settings = home / "zookeeper.cfg"
+    settings.write_text(
+        f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\ntickTime=1000\n",
+        encoding="utf-8",
+    )
+    return _started(home, "zookeeper", [ZOOKEEPER, str(settings)], port=port)
+
+
+def master(home: Path, cluster: Cluster, number: int) -> Daemon:
+    """Start one of the cluster's masters."""
+    port, web = cluster.masters[number]
+    place = ("--host", cluster.host, "--port", str(port), "--webui-port", str(web))
+    properties = _properties(home, cluster)
+    return _started(home, f"master-{number + 1}", [MASTER, *place, "--properties-file", properties], port=port, web=web)
+
+
+def worker(home: Path, cluster: Cluster, number: int) -> Daemon:
+    """Start one of the cluster's workers, whose executors work in a directory of their own."""
+    name = f"worker-{number + 1}"
+    work = _private(home / "work" / name)
+    size = ("--cores", str(cluster.cores), "--memory", cluster.memory)
+    place = ("--host", cluster.host, "--port", "0", "--webui-port", "0", "--work-dir", str(work))
+    properties = _properties(home, cluster)
+    return _started(home, name, [WORKER, *size, *place, "--properties-file", properties, cluster.url])
+
+
+def end(daemons: Iterable[Daemon]) -> None:
+    """Ask processes to end, and kill those that have not after some seconds."""
+    living = [each for each in daemons if each.is_alive]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for each in living:
+            if each.is_alive:
+                os.kill(each.pid, number)
+        until = time.monotonic() + _STOP_SECONDS
+        while any(each.is_alive for each in living) and time.monotonic() < until:
+            time.sleep(0.05)
+
+
+def free_port(host: str) -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind((host, 0))
+        return int(found.getsockname()[1])
+
+
+def is_taken(host: str, port: int) -> bool:
+    """Whether somebody listens on a port."""
+    with socket.socket() as found:
+        found.settimeout(1.0)
+        return found.connect_ex((host, port)) == 0
+
+
+def log_file(home: Path, name: str) -> Path:
+    """What a process of the cluster prints."""
+    return home / "logs" / f"{name}.log"
+
+
+def _scala(spark: Path) -> str:
+    """The version of Scala that Spark's jars are made for, as their names have it: 2.13."""
+    return next((jar.name.split("_")[1].split("-")[0] for jar in spark.glob("jars/spark-core_*.jar")), "2.13")
+
+
+def _private(place: Path) -> Path:
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return place
+
+
+def _properties(home: Path, cluster: Cluster) -> str:
+    """The settings of masters and workers, in a file, because everybody can read a command line."""
+    settings = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": cluster.secret,
+        "spark.worker.timeout": "20",
+        "spark.worker.cleanup.enabled": "true",
+    }
+    if cluster.zookeeper is None:
+        settings["spark.deploy.recoveryMode"] = "FILESYSTEM"
+        settings["spark.deploy.recoveryDirectory"] = str(_private(home / "recovery"))
+    else:
+        settings["spark.deploy.recoveryMode"] = "ZOOKEEPER"
+        settings["spark.deploy.zookeeper.url"] = f"127.0.0.1:{cluster.zookeeper}"
+        settings["spark.deploy.zookeeper.dir"] = "/headrace"
+    file = home / "spark.conf"
+    file.touch(mode=0o600)
+    file.chmod(0o600)
+    file.write_text("".join(f"{key} {value}\n" for key, value in settings.items()), encoding="utf-8")
+    return str(file)
+
+
+def _started(home: Path, name: str, arguments: Sequence[str], *, port: int = 0, web: int = 0) -> Daemon:
+    spark = Path(str(files("pyspark")))
+    java = require_java()
+    log = log_file(home, name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    modules = ["--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]
+    command = [str(java.path), *_OPTIONS, *modules, "-cp", f"{spark / 'jars'}/*", *arguments]
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))},
+        "SPARK_HOME": str(spark),
+        # A worker that starts an executor would look for it where Spark is built (AbstractCommandBuilder).
+        "SPARK_SCALA_VERSION": _scala(spark),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(_private(home / "scratch")),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            cwd=home,
+            start_new_session=True,
+        )
+    born = birth(process.pid)
+    if born is None:
+        what = f"the {name} of the cluster ended at once; what it printed is in {log}"
+        raise PlatformError(Finding(code="HR821", what=what, fix="correct what it says there"))
+    return Daemon(name=name, pid=process.pid, birth=born, port=port, web=web)

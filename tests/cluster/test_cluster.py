@@ -1,0 +1,214 @@
+"""What is known of a cluster, and what is said where there is none or it cannot be used."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.api import load
+from headrace.check.cluster import cluster, state_partitions
+from headrace.cli import submit
+from headrace.cli.entry import main
+from headrace.cluster import connection, control, daemons, record
+from headrace.cluster.record import Cluster, Daemon
+from headrace.errors import CheckpointError, PlatformError
+from headrace.history.processes import birth
+
+from ..run.projects import write_project
+
+pytestmark = pytest.mark.plain
+
+QUERY = "q = hr.query(sink=hr.sink.files('out'), name='q')(lambda events: events)"
+KNOWN = Cluster(
+    host="127.0.0.1", masters=((7077, 8080),), zookeeper=None, workers=1, cores=1, memory="1g", secret="s3cr3t"
+)
+
+
+def code_of(caught: pytest.ExceptionInfo[Any]) -> str:
+    return str(caught.value.findings[0].code)
+
+
+def test_the_record_is_the_users_alone_and_read_again(tmp_path: Path) -> None:
+    home = tmp_path / "cluster"
+    mine = str(birth(os.getpid()))
+    known = KNOWN.with_daemon(Daemon(name="master-1", pid=os.getpid(), birth=mine, port=7077))
+    gone = known.with_daemon(Daemon(name="worker-1", pid=os.getpid(), birth="another"))
+    record.write(home, gone)
+    assert record.read(home) == gone
+    assert [gone.daemon(name) is not None for name in ("master-1", "worker-1", "worker-2")] == [True, False, False]
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (home, home / "cluster.json")] == [0o700, 0o600]
+    assert "s3cr3t" not in repr(gone)
+    assert (known.url, replace(known, masters=((1, 2), (3, 4))).url) == (
+        "spark://127.0.0.1:7077",
+        "spark://127.0.0.1:1,127.0.0.1:3",
+    )
+
+
+def test_a_driver_of_this_machine_finds_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(record.HOME_VARIABLE, str(tmp_path))
+    assert connection.settings("spark://127.0.0.1:7077", {}) == {}
+    record.write(tmp_path, KNOWN)
+    found = connection.settings("spark://127.0.0.1:7077", {"spark.driver.host": "mine"})
+    assert found["spark.authenticate.secret"] == "s3cr3t"
+    assert "spark.driver.host" not in found
+    assert connection.settings("spark://127.0.0.1:7078", {}) == connection.settings("local[2]", {}) == {}
+    (tmp_path / "cluster.json").write_text("{")
+    assert connection.settings("spark://127.0.0.1:7077", {}) == {}
+
+
+def test_local_paths_are_refused_where_executors_do_not_see_them(tmp_path: Path) -> None:
+    """What it says of each option stands with an example in the reference."""
+    root = write_project(tmp_path / "p", QUERY)
+    found = {}
+    for name, more in {"here": "", "shared": f", shared_paths: ['{root}']", "elsewhere": ""}.items():
+        master = "spark://127.0.0.1:7077" if name == "here" else "spark://spark-1:7077"
+        (root / "headrace.yml").write_text(f"targets: {{dev: {{master: '{master}'{more}}}}}\n")
+        found[name] = [each.code for each in cluster(load(root))]
+    assert found == {"here": [], "shared": [], "elsewhere": ["HR829"] * 3}
+
+
+@pytest.mark.parametrize(
+    ("master", "elsewhere"),
+    [
+        *(("local", False), ("local[4]", False), ("spark://127.0.0.1:7077,127.0.0.1:7078", False)),
+        *(("spark://[::1]:7077", False), ("spark://localhost:7077", False), ("spark://10.0.0.1:7077", True)),
+        *(("spark://127.0.0.1:7077,spark-2:7077", True), ("yarn", True)),
+    ],
+)
+def test_a_cluster_on_loopback_sees_the_drivers_files(master: str, elsewhere: bool) -> None:
+    assert connection.is_elsewhere(master) is elsewhere
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["start", "--memory", "much"], "HR823"),
+        (["status"], "HR822"),
+        (["logs", "worker-1"], "HR824"),
+    ],
+)
+def test_what_is_not_there_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: str
+) -> None:
+    assert main(["cluster", *words, "--home", str(tmp_path)]) == 2
+    assert code in capsys.readouterr().err
+    assert main(["cluster", "stop", "--home", str(tmp_path)]) == 0
+
+
+def test_a_port_that_is_taken_and_a_damaged_record_are_said(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(PlatformError) as caught:
+            control.start(tmp_path, port=taken.getsockname()[1], web_port=0)
+    assert code_of(caught) == "HR823"
+    (tmp_path / "cluster.json").write_text("[]")
+    with pytest.raises(CheckpointError) as damaged:
+        control.status(tmp_path)
+    assert code_of(damaged) == "HR820"
+
+
+def test_a_master_that_ends_at_once_is_said_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemons, "require_java", lambda: SimpleNamespace(path=Path("/bin/false")))
+    with pytest.raises(PlatformError) as caught:
+        control.start(tmp_path, port=0, web_port=0)
+    assert code_of(caught) == "HR821"
+    assert str(tmp_path / "logs") in str(caught.value)
+
+
+def test_logs_are_found_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "master-1.log").write_text("leads\n")
+    for worker, application in ((1, "app-2-0000"), (2, "app-1-0000")):
+        place = tmp_path / "work" / f"worker-{worker}" / application / "0"
+        place.mkdir(parents=True)
+        (place / "stderr").write_text(f"of {application}\n")
+    assert main(["cluster", "logs", "--home", str(tmp_path)]) == 0
+    listed = capsys.readouterr().out
+    assert [line.split()[0] for line in listed.splitlines()] == ["master-1", "app-1-0000/0", "app-2-0000/0"]
+    for name, text in {"master-1": "leads\n", "app-1-0000/0": "of app-1-0000\n", "0": "of app-2-0000\n"}.items():
+        assert main(["cluster", "logs", name, "--home", str(tmp_path)]) == 0
+        assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize(
+    ("master", "words", "code"),
+    [
+        ("local[2]", [], "HR827"),
+        ("spark://127.0.0.1:7077", ["--deploy-mode", "cluster"], "HR828"),
+        ("spark://127.0.0.1:9", [], "HR126"),
+    ],
+)
+@pytest.mark.capability("CLUSTER-03")
+def test_what_cannot_be_submitted_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], master: str, words: list[str], code: str
+) -> None:
+    root = write_project(tmp_path / "p", QUERY)
+    (root / "headrace.yml").write_text(f"targets: {{dev: {{master: '{master}'}}}}\n")
+    assert main(["submit", "-C", str(root), *words]) == 2
+    assert code in capsys.readouterr().err
+
+
+LIVES = """
+import sys, time
+from pathlib import Path
+
+log = Path(sys.argv[1])
+lives = len(log.read_text()) if log.exists() else 0
+log.write_text("x" * (lives + 1))
+if lives == 0:
+    sys.exit(1)
+if lives == 1:
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.capability("CLUSTER-03")
+def test_a_driver_that_fails_is_started_again_until_it_ends_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(submit, "_FIRST_PAUSE", 0.05)
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", LIVES, str(log)]
+    assert submit._supervised([*command, "0"]) == 0
+    assert log.read_text() == "xxx"
+    told = capsys.readouterr().err
+    assert "ended with exit code 1" in told
+    assert "was killed by signal 9" in told
+    # Asked to end, it ends what it started, and starts nothing again.
+    threading.Thread(target=lambda: (time.sleep(0.5), os.kill(os.getpid(), signal.SIGTERM))).start()
+    assert submit._supervised([*command, "60"]) == -signal.SIGTERM
+    assert log.read_text() == "xxxx"
+    assert submit._supervised([sys.executable, "-c", "raise SystemExit(2)"]) == 2
+
+
+def test_cores_without_a_part_of_the_state_are_told(tmp_path: Path) -> None:
+    query = load(write_project(tmp_path / "p", QUERY)).queries["q"]
+
+    def codes(**given: Any) -> list[str]:
+        return [each.code for each in state_partitions(query, **given)]
+
+    assert codes(partitions=2, cores=4, keeps_state=True) == ["HR830"]
+    assert codes(partitions=4, cores=4, keeps_state=True) == codes(partitions=2, cores=4, keeps_state=False) == []
+
+
+def test_the_code_that_workers_get_can_be_imported() -> None:
+    code = connection._code()
+    told = "import headrace, headrace.spark.counting; print(headrace.__file__)"
+    environment = {**os.environ, "PYTHONPATH": str(code)}
+    found = subprocess.run([sys.executable, "-c", told], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.startswith(str(code))
