@@ -45,6 +45,8 @@ OPTIONS = {
     "status": ["--watch", "--follow", "--project", "-C", "--target", "--json"],
     "verify": ["QUERY", "--project", "-C", "--target", "--json"],
     "late": ["QUERY", "--since", "--limit", "--count", "--export", "--replay", "--project", "-C", "--target", "--json"],
+    "cluster": ["start", "status", "logs", "stop"],
+    "submit": ["QUERY", "--supervise", "--deploy-mode", "--project", "-C", "--target", "--json"],
     "jars": ["list", "fetch"],
     "adopt": ["QUERY", "--checkpoint", "--source", "--planned", "--dry-run", "--verify", "--yes", "-C", "--json"],
     "schema": ["JSON Schema", "--json"],
