@@ -30,7 +30,9 @@ def zookeeper(home: Path, port: int) -> Daemon:
     data = _private(home / "zookeeper")
     settings = home / "zookeeper.cfg"
     settings.write_text(
-        f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\ntickTime=1000\n",
+        f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
+        # Spark asks for a minute, for which a leader that has died would be waited for.
+        "tickTime=1000\nmaxSessionTimeout=6000\n",
         encoding="utf-8",
     )
     return _started(home, "zookeeper", [ZOOKEEPER, str(settings)], port=port)

@@ -36,7 +36,7 @@ def broadcast(spark: SparkSession, value: Any, *, refreshed: str | None = None) 
     made.__class__ = Broadcast
     if refreshed is not None:
         _refreshed[int(made._jbroadcast.id())] = refreshed
-    return made
+    return made  # type: ignore[no-any-return]
 
 
 def refreshed_name(found: Any) -> str | None:
