@@ -7,6 +7,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,19 @@ import headrace as hr
 from headrace.checkpoint import Archive, Checkpoint, planned_batch
 from headrace.cli.entry import main
 from headrace.connectors.exactly_once import Admitted, KeptLine, Retry, Standing
+from headrace.connectors.sql import generations, late_rows, renames
+from headrace.connectors.sql import rewind as rewind_sql
 from headrace.connectors.sql.batches import SqlStore
-from headrace.connectors.sql.dialect import run
+from headrace.connectors.sql.before_images import BeforeImages
+from headrace.connectors.sql.dialect import StagedTable, run
+from headrace.connectors.sql.ledger import Ledger
+from headrace.connectors.sql.ledger_tables import REPLAYS_FORM
+from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.prepare import prepare, result_table
 from headrace.connectors.sql.sqlite import SqliteDialect
 from headrace.connectors.sql.staging import Content, Stage
-from headrace.contract import OutputMode, SinkContext
+from headrace.connectors.sql.system_tables import OWN_PREFIX, make_all
+from headrace.contract import Correction, OutputMode, SinkContext, Snapshot
 from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.model.layout import QueryLayout
@@ -72,13 +80,13 @@ def written(mode: OutputMode, batch: int) -> dict[str, int]:
 class Driver:
     """Writes batches of the query `totals` as one start of it does, without Spark."""
 
-    def __init__(self, project: Project, mode: OutputMode = "update") -> None:
+    def __init__(self, project: Project, mode: OutputMode = "update", schema: StructType = SCHEMA) -> None:
         self.layout = QueryLayout(project.storage, "totals")
         facts = application(project).facts()
         self.context = SinkContext(query="totals", generation=1, mode=mode, checkpoint=self.layout.checkpoint, **facts)
         dialect = SqliteDialect(str(project.root / "out.db"))
-        table = result_table("Totals", ["name"], SCHEMA, self.context)
-        ready = prepare(dialect, table, SCHEMA.json(), self.context, rewindable=True)
+        table = result_table("Totals", ["name"], schema, self.context)
+        ready = prepare(dialect, table, schema.json(), self.context, adds=True, rewindable=True)
         stage = Stage(
             dialect=dialect,
             prefix="",
@@ -86,7 +94,7 @@ class Driver:
             key=("name",),
             limits={},
             clustered=False,
-            quarantines=False,
+            quarantines=True,
             driver_rows=100,
         )
         self.store = SqlStore(
@@ -97,26 +105,38 @@ class Driver:
             stage=stage,
             retry=Retry(attempts=1),
             rewindable_seconds=3600.0,
+            widened=ready.widened,
         )
 
-    def write(self, batch: int, values: dict[str, int]) -> None:
+    def write(
+        self, batch: int, values: dict[str, int], *, staged: bool = False, bad: bool = False, **more: list[Any]
+    ) -> None:
+        """One batch. staged: by a task of Spark, into a table of its own. bad: with a row that is quarantined."""
+
         def admit(standing: Standing) -> Admitted:
             assert not standing.newer
             line = KeptLine.of(self.context, batch, planned_batch(Checkpoint(self.layout.checkpoint), batch))
             return Admitted(line.after(standing.before))
 
-        table = pa.table({"name": list(values), "total": pa.array(values.values(), pa.int32())})
-        self.store.commit(Content(table=table), batch, admit)
+        table = pa.table({"name": list(values), "total": pa.array(values.values(), pa.int32()), **more})
+        content = Content(table=table, bad=(BadRow("bad", {"name": f"bad {batch}"}),) if bad else ())
+        if staged:
+            stager = self.store.dialect.stager(f"{OWN_PREFIX}s_{batch}", self.store.table.columns)
+            stager.add(table)
+            stager.finish()
+            part = StagedTable(f"{OWN_PREFIX}s_{batch}", table.num_rows)
+            content = replace(content, table=table.slice(0, 0), parts=(part,))
+        self.store.commit(content, batch, admit)
 
 
-def made(root: Path, mode: OutputMode = "update") -> Project:
+def made(root: Path, mode: OutputMode = "update", **how: bool) -> Project:
     """A project whose query has made the batches 0 to 2."""
     found = hr.load(write_project(root, BODY.replace("MODE", mode)))
     driver = Driver(found, mode)
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
         archive.extractall(driver.layout.checkpoint)
     for batch in range(3):
-        driver.write(batch, written(mode, batch))
+        driver.write(batch, written(mode, batch), **how)
     Archive(driver.layout.archive).catch_up(Checkpoint(driver.layout.checkpoint))
     form = {"fingerprint": "f", "at": "", "headrace": "", "spark": ""}
     json_lines.append(driver.layout.manifest, [{**form, "from_batch": 0}, {**form, "from_batch": 2}])
@@ -416,3 +436,85 @@ def test_what_is_older_than_declared_is_deleted(project: Project) -> None:
     ((images,),) = rows(database, "SELECT DISTINCT images FROM _headrace_before")
     assert rows(database, "SELECT batch FROM _headrace_before ORDER BY 1") == [(2,), (3,)]
     assert rows(database, f"SELECT DISTINCT _headrace_step FROM {images} ORDER BY 1") == [(3,), (4,)]
+
+
+@pytest.mark.parametrize("mode", ["update", "complete", "append"])
+def test_rows_that_tasks_have_staged_and_rows_that_were_quarantined_go_back_too(
+    tmp_path: Path, mode: OutputMode
+) -> None:
+    project = made(tmp_path / "p", mode, staged=True, bad=True)
+
+    def quarantined() -> list[int]:
+        found = "SELECT batch FROM _headrace_quarantine WHERE table_name = 'Totals' ORDER BY 1"
+        return [batch for (batch,) in rows(project.root / "out.db", found)]
+
+    def kept(batch: int) -> list[int]:
+        return [batch] if mode == "complete" else list(range(batch + 1))
+
+    assert quarantined() == kept(2)
+    hr.rewind(project, "totals", to_batch=0)
+    assert (state(project)["rows"], quarantined()) == (AFTER[mode][0], kept(0))
+    hr.undo_rewind(project, "totals")
+    assert (state(project)["rows"], quarantined()) == (AFTER[mode][2], kept(2))
+    hr.rewind(project, "totals", to_batch=1)
+    assert (state(project)["rows"], quarantined()) == (AFTER[mode][1], kept(1))
+
+
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_late_rows_that_were_brought_back_are_taken_back(
+    tmp_path: Path, mode: OutputMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A correction that was made when batch 2 was the newest stays where a rewind goes to that batch alone."""
+    project = made(tmp_path / "p", mode)
+    driver = Driver(project, mode)
+    dialect, table = driver.store.dialect, driver.store.table
+    gone = pa.table({"name": ["b"]})
+    monkeypatch.setattr(late_rows, "_deletes", lambda *_: gone)
+    context = replace(driver.context, mode="update")
+    frame: Any = None
+    correction = Correction(snapshot=Snapshot(rows=frame, batch=2), rows=frame, deletes=frame, late=3)
+    connection = dialect.connect()
+    ledger = Ledger(connection, dialect, context, table.name)
+    make_all(connection, dialect, [REPLAYS_FORM])
+    images = BeforeImages.of(connection, dialect, context, table)
+    content = Content(table=pa.table({"name": ["a", "y"], "total": pa.array([8, 9], pa.int32())}))
+    late_rows._transact(ledger, table, content, correction, images)
+    connection.close()
+    corrected = {key: value for key, value in {**AFTER[mode][2], "a": 8, "y": 9}.items() if key != "b"}
+    assert state(project)["rows"] == corrected
+    for batch in (1, 0):
+        plan = hr.plan_rewind(project, "totals", to_batch=batch)
+        assert any("corrections" in each.what for each in plan.held)
+        hr.rewind(project, "totals", to_batch=batch)
+        assert state(project)["rows"] == AFTER[mode][batch]
+        hr.undo_rewind(project, "totals")
+        assert state(project)["rows"] == corrected
+    driver = Driver(project, mode)
+    for planned in ("offsets/2", "sources/events/2"):
+        shutil.copy(driver.layout.checkpoint / planned, driver.layout.checkpoint / planned.replace("2", "3"))
+    driver.write(3, {"a": 1})
+    rewind_sql.rewind(dialect, "Totals", ["name"], driver.context, 2)
+    assert state(project)["rows"] == corrected
+
+
+def test_a_table_under_another_name_or_with_one_more_column_goes_back(project: Project) -> None:
+    wider = StructType([*SCHEMA, StructField("more", StringType())])
+    driver = Driver(project, schema=wider)
+    dialect, context = driver.store.dialect, driver.context
+    for planned in ("offsets/2", "sources/events/2"):
+        shutil.copy(driver.layout.checkpoint / planned, driver.layout.checkpoint / planned.replace("2", "3"))
+    driver.write(3, {"a": 7, "z": 1}, more=["x", "y"])
+    database = project.root / "out.db"
+    assert rows(database, "SELECT * FROM Totals WHERE name = 'a'") == [("a", 7, "x")]
+    renamed = replace(context, query="sums")
+    renames.rename_query(dialect, "Totals", renamed, "totals")
+    renames.rename_table(dialect, "sums", "Totals", renamed)
+    assert rewind_sql.earliest(dialect, "sums", ["name"], renamed) == 0
+    rewind_sql.rewind(dialect, "sums", ["name"], renamed, 1)
+    assert dict(rows(database, "SELECT name, total FROM sums")) == AFTER["update"][1]
+    rewind_sql.undo(dialect, "sums", ["name"], renamed, 1)
+    assert rows(database, "SELECT * FROM sums WHERE name IN ('a', 'z') ORDER BY 1") == [("a", 7, "x"), ("z", 1, "y")]
+    generations.discard(dialect, "sums", renamed)
+    assert (
+        rows(database, "SELECT name FROM sqlite_master WHERE name LIKE '_headrace_before__%' AND type = 'table'") == []
+    )

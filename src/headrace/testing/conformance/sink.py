@@ -292,7 +292,7 @@ class SinkConformance(SinkTriggers):
             self.start(spark, self.make_rewindable(home, mode), tmp_path, context, ends=True)
             answers.append(self.answer(spark, tmp_path, mode))
         assert sink.earliest_batch(context, 0, lambda: spark) == 0
-        assert sink.taken_back(context, 3, lambda: spark) == ()
+        assert not sink.taken_back(context, 3, lambda: spark)
         checkpoint, place = Checkpoint(context.checkpoint), tmp_path / "earlier"
         for batch in (2, 1):
             assert sink.taken_back(context, batch, lambda: spark)
