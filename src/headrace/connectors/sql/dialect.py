@@ -240,7 +240,7 @@ class Dialect(Protocol):
         ...
 
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
-        """The statement that deletes the rows whose key `source`, a table, has; all but `source` come unquoted."""
+        """The statement that deletes the rows whose keys `source` selects; `table` and `key` come unquoted."""
         ...
 
     def staged(self, connection: Connection, prefix: str) -> list[str]:
@@ -305,7 +305,7 @@ def rows_of(connection: Connection, statement: str, values: Sequence[Any] = ()) 
 def delete_by_key(dialect: Dialect, table: str, key: Sequence[str], source: str) -> str:
     """`Dialect.delete_from` for a database that looks up a list of keys fast."""
     names = identifiers(dialect, key)
-    return f"DELETE FROM {dialect.quote(table)} WHERE ({names}) IN (SELECT {names} FROM {source})"
+    return f"DELETE FROM {dialect.quote(table)} WHERE ({names}) IN ({source})"
 
 
 def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> None:

@@ -291,8 +291,9 @@ class MySqlDialect:
 
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
         # Before version 11.1, MariaDB would look through the whole list of keys for each row of the table.
-        same = " AND ".join(f"held.{self.quote(name)} = given.{self.quote(name)}" for name in key)
-        return f"DELETE held FROM {source} AS given JOIN {self.quote(table)} AS held ON {same}"
+        held = self.quote(table)
+        same = " AND ".join(f"{held}.{self.quote(name)} = given.{self.quote(name)}" for name in key)
+        return f"DELETE {held} FROM {held} JOIN ({source}) AS given ON {same}"
 
     def _require_whole(self, connection: Connection, part: StagedTable) -> None:
         try:

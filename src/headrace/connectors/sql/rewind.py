@@ -105,7 +105,7 @@ class Rewinding:
         run(connection, f"CREATE TEMPORARY TABLE {_BACK} AS {self.before(single)}")
         if saved and whole is None:
             self.images.keep_from(saved, _BACK)
-        gone = f"(SELECT {identifiers(dialect, key)} FROM {_BACK} WHERE {there} = 0) AS gone"
+        gone = f"SELECT {identifiers(dialect, key)} FROM {_BACK} WHERE {there} = 0"
         run(connection, dialect.delete_from(self.table.name, key, gone))
         target = Target(table=self.table.name, columns=self.table.columns, key=tuple(key), replaces=True)
         source = f"SELECT {identifiers(dialect, target.names)} FROM {_BACK} WHERE {there} = 1"
