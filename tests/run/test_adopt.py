@@ -20,7 +20,7 @@ from headrace.cli.entry import main
 from headrace.connectors.sql import adoption
 from headrace.connectors.sql.prepare import last_batch, result_table
 from headrace.connectors.sql.sqlite import SqliteDialect
-from headrace.contract import SinkContext
+from headrace.contract import Sink, SinkContext, SinkFacts
 from headrace.errors import CheckFailed, HeadraceError
 from headrace.model import Project
 from headrace.model.layout import QueryLayout
@@ -56,10 +56,6 @@ def twins(events, same):
 @hr.query(sink=hr.sink.sqlite("out.db", table="mixed", key=["name"]), mode="update")
 def mixed(events, orders, logs):
     return events.union(orders).union(logs)
-
-@hr.query(sink=hr.sink.iceberg("lake.t"))
-def lake(events):
-    return events
 
 @hr.query(sink=hr.sink.console())
 def shown(events):
@@ -129,11 +125,21 @@ def record(project: Project, old: Checkpoint) -> None:
     AdoptionRecord.begun(old, 2, {"events": "events"}).enter(layout)
 
 
+def test_a_sink_that_begins_no_ledger_takes_nothing_over() -> None:
+    class Own(Sink):
+        facts = SinkFacts(modes=frozenset({"append"}), transactional=True, idempotent=True)
+
+        def open(self, frame: Any, context: SinkContext) -> Any:
+            raise AssertionError("nothing is written")
+
+    told = Own().adoptable("append")
+    assert (told.possible, told.why) == (False, "a ledger cannot be begun for rows that another program wrote")
+
+
 @pytest.mark.parametrize(
     ("change", "query", "code", "said"),
     [
         (None, "unknown", "HR606", "unknown"),
-        (None, "lake", "HR596", "a ledger cannot be begun"),
         (None, "shown", "HR596", "it keeps nothing"),
         (empty, "totals", "HR590", "it is no checkpoint"),
         (uncommitted, "totals", "HR591", "--planned written"),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import BatchWriter, Conflict, plans, require_lines_fit, take_epoch
+from headrace.connectors.iceberg import adoption, generations, renames, rewind
 from headrace.connectors.iceberg import columns as iceberg_columns
-from headrace.connectors.iceberg import generations, renames, rewind
 from headrace.connectors.iceberg.batches import IcebergStore, Written, committing
 from headrace.connectors.iceberg.columns import PartitionField
 from headrace.connectors.iceberg.files import frame as frame_of
@@ -190,6 +190,30 @@ class IcebergSink(Sink):
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         generations.swap_out(self._place, context)
 
+    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
+        with self._place.told():
+            return adoption.foreign_rows(self._foreign(frame, context), self._place, context)
+
+    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
+        with self._place.told():
+            return adoption.foreign_batch(self._foreign(frame, context), context)
+
+    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
+        with self._place.told():
+            self._foreign(frame, context)
+            adoption.take_over(self._place, frame.schema, context, batch)
+
+    def _foreign(self, frame: DataFrame, context: SinkContext) -> Table:
+        """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
+        self._require_result(frame.schema, context)
+        table = self._place.find()
+        if table is None:
+            what = f"{self._place} is not there, which holds what query '{context.query}' has written"
+            fix = "name the table that the former job writes to, or put it back"
+            raise SinkError(Finding(code="HR596", what=what, fix=fix))
+        self._require_columns(table, frame.schema, context)
+        return table
+
     def _own_ledger(self, context: SinkContext) -> Ledger | None:
         """What the table has of the query; None also where the catalog does not answer."""
         with suppress(SinkError), self._place.told():
@@ -217,6 +241,10 @@ class IcebergSink(Sink):
 
     def _require_fit(self, table: Table, schema: StructType, context: SinkContext) -> None:
         require_ours(table, str(self._place), context)
+        self._require_columns(table, schema, context)
+
+    def _require_columns(self, table: Table, schema: StructType, context: SinkContext) -> None:
+        """Raise SinkError with all that keeps the table from taking the result by its columns and partitions."""
         faults = [
             Finding(
                 code="HR406",
