@@ -421,3 +421,24 @@ def test_the_demo_tells_the_same_with_and_without_a_terminal(
     told = capsys.readouterr().out
     for words in ("driver killed with SIGKILL at batch 23", "$ headrace verify action_counts", "17", "next, type:"):
         assert words in told
+
+
+def test_a_query_that_is_held_is_shown_in_every_view(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(width=100, force_terminal=False)
+    table, lines = LiveTable(console, ["clicks"]), Lines()
+    for view in (table, lines, JsonLines()):
+        view.held("clicks", "restarting", "restart 1 of 8 in 1.0 s")
+    lines.held("clicks", "paused", "by ada on /dev/pts/1")
+    console.print(table.shown())
+    told = capsys.readouterr()
+    assert json.loads(told.out.splitlines()[0]) == {
+        "event": "held",
+        "query": "clicks",
+        "state": "restarting",
+        "why": "restart 1 of 8 in 1.0 s",
+    }
+    assert "restarting" in "".join(told.out.splitlines()[1:])
+    assert [line.split(" ", 1)[1] for line in told.err.splitlines()] == [
+        "clicks waits: restart 1 of 8 in 1.0 s",
+        "clicks is paused by ada on /dev/pts/1",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ import headrace as hr
 from headrace.api import events, load, status, verify
 from headrace.cli import main
 from headrace.errors import Finding, QueryFailed
+from headrace.model.restart import Restart
 from headrace.operate.orders import Order, Orders
 from headrace.run.supervise import run
+from tests.operate.test_hooks import Receiver
 
 from .projects import land, rows, write_project
 from .test_run import FRUIT, TOTALS, Told
@@ -127,6 +130,9 @@ def test_the_api_of_the_guide_and_orders_from_other_terminals(
     ]
     assert sorted(rows(root / "out.db", "SELECT name, amount FROM totals")) == [("apple", 7), ("pear", 2)]
     assert verify(project, "totals", spark=spark).state == "equal"
+    query = replace(project.queries["totals"], restart=Restart(limit=1), state_budget_bytes=1)
+    (judged,) = hr.plan(replace(project, queries={"totals": query}), spark=spark)
+    assert judged.verdict == "same", "how it is operated is no part of what a query is"
     assert sorted(heard.started) == ["others"] * 2 + ["totals"] * 3
     eventually(lambda: len(heard.terminated) == 5 and first in heard.terminated)
     kinds = [event.kind for event in events(project, query="totals")]
@@ -192,9 +198,10 @@ def wrong(events):
 
 
 def test_a_query_that_fails_of_what_passes_is_started_again_and_gives_up_at_its_limit(
-    tmp_path: Path, spark: SparkSession
+    tmp_path: Path, spark: SparkSession, receiver: Receiver
 ) -> None:
     root = write_project(tmp_path / "p", FLAKY, batches=FRUIT)
+    (root / "headrace.yml").write_text(f"name: p\nhooks: {{webhook: '{receiver.url}'}}\n")
     orders = Orders()
     given = [Order(verb="pause", query="flaky"), Order(verb="stop", query="flaky", by="me")]
 
@@ -216,9 +223,18 @@ def test_a_query_that_fails_of_what_passes_is_started_again_and_gives_up_at_its_
     assert (root / "flaky").read_text() == "xxxx"
     assert (ends["wrong"].state, (root / "wrong").read_text()) == ("failed", "x")
     assert (root / "hopeless").read_text() == "xxx", "the first attempt and two restarts"
+    posted = [(each["event"], each.get("restart")) for each in receiver.got if each["query"] == "flaky"]
+    assert posted == [
+        ("failure", "restart 1 of 2 in 0.1 s"),
+        ("failure", "restart 2 of 2 in 0.1 s"),
+        ("recovery", None),
+    ]
+    assert [each["restart"] for each in receiver.got if each["query"] == "wrong"] == [None]
+    assert verify(load(root), "flaky", spark=spark).findings
+    assert (receiver.got[-1]["event"], receiver.got[-1]["verdict"]["verdict"]) == ("verdict", "undecided")
     assert [event.kind for event in events(load(root), query="flaky")] == [
         *("started", "restarting") * 2,
-        *("started", "stopped"),
+        *("started", "stopped", "verdict"),
     ]
 
 

@@ -17,7 +17,7 @@ from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query, Trigger
 from headrace.model.layout import QueryLayout
 from headrace.operate.board import Board
-from headrace.operate.orders import Order, Orders, has_ended
+from headrace.operate.orders import Order, Orders
 from headrace.run import driver_lock
 from headrace.run.account import Account
 from headrace.run.attempt import Attempt
@@ -27,6 +27,7 @@ from headrace.run.home import layout_of
 from headrace.run.lag import left_out
 from headrace.run.naming import with_command
 from headrace.run.notes import Notes
+from headrace.run.order_desk import OrderDesk
 from headrace.run.quarantine import Quarantine
 from headrace.run.query_run import QueryRun
 from headrace.run.rename_record import kept_in
@@ -68,13 +69,9 @@ class Supervision:
         self.reached = reached
         self.outcomes: dict[str, Outcome] = {}
         self.start: Start | None = None
-        self.waiting: tuple[Query, ...] = ()
         self.ran: set[str] = set()
         self.tally: dict[str, tuple[int, int]] = {}
-        self.deferred: list[Order] = []
-        self.starting_for: dict[str, Order] = {}
         self.board = board or Board()
-        self.orders = orders or Orders()
         self.restarts = Restarts()
         self.said: queue.SimpleQueue[Finding] = queue.SimpleQueue()
         self.notes = Notes(project, reporter)
@@ -86,16 +83,20 @@ class Supervision:
         self.tables = FreshTables(spark, self.watching, self.account, self.notes, self._start_again)
         self.stopping = Stopping(request, self.notes, reporter)
         self.holding = Holding(self.board, self.notes, reporter)
-        self.orders.on_order(self.listener.wake)
+        orders = orders or Orders()
+        orders.on_order(self.listener.wake)
+        self.desk = OrderDesk(
+            project, orders, self.board, self.watching, self.holding, anew=self._anew, stopped=self._not_begun
+        )
 
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
         """Run `queries`; `trigger` overrides what they declare."""
         try:
-            self.waiting = topological_order(self.project, queries)
-            for query in self.waiting:
+            self.desk.line_up(topological_order(self.project, queries))
+            for query in self.desk.waiting:
                 self.board.post(query.name, "waiting")
-            while self.waiting or self.start is not None or self.watching or self.holding:
-                self.waiting = (*self.holding.due(), *self.waiting)
+            while self.desk.waiting or self.start is not None or self.watching or self.holding:
+                self.desk.line_up(self.holding.due())
                 if self.start is None:
                     self._start_next(trigger)
                 self._step()
@@ -113,9 +114,7 @@ class Supervision:
                 watched.running.handle.stop()
                 self._end(watched, "stopped", None)
             self._release_held()
-            for unanswered in (*self.deferred, *self.starting_for.values()):
-                unanswered.failed(has_ended(unanswered.query))
-            self.orders.close()
+            self.desk.close()
             self.board.close()
             self.listener.close()
             self.notes.close()
@@ -126,26 +125,35 @@ class Supervision:
     def _start_next(self, trigger: Trigger | None) -> None:
         """Start the first that need not wait for others to end whose tables it reads to their ends."""
         if self.request:
-            for query in self.waiting:
-                self._finish(query, None, Outcome(query=query.name, state="stopped"))
-            self.waiting = ()
+            for query in self.desk.waiting:
+                self.desk.take_out(query.name)
+                self._not_begun(query)
             self._release_held()
             return
         ending = {each.query.name for each in self.watching if each.ends}
-        for at, query in enumerate(self.waiting):
+        for query in self.desk.waiting:
             wanted = trigger or query.trigger
             awaited = {writer.name for writer in self.project.writers_for(query)}
             if not wanted.ends or awaited.isdisjoint(ending):
-                self.waiting = (*self.waiting[:at], *self.waiting[at + 1 :])
+                self.desk.take_out(query.name)
                 self._start(query, wanted)
                 return
             ending.add(query.name)
+
+    def _not_begun(self, query: Query) -> None:
+        """A query is not started, or not again, because it was stopped before."""
+        self._finish(query, None, Outcome(query=query.name, state="stopped"))
+
+    def _anew(self, query: str) -> None:
+        """A query is started by order: its failures are counted anew, and its end is not yet."""
+        self.restarts.forget(query)
+        self.outcomes.pop(query, None)
 
     def _release_held(self) -> None:
         """The run ends, and with it what is paused or waits for its restart."""
         for held in self.holding:
             self.holding.release(held.query.name)
-            self._finish(held.query, None, Outcome(query=held.query.name, state="stopped"))
+            self._not_begun(held.query)
 
     def _start(self, query: Query, trigger: Trigger) -> None:
         try:
@@ -230,9 +238,7 @@ class Supervision:
         self.notes.record(lambda history: history.state(run_id, "running") if run_id is not None else None)
         self.notes.event("started", query.name, run_id, {"trigger": str(start.trigger)})
         self.board.post(query.name, "running", handle=running.handle, restarts=self.restarts.total.get(query.name, 0))
-        if (order := self.starting_for.pop(query.name, None)) is not None:
-            batch = 0 if start.committed is None else start.committed + 1
-            order.done(f"query '{query.name}' runs again, from batch {batch:,} on")
+        self.desk.started(query.name, 0 if start.committed is None else start.committed + 1)
         self.reporter.started(replace(query, trigger=start.trigger), running.layout)
         for note in running.notes:
             self.notes.tell(note)
@@ -293,7 +299,6 @@ class Supervision:
         self, query: Query, run_id: int | None, finding: Finding, *, ends: bool, ran_seconds: float = 0.0
     ) -> None:
         """A query, or its start, has failed: it is started again later, or for good."""
-        order = self.starting_for.pop(query.name, None)
         again = None
         if (query.name in self.ran or query.restart) and not self.request:
             again = self.restarts.next(query, finding, ends=ends, ran_seconds=ran_seconds)
@@ -305,8 +310,7 @@ class Supervision:
                 lambda history: history.end_run(run_id, "failed", finding) if run_id is not None else None
             )
             self.holding.restart_later(query, finding, again)
-        if order is not None:
-            order.failed(finding)
+        self.desk.not_started(query.name, finding)
 
     def _finish(self, query: Query, run_id: int | None, outcome: Outcome) -> None:
         if outcome.finding is not None:
@@ -328,7 +332,7 @@ class Supervision:
     def _step(self) -> None:
         self.watching.hear()
         self.board.beat()
-        self._take_orders()
+        self.desk.take(self.start.query.name if self.start is not None else None)
         self._tell_said()
         if self.request:
             self.stopping.step(self.watching)
@@ -369,76 +373,15 @@ class Supervision:
         else:
             self._end(watched, "failed" if finding else "stopped" if watched.asked else "finished", finding)
 
-    # ------------------------------------------------------------------------------------------------- orders
-
     def _put_off(self, watched: QueryRun, order: Order) -> None:
         """A query has stopped because it is to be paused, or to start again."""
         self._close(watched)
-        query, run_id = watched.query, watched.history_run
+        run_id = watched.history_run
         if order.verb == "pause":
-            self.holding.pause(query, run_id, order)
+            self.holding.pause(watched.query, run_id, order)
             return
         self.notes.record(lambda history: history.end_run(run_id, "stopped") if run_id is not None else None)
-        self._begin_again(query, order)
-
-    def _begin_again(self, query: Query, order: Order) -> None:
-        """Start a query as soon as nothing else is being started; the order is answered then."""
-        self.restarts.forget(query.name)
-        self.outcomes.pop(query.name, None)
-        self.starting_for[query.name] = order
-        self.waiting = (query, *self.waiting)
-
-    def _take_orders(self) -> None:
-        given, self.deferred = self.deferred, []
-        while (taken := self.orders.take()) is not None:
-            given.append(taken)
-        for order in given:
-            name = order.query
-            if name in self.starting_for or (self.start is not None and self.start.query.name == name):
-                self.deferred.append(order)
-            elif (watched := self.watching.find(name)) is not None:
-                self._order_running(watched, order)
-            else:
-                self._order_other(name, order)
-
-    def _order_running(self, watched: QueryRun, order: Order) -> None:
-        if order.verb == "resume":
-            order.done(f"query '{order.query}' is running")
-            return
-        if watched.order is not None:
-            watched.order.failed(_overtaken(watched.order, order))
-        watched.order = order
-
-    def _order_other(self, name: str, order: Order) -> None:
-        """Carry out what is asked of a query that is held, waits for its first start, or has ended."""
-        held, post = self.holding.find(name), self.board.get(name)
-        query = next((each for each in self.waiting if each.name == name), held.query if held else None)
-        if post is None or name not in self.project.queries:
-            order.failed(_not_run(name))
-        elif query is None:
-            self._order_ended(name, str(post.state), order)
-        elif order.verb == "pause" and held is not None and held.due is None:
-            order.done(f"query '{name}' is already paused, since {post.since:%Y-%m-%d %H:%M:%S} UTC by {post.by}")
-        else:
-            self.waiting = tuple(each for each in self.waiting if each.name != name)
-            if held is not None:
-                self.holding.release(name)
-            if order.verb == "pause":
-                self.holding.pause(query, None, order)
-            elif order.verb == "stop":
-                self._finish(query, None, Outcome(query=name, state="stopped"))
-                order.done(f"query '{name}' has stopped")
-            else:
-                self._begin_again(query, order)
-
-    def _order_ended(self, name: str, state: str, order: Order) -> None:
-        if order.verb == "restart":
-            self._begin_again(self.project.queries[name], order)
-        elif order.verb == "stop":
-            order.done(f"query '{name}' is not running: it has {state}")
-        else:
-            what = f"query '{name}' cannot be {order.verb}d: it has {state}"
-            order.failed(Finding(code="HR854", what=what, fix=f"start it again: headrace restart {name}"))
+        self.desk.begin_again(watched.query, order)
 
     def _start_again(self, watched: QueryRun, versions: Versions) -> Begun:
         return self._bring_up(watched.query, watched.running.tables, watched.trigger, versions)
@@ -452,23 +395,6 @@ class Supervision:
         """Tell what a start has to say, which continues in another thread."""
         while not self.said.empty():
             self.notes.tell(self.said.get())
-
-
-def _overtaken(order: Order, by: Order) -> Finding:
-    return Finding(
-        code="HR855",
-        what=f"the order to {order.verb} query '{order.query}' was overtaken by one to {by.verb} it"
-        + (f", by {by.by}" if by.by else ""),
-        fix="see how the query stands: headrace status",
-    )
-
-
-def _not_run(query: str) -> Finding:
-    return Finding(
-        code="HR850",
-        what=f"process {os.getpid()} does not run query '{query}'",
-        fix=f"start it beside: headrace run {query}",
-    )
 
 
 def _superseded(query: Query) -> Finding:
