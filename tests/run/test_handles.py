@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from headrace.errors import Finding, QueryFailed
 from headrace.model.restart import Restart
 from headrace.operate.orders import Order, Orders
 from headrace.run.supervise import run
-from tests.operate.test_hooks import Receiver
+from tests.operate.test_hooks import Receiver, receiving
 
 from .projects import land, rows, write_project
 from .test_run import FRUIT, TOTALS, Told
@@ -195,6 +195,12 @@ def hopeless(events):
 def wrong(events):
     return events
 """
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as server:
+        yield server
 
 
 def test_a_query_that_fails_of_what_passes_is_started_again_and_gives_up_at_its_limit(
