@@ -50,6 +50,62 @@ def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base
     assert not wrong, "\n".join(f"{what}: {found}" for what, found in wrong.items())
 
 
+# Settings of a session, and the verdict on the counts of an hour when one is another at the next start.
+SETTINGS = {
+    "spark.sql.session.timeZone": ("Asia/Tokyo", "rebuild"),
+    "spark.sql.ansi.enabled": ("false", "rebuild"),
+    "spark.sql.caseSensitive": ("true", "rebuild"),
+    "spark.sql.mapKeyDedupPolicy": ("LAST_WIN", "rebuild"),
+    "spark.sql.legacy.timeParserPolicy": ("LEGACY", "rebuild"),
+    "spark.sql.files.ignoreMissingFiles": ("true", "rebuild"),
+    "spark.sql.execution.pythonUDF.arrow.enabled": ("false", "rebuild"),
+    "spark.sql.shuffle.partitions": ("7", "same"),
+    "spark.sql.autoBroadcastJoinThreshold": ("-1", "same"),
+    "spark.sql.adaptive.enabled": ("false", "same"),
+}
+
+
+def test_a_setting_counts_where_expressions_follow_it(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "in").mkdir()
+    before, found = _form(tmp_path, spark, BASES["counts"]), {}
+    for name, (value, verdict) in SETTINGS.items():
+        former = spark.conf.get(name, None)
+        spark.conf.set(name, value)
+        try:
+            found[name] = (worst(compare(before, _form(tmp_path, spark, BASES["counts"]))), verdict)
+        finally:
+            spark.conf.unset(name) if former is None else spark.conf.set(name, former)
+    assert {name: each for name, each in found.items() if each[0] != each[1]} == {}
+
+
+REFRESHED = """name: p
+sources:
+  events: {files: {path: in, format: json, schema: id INT}}
+tables:
+  names: {select: "SELECT 1 AS id, 'one' AS name", refresh: 1 hour}
+queries:
+  q:
+    select: SELECT events.id, name FROM events JOIN names ON events.id = names.id
+    sink: {sqlite: {path: out.db, table: rows}}
+"""
+
+
+def test_what_computes_a_refreshed_table_counts_and_its_rows_do_not(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"id": 1}')
+    verdicts = {}
+    for edit in ("", "select 1 AS id,  'one' AS name /* first */", "SELECT 1 AS id, 'eins' AS name"):
+        text = REFRESHED.replace("SELECT 1 AS id, 'one' AS name", edit) if edit else REFRESHED
+        (tmp_path / "headrace.yml").write_text(text)
+        if not edit:
+            assert hr.run(hr.load(tmp_path), trigger=hr.available_now, spark=spark).exit_code == 0
+        (judgement,) = hr.plan(hr.load(tmp_path), spark=spark)
+        verdicts[edit] = judgement.verdict
+    assert list(verdicts.values()) == ["same", "same", "forward"]
+    (difference,) = judgement.differences[:1]
+    assert str(difference.where).endswith("headrace.yml:5")
+
+
 def _edited(change: Change) -> str:
     text = BASES[change.base]
     for old, new in zip(change.old.split("|"), change.new.split("|"), strict=True):

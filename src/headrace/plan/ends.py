@@ -31,10 +31,11 @@ def source_facts(project: Project, source: Source, kept: Kept) -> dict[str, Any]
     """What tells a source from others: its kind, its place, and the options that change its rows."""
     connector = source.connector
     told: dict[str, Any] = {"kind": source.kind}
-    for name, value in _options(project, connector, kept):
-        told["place" if name in connector.place_options else name] = value
-    if "place" in told:
-        told["place"] = _place(project, connector) or told["place"]
+    options = dict(_options(project, connector, kept))
+    places = [value for name, value in options.items() if name in connector.place_options]
+    told |= {name: value for name, value in options.items() if name not in connector.place_options}
+    if places:
+        told["place"] = _place(project, connector) or (places[0] if len(places) == 1 else places)
     schema = connector.declared_schema()
     if schema is not None and connector.quarantines:
         told["judged columns"] = schema_fields(schema)

@@ -6,6 +6,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -208,11 +209,13 @@ def _local(path: str) -> str:
 
 
 def _settings(frame: DataFrame, tree: PlanTree) -> Iterator[tuple[str, str]]:
+    from pyspark.errors import PySparkException
+
     conf = frame.sparkSession.conf
     for name in _SETTINGS:
-        value = conf.get(name, None)
-        if value is not None:
-            yield name, str(value)
+        # Asked with a default, Spark says nothing of a setting that nobody has set.
+        with suppress(PySparkException):  # Another version of Spark may not know it.
+            yield name, str(conf.get(name))
     if any(_has_time(node) for node in _all(tree.root)):
         yield _TIME_ZONE, str(conf.get(_TIME_ZONE))
 

@@ -1,0 +1,68 @@
+"""A source or a sink of another spelling is the same, and one that gives or takes other rows is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.connectors.delta.source import Delta
+from headrace.connectors.files.source import Files
+from headrace.connectors.kafka.source import Kafka
+from headrace.connectors.socket.source import Socket
+from headrace.model import Source
+from headrace.plan.comparison import compare
+from headrace.plan.difference import worst
+from headrace.plan.ends import source_facts
+from headrace.plan.form import QueryForm
+
+pytestmark = pytest.mark.plain
+
+TOPICS = Kafka(bootstrap_servers="one:9092", subscribe=("a", "b"))
+JSON = replace(TOPICS, value="json", schema="id INT")
+LINES = Socket(host="here", port=9999)
+TABLE = Delta(path="lake/events")
+COMMITTED = {"kafka.isolation.level": "read_committed"}
+FILES = Files(path="in", format="json", schema="id INT")
+
+# A source before and now, and the verdict on a query without a state.
+SOURCES: dict[str, tuple[Any, Any, str]] = {
+    "topics in another order": (TOPICS, replace(TOPICS, subscribe=("b", "a")), "same"),
+    "topics as a text": (TOPICS, replace(TOPICS, subscribe="a, b"), "same"),
+    "another broker": (TOPICS, replace(TOPICS, bootstrap_servers="two:9092"), "same"),
+    "where a first start begins": (TOPICS, replace(TOPICS, starting_offsets="latest"), "same"),
+    "the size of a batch": (TOPICS, replace(TOPICS, max_offsets_per_trigger=5), "same"),
+    "what happens after a loss": (TOPICS, replace(TOPICS, fail_on_data_loss=False), "same"),
+    "a column that nobody reads": (JSON, replace(JSON, keep=("offset",), include_headers=True), "same"),
+    "an option of the consumer": (TOPICS, replace(TOPICS, options={"kafka.fetch.max.bytes": "9"}), "same"),
+    "the default isolation": (TOPICS, replace(TOPICS, options={"kafka.isolation.level": "read_uncommitted"}), "same"),
+    "committed messages alone": (TOPICS, replace(TOPICS, options=COMMITTED), "forward"),
+    "a topic more": (TOPICS, replace(TOPICS, subscribe=("a", "b", "c")), "forward"),
+    "another topic": (TOPICS, replace(TOPICS, subscribe=("a", "c")), "forward"),
+    "a pattern": (TOPICS, replace(TOPICS, subscribe=None, subscribe_pattern="a|b"), "forward"),
+    "some partitions": (TOPICS, replace(TOPICS, subscribe=None, assign={"a": (0,), "b": (0,)}), "forward"),
+    "what a message holds": (JSON, replace(JSON, value="text", schema=None), "forward"),
+    "another machine": (LINES, replace(LINES, host="there"), "forward"),
+    "another port": (LINES, replace(LINES, port=9998), "forward"),
+    "another table of a lake": (TABLE, replace(TABLE, path="lake/others"), "forward"),
+    "some files of a lake": (TABLE, replace(TABLE, exclude_regex="x"), "forward"),
+    "an archive": (FILES, replace(FILES, clean_source="archive", source_archive_dir="done"), "same"),
+    "a file by its name alone": (FILES, replace(FILES, file_name_only=True), "forward"),
+    "a switch as YAML has it": (
+        replace(FILES, options={"multiLine": "True"}), replace(FILES, options={"multiline": "true"}), "same",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "now", "verdict"), SOURCES.values(), ids=SOURCES)
+def test_a_source_is_known_by_the_rows_that_it_gives(tmp_path: Path, before: Any, now: Any, verdict: str) -> None:
+    project = hr.Project(name="p", root=tmp_path)
+
+    def form(connector: Any) -> QueryForm:
+        source = Source(name="events", kind="source", connector=connector)
+        return QueryForm(sources={"events": source_facts(project, source, str)})
+
+    assert worst(compare(form(before), form(now))) == verdict
