@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 @click.option("--now", is_flag=True, help="Break running batches off; they are made again at the next start.")
 @project_options
 def stop(query: str | None, now: bool, directory: Path, target: str | None, as_json: bool) -> int:
-    """Stop the running application, or QUERY in it, and wait for that; 1 when nothing runs.
+    """Stop the running application, or QUERY in it.
 
-    Running batches finish, as after SIGTERM. The other queries run on when one is stopped.
+    Running batches finish, as after SIGTERM, and the command waits for that; 1 when nothing runs. The other queries run
+    on when one is stopped.
     """
     from headrace.api import stop as stop_running
 
@@ -40,9 +41,10 @@ def stop(query: str | None, now: bool, directory: Path, target: str | None, as_j
 @click.argument("query")
 @project_options
 def pause(query: str, directory: Path, target: str | None, as_json: bool) -> int:
-    """Stop QUERY after its running batch until it is resumed; the application and its session run on.
+    """Let QUERY rest after its running batch.
 
-    A query that is paused already stays so, and the exit code is 0.
+    The application and its session run on, and keep the query until it is resumed. A query that is paused already stays
+    so, and the exit code is 0.
     """
     from headrace.api import pause as pause_one
 
@@ -53,7 +55,10 @@ def pause(query: str, directory: Path, target: str | None, as_json: bool) -> int
 @click.argument("query")
 @project_options
 def resume(query: str, directory: Path, target: str | None, as_json: bool) -> int:
-    """Start a paused QUERY from its checkpoint, with all checks of a start; 1 when they refuse it."""
+    """Start a paused QUERY from its checkpoint.
+
+    All checks of a start are made; 1 when they refuse it.
+    """
     from headrace.api import resume as resume_one
 
     return _order(resume_one, query, directory, target, as_json=as_json)
@@ -63,10 +68,10 @@ def resume(query: str, directory: Path, target: str | None, as_json: bool) -> in
 @click.argument("query")
 @project_options
 def restart(query: str, directory: Path, target: str | None, as_json: bool) -> int:
-    """Stop QUERY after its running batch and start it from its checkpoint; also one that failed.
+    """Stop QUERY, and start it from its checkpoint.
 
-    Nothing new is picked up: the application has its files as they were when it was started. For a change of the
-    project stop it, and run it again.
+    Its running batch finishes; a query that has failed is started as well. Nothing new is picked up: the application
+    has its files as they were when it was started. For a change of the project stop it, and run it again.
     """
     from headrace.api import restart as restart_one
 

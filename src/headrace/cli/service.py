@@ -37,9 +37,10 @@ def service(
     target: str | None,
     as_json: bool,
 ) -> int:
-    """Write a systemd unit for the project, to stdout or to FILE; systemd's own check judges it where there is one.
+    """Write a systemd unit for the project.
 
-    --monitoring writes alert rules and a scrape configuration for Prometheus, and a dashboard for Grafana, into DIR.
+    It goes to stdout or to FILE, which systemd's own check judges where there is one. --monitoring writes alert rules
+    and a scrape configuration for Prometheus, and a dashboard for Grafana, into DIR.
     """
     from headrace.operate.service import STOP_TIMEOUT, unit, write_monitoring
 
