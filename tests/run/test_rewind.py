@@ -41,7 +41,7 @@ from headrace.run.checkpoint_look import inspect_checkpoint
 from headrace.run.rewind import rewind, undo_rewind
 from headrace.storage import json_lines
 from tests.run.projects import rows, write_project
-from tests.run.test_reset import Killed, killed_at
+from tests.run.test_reset import Killed, held, killed_at, running
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent.parent / "checkpoint" / "fixtures"
@@ -356,6 +356,7 @@ def no_database(project: Project) -> None:
         (cut_off, "totals --discard", "HR648", "cut off"),
         (damaged_record, "totals --to-batch 1", "HR653", "cannot be read"),
         (no_database, "totals --to-batch 1", "HR405", "out.db"),
+        (running, "totals --to-batch 1", "HR526", "already running"),
     ],
 )
 def test_what_cannot_be_rewound_is_said_in_a_sentence(
@@ -368,7 +369,11 @@ def test_what_cannot_be_rewound_is_said_in_a_sentence(
 ) -> None:
     if before is not None:
         before(project)
-    assert main(["rewind", *command.split(), "--yes", "--json", "-C", str(project.root)]) in (1, 2)
+    try:
+        assert main(["rewind", *command.split(), "--yes", "--json", "-C", str(project.root)]) in (1, 2)
+    finally:
+        while held:
+            held.pop().close()
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["code"] == code
     assert said in finding["what"] + finding["fix"]
