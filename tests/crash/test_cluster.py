@@ -27,9 +27,9 @@ from ..run.projects import land, ledger, rows, write_project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
-DEADLINE = 90.0
+DEADLINE = 180.0
 PROJECT = """
 import time
 from pathlib import Path
@@ -51,6 +51,7 @@ def totals(events, seen):
         if amount == 13 and TaskContext.get().attemptNumber() == 0 and not CALM.exists():
             raise ValueError("the first attempt fails")
         if amount == 99 and not CALM.exists():
+            CALM.with_name("busy").touch()
             time.sleep(3)
         return amount
 
@@ -62,7 +63,11 @@ targets:
   dev: {}
   cluster:
     master: ${MASTER}
-    spark: {spark.cores.max: "2", spark.executor.cores: "1", spark.executor.memory: 512m}
+    spark:
+      spark.cores.max: "2"
+      spark.executor.cores: "1"
+      spark.executor.memory: 512m
+      spark.executor.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
   greedy:
     master: ${MASTER}
     spark: {spark.executor.memory: 900m}
@@ -113,6 +118,12 @@ class Scene:
             return bool(ledger(self.root / "out.db")) and self.result() == [("apple", self.total)]
 
         until("result: " + self.log.read_text()[-2000:], is_in)
+
+    def wait_inside(self) -> None:
+        """Until a task is at work on the row that takes long."""
+        busy = self.root / "busy"
+        until("task at work", busy.exists)
+        busy.unlink()
 
     def result(self) -> list[tuple[Any, ...]]:
         return rows(self.root / "out.db", "SELECT name, total FROM totals")
@@ -194,11 +205,11 @@ def test_an_executor_and_a_worker_are_killed_inside_a_batch(scene: Scene, capsys
     scene.land(5)
     scene.wait()
     scene.land(99, 2)
-    time.sleep(1.5)
+    scene.wait_inside()
     os.kill(scene.executors()[0], signal.SIGKILL)
     scene.wait()
     scene.land(99, 3)
-    time.sleep(1.5)
+    scene.wait_inside()
     worker = control.require(scene.home).daemon("worker-2")
     assert worker is not None
     os.kill(worker.pid, signal.SIGKILL)
