@@ -22,9 +22,9 @@ def home_option(command: F) -> F:
 
 @click.group()
 def cluster() -> None:
-    """Start and stop a cluster on this machine, for trying and for tests.
+    """Start and stop a cluster on this machine.
 
-    A target with its master runs the same project there. The cluster asks who it is: a driver of the same user on this
+    It is Spark's own, standalone, for trying and for tests. A target with its master runs the same project there. The cluster asks who it is: a driver of the same user on this
     machine finds the secret by itself.
     """
 

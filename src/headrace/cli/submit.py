@@ -33,9 +33,9 @@ def submit(
     target: str | None,
     as_json: bool,
 ) -> int:
-    """Run the queries named, or all, on the target's cluster; 1 when one fails.
+    """Run queries on the target's cluster; 1 when one fails.
 
-    The driver runs here, in client mode: Spark's standalone cluster takes no driver in Python. Ctrl-C or SIGTERM lets
+    Without a name, all of them. The driver runs here, in client mode: Spark's standalone cluster takes no driver in Python. Ctrl-C or SIGTERM lets
     the running batch finish, and ends what --supervise would start again.
     """
     project = opened(directory, target)
