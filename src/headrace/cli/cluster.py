@@ -24,8 +24,8 @@ def home_option(command: F) -> F:
 def cluster() -> None:
     """Start and stop a cluster on this machine.
 
-    It is Spark's own, standalone, for trying and for tests. A target with its master runs the same project there. The cluster asks who it is: a driver of the same user on this
-    machine finds the secret by itself.
+    It is Spark's own, standalone, for trying and for tests. A target with its master runs the same project there. The
+    cluster asks who it is: a driver of the same user on this machine finds the secret by itself.
     """
 
 

@@ -35,8 +35,8 @@ def submit(
 ) -> int:
     """Run queries on the target's cluster; 1 when one fails.
 
-    Without a name, all of them. The driver runs here, in client mode: Spark's standalone cluster takes no driver in Python. Ctrl-C or SIGTERM lets
-    the running batch finish, and ends what --supervise would start again.
+    Without a name, all of them. The driver runs here, in client mode: Spark's standalone cluster takes no driver in
+    Python. Ctrl-C or SIGTERM lets the running batch finish, and ends what --supervise would start again.
     """
     project = opened(directory, target)
     names = chosen(project, queries)
