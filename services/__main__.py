@@ -20,7 +20,13 @@ PACKAGES = {"postgres": ("postgresql", "postgresql"), "mariadb": ("mariadb-serve
 
 
 # What is no server of ours: the program that tests look for, the package, and the service that it starts.
-TOOLS = {"promtool": ("prometheus", "prometheus"), "systemd-analyze": ("systemd", "")}
+TOOLS = {
+    "promtool": ("prometheus", "prometheus"),
+    "systemd-analyze": ("systemd", ""),
+    "chromium": ("chromium", ""),
+    "chromedriver": ("chromium-driver", ""),
+    "npm": ("npm", ""),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -447,6 +447,10 @@ CODES = (
     Code("HR883", "the watermark stands although rows come", WARNING),
     Code("HR884", "the state of a query is over its budget", WARNING),
     Code("HR885", "late rows are rising", WARNING),
+    Code("HR890", "the packages of the dashboard are not installed"),
+    Code("HR891", "the dashboard could be read by others"),
+    Code("HR892", "the dashboard cannot be served"),
+    Code("HR893", "the process of a query is gone"),
     Code("HR999", "an error was not foreseen"),
 )
 CATALOGUE = {each.code: each for each in CODES}

@@ -42,6 +42,7 @@ OPTIONS = {
     "stop": ["[QUERY]", "--now", "--project", "-C", "--target", "--json"],
     **{name: ["QUERY", "--project", "-C", "--target", "--json"] for name in ("pause", "resume", "restart")},
     "service": ["--out", "--user", "--stop-timeout", "--monitoring", "--project", "-C", "--target", "--json"],
+    "ui": ["--port", "--address", "--name", "--certificate", "--key", "--project", "-C", "--target", "--json"],
     "status": ["--watch", "--follow", "--project", "-C", "--target", "--json"],
     "verify": ["QUERY", "--project", "-C", "--target", "--json"],
     "late": ["QUERY", "--since", "--limit", "--count", "--export", "--replay", "--project", "-C", "--target", "--json"],

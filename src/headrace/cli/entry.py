@@ -33,6 +33,7 @@ from headrace.cli.service import service
 from headrace.cli.state import state
 from headrace.cli.status import status
 from headrace.cli.submit import submit
+from headrace.cli.ui import ui
 from headrace.cli.verify import verify
 from headrace.errors import Finding, HeadraceError, nearest
 from headrace.redaction import output_redacted
@@ -53,6 +54,7 @@ COMMANDS: tuple[click.Command, ...] = (
     apply,
     run,
     status,
+    ui,
     stop,
     pause,
     resume,

@@ -1,0 +1,53 @@
+"""`headrace ui`: the dashboard in the browser."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from headrace.cli.options import opened, project_options
+from headrace.cli.output import say_json
+from headrace.redaction import KNOWN
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=8470, show_default=True, help="0 takes a free one.")
+@click.option("--address", default="127.0.0.1", show_default=True, help="Where to serve; see below.")
+@click.option("--name", "names", multiple=True, metavar="HOST", help="A name by which a proxy asks. Repeatable.")
+@click.option("--certificate", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="For TLS, in PEM.")
+@click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The certificate's key.")
+@project_options
+def ui(
+    port: int,
+    address: str,
+    names: tuple[str, ...],
+    certificate: Path | None,
+    key: Path | None,
+    directory: Path,
+    target: str | None,
+    as_json: bool,
+) -> int:
+    """Show the project in the browser: state, rates, faults.
+
+    The pages read the history, and need neither Spark nor a running application; nothing can be changed by them. They
+    are served to this machine alone: any other --address needs a token in the variable HEADRACE_UI_TOKEN, and TLS.
+    Ctrl-C ends.
+    """
+    from headrace.ui.server import TOKEN_VARIABLE, Address, serve
+
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if token:
+        KNOWN.remember(token)
+    project = opened(directory, target)
+    place = Address(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
+
+    def ready(url: str) -> None:
+        if as_json:
+            say_json({"event": "serving", "url": url})
+        else:
+            click.echo(f"the dashboard of '{project.name}' is at {url} (Ctrl-C ends)")
+
+    serve(project, place, ready)
+    return 0

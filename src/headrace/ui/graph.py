@@ -1,0 +1,88 @@
+"""The project as a graph: sources, tables, views, queries and sinks, with what flows between them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from headrace.check.guarantee import guarantee
+from headrace.model import Project, Query, View
+from headrace.model.transform import PythonTransform, SqlTransform, Transform
+
+
+def graph(project: Project) -> dict[str, list[dict[str, Any]]]:
+    """Nodes and edges as plain data; the id of a node is its kind and name."""
+    nodes, edges = [], []
+    for source in project.sources.values():
+        mark = source.watermark
+        about = f"watermark {mark.column}, {mark.delay}" if mark else ""
+        nodes.append(_node("source", source.name, source.kind, about))
+    for table in project.tables.values():
+        nodes.append(_node("table", table.name, "table", f"refreshed every {table.refresh}" if table.refresh else ""))
+        edges += _inputs(project, table.transform, f"table:{table.name}")
+    for view in project.views.values():
+        nodes.append(_node("view", view.name, "view", ""))
+        edges += _inputs(project, view.transform, f"view:{view.name}")
+    for query in project.queries.values():
+        nodes.append(_node("query", query.name, f"{query.mode} mode", str(query.trigger)))
+        nodes.append(_node("sink", query.name, query.sink_kind, _place(project, query)))
+        edges += _inputs(project, query.transform, f"query:{query.name}")
+        edges.append({"from": f"query:{query.name}", "to": f"sink:{query.name}"})
+        # What another query writes, and this one reads as a stream.
+        for writer in project.writers_for(query):
+            for source in project.sources_of(query):
+                if source.connector.catalog_table == writer.sink.catalog_table:
+                    edges.append({"from": f"sink:{writer.name}", "to": f"source:{source.name}"})
+    return {"nodes": nodes, "edges": edges}
+
+
+def definition(project: Project, query: Query) -> dict[str, Any]:
+    """What is declared of a query: its text, what it reads and writes, and what it guarantees."""
+    found = guarantee(project, query)
+    return {
+        "name": query.name,
+        "description": query.description,
+        "mode": query.mode,
+        "trigger": str(query.trigger),
+        "sink": {"kind": query.sink_kind, "place": _place(project, query)},
+        "inputs": [
+            {"name": thing.name, "kind": type(thing).__name__.lower()} for thing in project.upstream(query.transform)
+        ],
+        "where": str(query.where),
+        "guarantee": found.as_dict(),
+        "code": code(query.transform),
+        "views": [
+            {"name": thing.name, "code": code(thing.transform)}
+            for thing in project.upstream(query.transform)
+            if isinstance(thing, View)
+        ],
+    }
+
+
+def code(transform: Transform) -> dict[str, str]:
+    """The SQL or Python of a transformation."""
+    if isinstance(transform, SqlTransform):
+        return {"language": "sql", "text": transform.sql.strip()}
+    return {"language": "python", "text": _source(transform)}
+
+
+def _source(transform: PythonTransform) -> str:
+    try:
+        return inspect.getsource(transform.function).rstrip()
+    except (OSError, TypeError):  # Defined by a program, or its file is gone.
+        return str(transform)
+
+
+def _node(kind: str, name: str, about: str, more: str) -> dict[str, Any]:
+    return {"id": f"{kind}:{name}", "kind": kind, "name": name, "about": about, "more": more}
+
+
+def _inputs(project: Project, transform: Transform, to: str) -> list[dict[str, str]]:
+    kinds = {name: type(thing).__name__.lower() for name, thing in project.inputs().items()}
+    return [{"from": f"{kinds[name]}:{name}", "to": to} for name in transform.inputs if name in kinds]
+
+
+def _place(project: Project, query: Query) -> str:
+    """The directory, table or topic that the sink writes, as seen from the project."""
+    found = [getattr(query.sink, option, None) for option in query.sink.place_options]
+    return ", ".join(str(each).removeprefix(f"{project.root}/") for each in found if each)

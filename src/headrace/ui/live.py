@@ -1,0 +1,70 @@
+"""What open pages are told as it happens: one look at the history for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+LOOK_SECONDS = 1.0
+# A process that was killed writes nothing: how it stands is seen by looking.
+ANEW_SECONDS = 5.0
+SILENT_SECONDS = 15.0
+
+
+class Live:
+    """Looks once a second while anybody listens, and tells all listeners what has changed.
+
+    look: gives what is to be told, or None where nothing was written since; `anew`: whether to look in any case.
+    """
+
+    def __init__(self, look: Callable[[bool], dict[str, Any] | None]) -> None:
+        self._look = look
+        self._listeners: set[asyncio.Queue[str]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._last = ""
+
+    async def stream(self) -> AsyncIterator[str]:
+        """Server-sent events for one listener, the first at once."""
+        queue: asyncio.Queue[str] = asyncio.Queue(maxsize=4)
+        self._listeners.add(queue)
+        if self._last:
+            queue.put_nowait(self._last)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch())
+        try:
+            yield "retry: 2000\n\n"
+            while True:
+                try:
+                    yield await asyncio.wait_for(queue.get(), SILENT_SECONDS)
+                except asyncio.TimeoutError:
+                    yield ": still here\n\n"
+        finally:
+            self._listeners.discard(queue)
+
+    async def _watch(self) -> None:
+        looked_at = 0.0
+        while self._listeners:
+            anew = time.monotonic() - looked_at >= ANEW_SECONDS
+            found = await run_in_threadpool(self._look, anew)
+            if found is not None:
+                looked_at = time.monotonic()
+                self._tell(f"event: standing\ndata: {json.dumps(found)}\n\n")
+            await asyncio.sleep(LOOK_SECONDS)
+        self._last = ""
+
+    def _tell(self, text: str) -> None:
+        if text == self._last:
+            return
+        self._last = text
+        for queue in self._listeners:
+            # Each event says all: who reads slowly misses those between.
+            while queue.full():
+                with suppress(asyncio.QueueEmpty):
+                    queue.get_nowait()
+            queue.put_nowait(text)

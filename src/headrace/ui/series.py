@@ -1,0 +1,117 @@
+"""Batches as columns of numbers for charts, brought down to as many points as a chart can show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import pairwise
+from statistics import median
+from typing import Any, TypeAlias
+
+from headrace.progress import BatchRecord, OperatorProgress
+
+Number: TypeAlias = float | None
+Bucket: TypeAlias = Sequence[BatchRecord]
+Column: TypeAlias = list[Number]
+GAP_SECONDS = 30.0
+GAP_STEPS = 5.0
+# Spark's parts of a trigger, in their order; together they are the trigger but for what Spark does not tell of.
+PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
+
+
+def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[str, Any]:
+    """The columns, one value a point; None where nothing is known, and at breaks in time.
+
+    Of the batches of a point, durations and rates are the mean, sizes the last, extremes of event time the extremes,
+    late rows the sum. step: of how many batches each record stands for one.
+    """
+    size = max(1, -(-len(records) // points))
+    at, buckets = _with_breaks([records[start : start + size] for start in range(0, len(records), size)])
+
+    def column(take: Callable[[Bucket], Number]) -> Column:
+        return [None if bucket is None else _short(take(bucket)) for bucket in buckets]
+
+    def mean(take: Callable[[BatchRecord], Number]) -> Column:
+        return column(lambda bucket: _mean(map(take, bucket)))
+
+    def phase(name: str) -> Column:
+        return mean(lambda record: record.durations.get(name, 0))
+
+    def operator(name: str, take: Callable[[OperatorProgress], Number]) -> Column:
+        return column(lambda bucket: _last(take(o) for record in bucket for o in record.operators if o.name == name))
+
+    def lag(name: str) -> Column:
+        return column(
+            lambda bucket: _last(s.lag.count for record in bucket for s in record.sources if s.name == name and s.lag)
+        )
+
+    operators = list(dict.fromkeys(each.name for record in records for each in record.operators))
+    sources = list(dict.fromkeys(each.name for record in records for each in record.sources if each.lag))
+    phases = [name for name in PHASES if any(name in record.durations for record in records)]
+    return {
+        "batches": len(records),
+        "step": step,
+        "per_point": size,
+        "at": at,
+        "batch": column(lambda bucket: bucket[-1].batch),
+        "rows": mean(lambda record: record.rows),
+        "input_rate": mean(lambda record: record.input_rate),
+        "processed_rate": mean(lambda record: record.processed_rate if record.rows else None),
+        "duration_ms": mean(lambda record: record.duration_ms),
+        "longest_ms": column(lambda bucket: max(record.duration_ms for record in bucket)),
+        "phases": {**{name: phase(name) for name in phases}, "other": mean(_rest)},
+        "event_min": column(lambda bucket: min(_times(record.event_min for record in bucket), default=None)),
+        "event_mean": column(lambda bucket: _mean(_times(record.event_mean for record in bucket))),
+        "event_max": column(lambda bucket: max(_times(record.event_max for record in bucket), default=None)),
+        "watermark": column(lambda bucket: _last(_times([bucket[-1].watermark]))),
+        "late": column(lambda bucket: sum(record.dropped_by_watermark for record in bucket)),
+        "operators": {
+            name: {
+                "rows": operator(name, lambda each: each.rows),
+                "bytes": operator(name, lambda each: each.bytes),
+                "commit_ms": operator(name, lambda each: each.commit_ms),
+            }
+            for name in operators
+        },
+        "lags": {name: lag(name) for name in sources},
+        "lag_units": {each.name: each.lag.unit for record in records for each in record.sources if each.lag},
+    }
+
+
+def _with_breaks(buckets: Sequence[Bucket]) -> tuple[list[float], list[Bucket | None]]:
+    """The time of each point, with a point of nothing wherever no batch was made for long."""
+    times = [bucket[-1].at.timestamp() for bucket in buckets]
+    steps = [after - before for before, after in pairwise(times)]
+    longest = max(GAP_SECONDS, GAP_STEPS * median(steps)) if steps else 0.0
+    at, found, ended = list[float](), list[Bucket | None](), None
+    for time, bucket in zip(times, buckets, strict=True):
+        began = bucket[0].at.timestamp()
+        if ended is not None and began - ended > longest:
+            at.append((began + ended) / 2)
+            found.append(None)
+        at.append(time)
+        found.append(bucket)
+        ended = time + bucket[-1].duration_ms / 1000
+    return at, found
+
+
+def _mean(numbers: Iterable[Number]) -> Number:
+    found = [each for each in numbers if each is not None]
+    return sum(found) / len(found) if found else None
+
+
+def _last(numbers: Iterable[Number]) -> Number:
+    found = [each for each in numbers if each is not None]
+    return found[-1] if found else None
+
+
+def _times(times: Iterable[datetime | None]) -> Iterator[float]:
+    return (each.timestamp() for each in times if each is not None)
+
+
+def _short(number: Number) -> Number:
+    return number if number is None or isinstance(number, int) else round(number, 3)
+
+
+def _rest(record: BatchRecord) -> float:
+    return max(0, record.duration_ms - sum(record.durations.get(name, 0) for name in PHASES))

@@ -1,0 +1,132 @@
+"""Serve the dashboard until it is interrupted."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from headrace.errors import Finding, HeadraceError, PlatformError
+from headrace.model import Project
+from headrace.model.operations import LOOPBACK
+
+PORT = 8470
+TOKEN_VARIABLE = "HEADRACE_UI_TOKEN"
+TOKEN_SHORTEST = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where it is served, and what is asked of whoever reads.
+
+    names: further names that a proxy in front of it asks by. certificate, key: files for TLS.
+    """
+
+    host: str = LOOPBACK[0]
+    port: int = PORT
+    names: tuple[str, ...] = ()
+    token: str = field(default="", repr=False)
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def only_here(self) -> bool:
+        """Whether it can be reached from this machine alone."""
+        return self.host in LOOPBACK
+
+    def hosts(self) -> Collection[str]:
+        """The names by which it may be asked."""
+        if self.only_here:
+            return {*LOOPBACK, *self.names}
+        return {*LOOPBACK, *self.names, self.host, socket.gethostname(), socket.getfqdn()}
+
+    def url(self, port: int) -> str:
+        """How a browser asks for it."""
+        scheme = "https" if self.certificate else "http"
+        host = socket.gethostname() if _is_everywhere(self.host) else self.host
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def serve(project: Project, address: Address, ready: Callable[[str], object]) -> None:
+    """Serve until interrupted; `ready` is told the URL. Raises HeadraceError where it cannot be served so."""
+    require_extra()
+    refuse_open(address)
+    import uvicorn
+
+    from headrace.ui.app import application
+
+    bound = _bound(address)
+    app = application(project, hosts=address.hosts(), token=address.token, secure=address.certificate is not None)
+    config = uvicorn.Config(
+        app,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        # Pages that are open hold a connection each, which ends with the server.
+        timeout_graceful_shutdown=1,
+        ssl_certfile=address.certificate,
+        ssl_keyfile=address.key,
+    )
+    with bound:
+        try:
+            config.load()
+        except OSError as error:
+            what = f"the certificate {address.certificate} cannot be used: {error.strerror or error}"
+            fix = "give --certificate and --key two PEM files that belong together"
+            raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from error
+        ready(address.url(bound.getsockname()[1]))
+        uvicorn.Server(config).run(sockets=[bound])
+
+
+def require_extra() -> None:
+    """Raise PlatformError where the packages are missing."""
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        what = f"the dashboard needs the package {' and '.join(missing)}, which is not installed"
+        raise PlatformError(Finding(code="HR890", what=what, fix="install the extra: pip install 'headrace[ui]'"))
+
+
+def refuse_open(address: Address) -> None:
+    """Raise HeadraceError where others than this machine could read without a token, or the token by the way."""
+    fix = f"set {TOKEN_VARIABLE} to {TOKEN_SHORTEST} characters or more, or leave --address out"
+    if address.token and len(address.token) < TOKEN_SHORTEST:
+        raise _refused(f"the token in {TOKEN_VARIABLE} is short enough to be guessed", fix)
+    if (address.names or not address.only_here) and not address.token:
+        reached = f"by the name {address.names[0]}" if address.only_here else f"at {address.host}"
+        raise _refused(f"the dashboard could be read by others {reached}, and no token is set", fix)
+    if bool(address.certificate) != bool(address.key):
+        raise _refused("TLS needs a certificate and its key", "give both --certificate and --key")
+    if not address.only_here and not address.certificate:
+        raise _refused(
+            f"at {address.host} the token and every page would pass the network in the clear, for anybody to read",
+            "give --certificate and --key, or leave --address out and let a proxy with TLS ask by --name",
+        )
+
+
+def _refused(what: str, fix: str) -> HeadraceError:
+    return HeadraceError(Finding(code="HR891", what=what, fix=fix))
+
+
+def _bound(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((address.host, address.port))
+    except OSError as error:
+        found.close()
+        what = f"the dashboard cannot be served at {address.host}:{address.port}: {error.strerror or error}"
+        fix = "name another port with --port; 0 takes a free one"
+        raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from error
+    return found
+
+
+def _is_everywhere(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,151 @@
+"""How each query stands, for the pages: its state, its rates, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any, Literal, TypeAlias
+
+from headrace.errors import Finding, Where
+from headrace.history import History, QueryStatus
+from headrace.history.pages import runs_of
+from headrace.model import Project, Query
+from headrace.progress import BatchRecord, health
+from headrace.progress.vitals import silent_sources
+from headrace.progress.waiting import waiting_seconds
+
+Level: TypeAlias = Literal["good", "warning", "bad", "idle"]
+WINDOW = 20
+STALE_SECONDS = 60.0
+"""A rate is of the last batches; once the newest is older than this, nothing flows any more."""
+
+_ALIVE = ("starting", "running", "stopping")
+_BAD = ("failed", "killed")
+
+
+def standings(project: Project, history: History | None, now: datetime | None = None) -> dict[str, dict[str, Any]]:
+    """Every query of the project, by name; one that never ran has the state `never started`."""
+    now = now or datetime.now(timezone.utc)
+    known = {status.query: status for status in history.statuses()} if history else {}
+    return {
+        name: _standing(project, query, known[name], history, now) if history and name in known else _never(query)
+        for name, query in project.queries.items()
+    }
+
+
+def _never(query: Query) -> dict[str, Any]:
+    return {
+        "query": query.name,
+        "state": "never started",
+        "level": "idle",
+        "findings": [],
+        "rates": _NO_RATES,
+        "sources": {},
+    }
+
+
+_NO_RATES: dict[str, float | None] = {"input": None, "processed": None}
+
+
+def _standing(project: Project, query: Query, status: QueryStatus, history: History, now: datetime) -> dict[str, Any]:
+    recent = history.recent(query.name, WINDOW, generation=status.generation)
+    # A status tells the error of the run before as well, which is over.
+    own_error = any(run["error"] for run in runs_of(history, query.name, 1))
+    findings = list(_findings(project, query, status, recent, now, own_error=own_error))
+    watermarked = [source.name for source in project.sources_of(query) if source.watermark]
+    return {
+        **{key: value for key, value in status.as_dict().items() if key not in ("verdict", "error")},
+        "level": _level(status, findings),
+        "findings": [finding.as_dict() for finding in findings],
+        "verdict": status.verdict,
+        "rates": _rates(status, recent, now),
+        "sources": dict(_sources(status, recent, now)),
+        "at": recent[-1].at.isoformat() if recent else None,
+        "event_max": _newest_event(recent),
+        "late": sum(record.dropped_by_watermark for record in recent),
+        "watermarked": watermarked,
+        "durations": [record.duration_ms for record in recent],
+    }
+
+
+def _findings(
+    project: Project,
+    query: Query,
+    status: QueryStatus,
+    recent: Sequence[BatchRecord],
+    now: datetime,
+    *,
+    own_error: bool,
+) -> Iterator[Finding]:
+    """The error that it stands with, and what its last batches show while it runs."""
+    if status.error is not None and (status.state in _BAD or own_error):
+        yield status.error
+    if status.state == "killed":
+        yield Finding(
+            code="HR893",
+            where=Where(file=f"query '{query.name}'"),
+            what=f"its process {status.pid} is gone and did not say how it ended",
+            fix="start it again with `headrace run`: it resumes from the last committed batch",
+        )
+    if status.state in _ALIVE and recent:
+        watermarked = [source.name for source in project.sources_of(query) if source.watermark]
+        yield from health(recent, watermarked=watermarked, state_budget_bytes=query.state_budget_bytes)
+        yield from silent_sources(query.name, recent, now=now)
+
+
+def _level(status: QueryStatus, findings: Sequence[Finding]) -> Level:
+    if status.state in _BAD or status.fenced:
+        return "bad"
+    if any(finding.severity in ("error", "warning") for finding in findings):
+        return "warning"
+    return "good" if status.state in _ALIVE or status.state == "finished" else "idle"
+
+
+def _rates(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) -> dict[str, float | None]:
+    """Rows a second that came in and that could be processed, over the last batches."""
+    seconds = _span(status, recent, now)
+    if not recent:
+        return _NO_RATES
+    busy = sum(record.duration_ms for record in recent if record.rows) / 1000
+    rows = sum(record.rows for record in recent)
+    return {
+        "input": rows / seconds if seconds else 0.0,
+        "processed": rows / busy if busy else None,
+    }
+
+
+def _sources(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rate and the lag of each source, as this query sees it."""
+    seconds = _span(status, recent, now)
+    for source in recent[-1].sources if recent else ():
+        rows = sum(
+            # Counted rightly for the batch as a whole, Spark's figures of its sources may be too high.
+            each.rows * record.rows / max(1, sum(one.rows for one in record.sources))
+            for record in recent
+            for each in record.sources
+            if each.name == source.name
+        )
+        lag = source.lag
+        yield (
+            source.name,
+            {
+                "rate": rows / seconds if seconds else 0.0,
+                "lag": {"count": lag.count, "unit": lag.unit, "bytes": lag.bytes} if lag else None,
+                "waiting_seconds": waiting_seconds(recent, source.name),
+            },
+        )
+
+
+def _span(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) -> float:
+    """The seconds that the last batches cover; 0 where nothing flows any more."""
+    if not recent or status.state not in _ALIVE:
+        return 0.0
+    ended = recent[-1].at.timestamp() + recent[-1].duration_ms / 1000
+    if now.timestamp() - ended > STALE_SECONDS:
+        return 0.0
+    return max(ended - recent[0].at.timestamp(), 0.001)
+
+
+def _newest_event(recent: Sequence[BatchRecord]) -> str | None:
+    found = [record.event_max for record in recent if record.event_max is not None]
+    return max(found).isoformat() if found else None

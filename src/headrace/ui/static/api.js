@@ -1,0 +1,50 @@
+// What the server answers, and what it tells as it happens.
+import { byId, h, text } from "./dom.js";
+import { clock } from "./format.js";
+
+export const get = async (path) => {
+  const answer = await fetch(path, { headers: { Accept: "application/json" } });
+  if (answer.status === 401) location.assign("/login");
+  const found = await answer.json();
+  if (!answer.ok) throw new Error(found.findings?.[0]?.what ?? found.error);
+  return found;
+};
+
+export const live = (told) => {
+  const mark = byId("live");
+  const state = (kind, words) => {
+    mark.className = `live ${kind}`;
+    text(mark, words);
+  };
+  const source = new EventSource("/api/live");
+  source.addEventListener("standing", (event) => {
+    const found = JSON.parse(event.data);
+    if (found.findings) return state("off", "the history cannot be read");
+    state("on", `live · ${clock(Date.now() / 1000)} UTC`);
+    return told(found);
+  });
+  source.addEventListener("error", () => state("off", "connection lost, trying again"));
+  addEventListener("pagehide", () => source.close());
+};
+
+// Calls at most once in a while, and once more where it was called meanwhile.
+export const paced = (work, pause) => {
+  let waiting = false;
+  let again = false;
+  const call = async () => {
+    if (waiting) {
+      again = true;
+      return;
+    }
+    waiting = true;
+    try { await work(); } catch (error) { console.warn(error); }
+    setTimeout(() => {
+      waiting = false;
+      if (again) { again = false; call(); }
+    }, pause);
+  };
+  return call;
+};
+
+export const failed = (main, error) =>
+  main.replaceChildren(h("p", { class: "notice", role: "alert" }, `The page cannot be shown: ${error.message}`));

@@ -1,0 +1,72 @@
+// The batches as a table: the newest first, searched on the server, more on request.
+import { get, paced } from "./api.js";
+import { h, show } from "./dom.js";
+import { bytes, compact, instant, lag, ms, whole } from "./format.js";
+
+const COLUMNS = [["", ""], ["Batch", "num"], ["Triggered", ""], ["Rows", "num"], ["Rows/s in", "num"], ["Duration", "num"], ["Watermark", ""], ["Late", "num"], ["State rows", "num"], ["Lag", "num"]];
+
+const pairs = (title, rows) => rows.length > 0 && h("div", {}, h("h3", {}, title), h("table", {}, h("tbody", {}, rows.map((row) => h("tr", {}, row.map((each) => h("td", {}, each)))))));
+const code = (words) => h("code", {}, words ?? "the beginning");
+const detail = (each) => h("div", { class: "detail" },
+  pairs("Offsets", each.sources.map((one) => [one.name, `${whole(one.rows)} rows`, h("span", {}, code(one.start), " to ", code(one.end))])),
+  pairs("Durations", Object.entries(each.durations).map(([part, value]) => [part, ms(value)])),
+  pairs("State", each.operators.map((one) => [one.name, `${compact(one.rows)} rows`, bytes(one.bytes), `${whole(one.updated)} updated`, `commit ${ms(one.commit_ms)}`])),
+  pairs("Event time", [["oldest", instant(each.event_min)], ["mean", instant(each.event_mean)], ["newest", instant(each.event_max)]].filter(([, at]) => each.event_max && at)),
+  pairs("Spark", [["run", h("code", {}, each.run_id)]]));
+
+export const drawBatches = (path) => {
+  const opened = new Set();
+  const body = h("tbody", {});
+  const said = h("p", { class: "soft", role: "status" });
+  const input = h("input", { type: "search", "aria-label": "Search the batches", placeholder: "Search: 42   100-200   rows>1000   ms>500   late>0   or a text, as of an offset" });
+  const more = h("button", { type: "button", hidden: true }, "Older batches");
+  let shown = [];
+  let before = null;
+  let further = false;
+
+  const rowsOf = (each) => {
+    const open = opened.has(each.batch);
+    const button = h("button", { type: "button", class: "open", "aria-expanded": String(open), "aria-label": `Details of batch ${each.batch}`, onclick: () => {
+      if (!opened.delete(each.batch)) opened.add(each.batch);
+      draw();
+      body.querySelector(`[aria-label="Details of batch ${each.batch}"]`)?.focus();
+    } }, open ? "▾" : "▸");
+    return [
+      h("tr", {}, h("td", {}, button), h("td", { class: "num" }, each.batch), h("td", {}, instant(each.at)), h("td", { class: "num" }, whole(each.rows)),
+        h("td", { class: "num" }, compact(each.input_rate)), h("td", { class: "num" }, ms(each.duration_ms)), h("td", {}, instant(each.watermark)),
+        h("td", { class: `num ${each.dropped_by_watermark ? "warning" : ""}` }, whole(each.dropped_by_watermark)), h("td", { class: "num" }, compact(each.state_rows)), h("td", { class: "num" }, lag(each.backlog))),
+      open && h("tr", {}, h("td", { colspan: COLUMNS.length }, detail(each))),
+    ];
+  };
+  const draw = () => {
+    body.replaceChildren(...shown.flatMap(rowsOf).filter(Boolean));
+    more.hidden = before === null;
+    more.textContent = input.value.trim() && !shown.length ? "Search further back" : "Older batches";
+  };
+  const load = async (from) => {
+    const words = input.value.trim();
+    const query = new URLSearchParams({ limit: "25", search: words, ...(from === null ? {} : { before: from }) });
+    try {
+      const found = await get(`${path}/batches?${query}`);
+      shown = from === null ? found.batches : [...shown, ...found.batches];
+      before = found.before;
+      show(said, shown.length ? "" : before !== null ? `Not among the batches from ${before} on.` : words ? "No batch fits." : "No batch yet.");
+    } catch (error) {
+      [shown, before] = [[], null];
+      show(said, error.message);
+    }
+    draw();
+  };
+  // What somebody reads does not move: only the first page, with nothing opened or searched, follows what happens.
+  const renew = paced(() => (further || opened.size || (input.value && shown.length) ? null : load(null)), 2500);
+  let typed = 0;
+  input.addEventListener("input", () => {
+    clearTimeout(typed);
+    typed = setTimeout(() => { further = false; opened.clear(); load(null); }, 250);
+  });
+  more.addEventListener("click", () => { further = true; load(before); });
+  const frame = h("div", { class: "stack" }, h("div", { class: "tools" }, h("span", { class: "grow" }, input)),
+    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Batches" }, h("table", {},
+      h("thead", {}, h("tr", {}, COLUMNS.map(([name, kind]) => h(name ? "th" : "td", name ? { scope: "col", class: kind } : {}, name)))), body)), said, h("div", {}, more));
+  return { frame, renew };
+};

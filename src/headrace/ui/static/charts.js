@@ -1,0 +1,102 @@
+// Line, stacked and event-time charts over one column of times, by uPlot; colours follow the theme.
+import { h } from "./dom.js";
+import { clock, instant } from "./format.js";
+
+const HEIGHT = 190;
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
+const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [], [7, 4], [2, 3]];
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000];
+const utc = (values, step) => values.map((each) =>
+  each === null ? "" : step >= 86400 ? instant(each).slice(5, 10) : step >= 3600 ? instant(each).slice(5, 16) : step >= 60 ? clock(each).slice(0, 5) : clock(each));
+const all = [];
+
+const stacked = (columns) => {
+  const sums = columns[0]?.map(() => 0) ?? [];
+  // The largest sum is drawn first, and those below it over it.
+  return columns.map((column) => column.map((each, at) => (each === null ? null : (sums[at] += each)))).reverse();
+};
+
+// A point between two breaks is no line; it is drawn as a point.
+const alone = (u, index) => {
+  const column = u.data[index] ?? [];
+  const found = [];
+  column.forEach((each, at) => { if (each !== null && (column[at - 1] ?? null) === null && (column[at + 1] ?? null) === null) found.push(at); });
+  return found;
+};
+
+// series: [{ label, values, colour?, dash?, points? }]; format: how a value is written.
+export const chart = ({ label, format, stack = false, time = false, height = HEIGHT }) => {
+  const frame = h("div", { class: "chart", tabindex: "0", role: "img", "aria-label": label });
+  let plot = null;
+  let shape = "";
+  let given = [];
+
+  const build = (data) => {
+    plot?.destroy();
+    const shown = stack ? [...given].reverse() : given;
+    plot = new uPlot({
+      width: Math.max(200, frame.clientWidth), height,
+      tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
+      cursor: { sync: { key: "query" }, y: false, points: { size: 7 } },
+      legend: { live: true },
+      scales: { x: { time: true }, y: time ? {} : { range: (u, low, high) => [0, Math.max(high * 1.08, 1e-9)] } },
+      axes: [
+        { stroke: () => css("--soft"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { show: true, size: 5, fill: () => css(colour), filter: alone }, incrs: TIME_STEPS,
+          values: (u, values, at, space, step) => utc(values, step), space: 70, font: "11.5px system-ui", size: 28 },
+        { stroke: () => css("--soft"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { show: true, size: 5, fill: () => css(colour), filter: alone }, size: 66, font: "11.5px system-ui",
+          ...(time ? { incrs: TIME_STEPS, values: (u, values, at, space, step) => utc(values, step) } : { values: (u, values) => values.map(format) }) },
+      ],
+      series: [
+        { label: "Time", value: (u, value) => (value === null ? "" : clock(value)) },
+        ...shown.map((one, number) => {
+          const place = stack ? shown.length - 1 - number : number;
+          const colour = one.colour ?? COLOURS[place % COLOURS.length];
+          return {
+            label: one.label,
+            stroke: () => css(stack ? "--card" : colour),
+            width: stack ? 1 : one.points ? 0 : one.width ?? 1.8,
+            dash: stack ? [] : one.dash ?? DASHES[place % DASHES.length],
+            fill: stack ? () => css(colour) : one.zone ? () => css(one.zone) : undefined,
+            fillTo: one.zone ? (u) => u.scales.y.min : undefined,
+            paths: one.points ? () => null : undefined,
+            points: one.points ? { show: true, size: 9, fill: () => css(colour), stroke: () => css("--card"), width: 1.5 } : { show: true, size: 5, fill: () => css(colour), filter: alone },
+            value: (u, value, index, at) => (at === null || at === undefined ? "–" : (one.say ?? format)(one.values[at], at)),
+            spanGaps: false,
+          };
+        }),
+      ],
+      hooks: { setCursor: [(u) => { if (u.cursor.idx === null || u.cursor.left < 0) last(u); }] },
+    }, data, frame);
+    last(plot);
+  };
+  const last = (u) => u.setLegend({ idx: u.data[0].length - 1 }, false);
+  const draw = (times, series) => {
+    given = series;
+    const now = JSON.stringify(series.map((one) => one.label));
+    const data = [times, ...(stack ? stacked(series.map((one) => one.values)) : series.map((one) => one.values))];
+    if (!plot || now !== shape) { shape = now; build(data); } else {
+      const shown = stack ? [...given].reverse() : given;
+      shown.forEach((one, at) => { plot.series[at + 1].value = (u, value, index, place) => (place === null || place === undefined ? "–" : (one.say ?? format)(one.values[place], place)); });
+      plot.setData(data);
+      last(plot);
+    }
+    const end = times.length - 1;
+    const words = series.map((one) => `${one.label} ${(one.say ?? format)(one.values[end], end)}`).join(", ");
+    frame.setAttribute("aria-label", `${label}. ${times.length ? `At ${clock(times[end])} UTC: ${words}` : "No batch in this time"}.`);
+  };
+  frame.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
+    if (!step || !plot) return;
+    event.preventDefault();
+    const end = plot.data[0].length - 1;
+    const at = Math.min(end, Math.max(0, (plot.cursor.idx ?? end) + step));
+    plot.setCursor({ left: plot.valToPos(plot.data[0][at], "x"), top: 10 });
+  });
+  frame.addEventListener("blur", () => plot?.setCursor({ left: -10, top: -10 }));
+  new ResizeObserver(() => { if (plot && frame.clientWidth) plot.setSize({ width: frame.clientWidth, height }); }).observe(frame);
+  all.push(() => plot && build(plot.data));
+  return { frame, draw };
+};
+
+addEventListener("themechange", () => all.forEach((each) => each()));

@@ -1,0 +1,49 @@
+// Elements, made of plain values: text never becomes markup.
+const SVG = "http://www.w3.org/2000/svg";
+
+const fill = (node, attributes, children) => {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+};
+
+export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+export const byId = (id) => document.getElementById(id);
+
+// Replaces what a node holds if it differs, so that what has the focus keeps it while nothing changes.
+export const show = (node, ...children) => {
+  const made = h("div", {}, ...children);
+  if (made.innerHTML !== node.innerHTML) node.replaceChildren(...made.childNodes);
+};
+export const text = (node, value) => {
+  if (node.textContent !== value) node.textContent = value;
+};
+
+export const card = (title, aside, ...body) =>
+  h("section", { class: "card", "aria-label": title }, h("header", {}, h("h2", {}, title), aside), ...body);
+
+export const SIGNS = { good: "✓", warning: "▲", bad: "✕", idle: "○" };
+export const badge = (level, words) =>
+  h("span", { class: `badge ${level}` }, h("span", { "aria-hidden": "true" }, SIGNS[level]), words);
+
+const SEVERITY = { error: "✕", warning: "▲", note: "ℹ" };
+export const finding = (found, query) =>
+  h("div", { class: `finding ${found.severity}` },
+    h("div", { class: "head" },
+      h("span", { class: "sign", "aria-hidden": "true" }, SEVERITY[found.severity]),
+      h("span", {}, `${found.code} ${found.severity}`),
+      query && h("a", { href: `/queries/${encodeURIComponent(query)}` }, query),
+      found.where?.line ? h("span", {}, `${found.where.file}:${found.where.line}`) : null),
+    h("p", {}, found.what),
+    found.fix && h("p", { class: "fix" }, h("b", {}, "Fix: "), found.fix));
+
+export const table = (label, columns, rows, more) =>
+  h("div", { class: `scroll ${more ?? ""}`, tabindex: "0", role: "group", "aria-label": label },
+    h("table", {},
+      h("thead", {}, h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
+      h("tbody", {}, rows)));

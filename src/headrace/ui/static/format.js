@@ -1,0 +1,47 @@
+// Numbers and times as people read them; times in UTC, as on the command line.
+const NOTHING = "–";
+const missing = (value) => value === null || value === undefined || Number.isNaN(value);
+
+export const whole = (value) => (missing(value) ? NOTHING : Math.round(value).toLocaleString("en-US"));
+
+export const compact = (value) => {
+  if (missing(value)) return NOTHING;
+  const size = Math.abs(value);
+  for (const [limit, unit] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
+    if (size >= limit) return `${(value / (unit === "k" ? 1e3 : limit)).toPrecision(3).replace(/\.0+$/, "")}${unit}`;
+  }
+  if (size >= 100 || Number.isInteger(value)) return Math.round(value).toLocaleString("en-US");
+  return String(Number(value.toPrecision(size < 1 ? 2 : 3)));
+};
+
+export const bytes = (value) => {
+  if (missing(value)) return NOTHING;
+  let size = value;
+  for (const unit of ["B", "kB", "MB", "GB", "TB"]) {
+    if (size < 1000 || unit === "TB") return `${size >= 100 || unit === "B" ? Math.round(size) : size.toFixed(1)} ${unit}`;
+    size /= 1000;
+  }
+  return NOTHING;
+};
+
+export const ms = (value) => {
+  if (missing(value)) return NOTHING;
+  return value < 1000 ? `${Math.round(value)} ms` : seconds(value / 1000);
+};
+
+export const seconds = (value) => {
+  if (missing(value)) return NOTHING;
+  const sign = value < 0 ? "−" : "";
+  const size = Math.abs(value);
+  if (size < 60) return `${sign}${size < 10 ? Number(size.toFixed(1)) : Math.round(size)} s`;
+  if (size < 3600) return `${sign}${Math.floor(size / 60)} min${Math.round(size % 60) ? ` ${Math.round(size % 60)} s` : ""}`;
+  if (size < 172800) return `${sign}${Math.floor(size / 3600)} h ${Math.round((size % 3600) / 60)} min`;
+  return `${sign}${Math.round(size / 86400)} days`;
+};
+
+const iso = (at) => (typeof at === "number" ? new Date(at * 1000) : new Date(at)).toISOString();
+export const clock = (at) => (missing(at) ? NOTHING : iso(at).slice(11, 19));
+export const instant = (at) => (missing(at) ? NOTHING : iso(at).slice(0, 19).replace("T", " "));
+export const since = (at, now = Date.now()) => (missing(at) ? null : (now - Date.parse(at)) / 1000);
+
+export const lag = (found) => (found ? `${compact(found.count)} ${found.unit}` : NOTHING);

@@ -1,0 +1,166 @@
+// The graph of the project: laid out by dagre, drawn as SVG, moved and zoomed by mouse, touch and keyboard.
+import { h, s, SIGNS, text } from "./dom.js";
+import { compact, lag, ms } from "./format.js";
+
+const WIDTH = 216;
+const HEIGHT = 78;
+const NARROW = 640;
+const clipped = (words, most) => (words.length > most ? `${words.slice(0, most - 1)}…` : words);
+
+export const drawGraph = (graph) => {
+  const svg = s("svg", { role: "group", "aria-label": "Graph of the project", tabindex: "0" });
+  const frame = h("div", { class: "graph" }, svg);
+  const figures = new Map();
+  const signs = new Map();
+  const boxes = new Map();
+  const edges = [];
+  let view = { x: 0, y: 0, w: 1, h: 1 };
+  let bounds = view;
+  let upright = null;
+
+  const look = () => svg.setAttribute("viewBox", `${view.x} ${view.y} ${view.w} ${view.h}`);
+  const fit = () => {
+    const { width, height } = frame.getBoundingClientRect();
+    if (!width) return;
+    // Never larger than life, never so small that nobody can read it: then one moves the graph.
+    const scale = Math.min(1.15, Math.max(0.62, Math.min(width / (bounds.w + 40), height / (bounds.h + 40))));
+    view = { w: width / scale, h: height / scale, x: 0, y: 0 };
+    view.x = view.w >= bounds.w + 40 ? (bounds.w - view.w) / 2 : -20;
+    view.y = view.h >= bounds.h + 40 ? (bounds.h - view.h) / 2 : -20;
+    look();
+  };
+  const zoom = (factor) => {
+    view = { x: view.x + view.w * (1 - factor) / 2, y: view.y + view.h * (1 - factor) / 2, w: view.w * factor, h: view.h * factor };
+    look();
+  };
+  const move = (x, y) => {
+    view = { ...view, x: view.x + x, y: view.y + y };
+    look();
+  };
+
+  const node = (each, at) => {
+    const linked = each.kind === "query" || each.kind === "sink";
+    const name = each.kind === "sink" ? (each.more || each.about) : each.name;
+    const figure = s("text", { class: "figure", x: 18, y: 64 }, clipped(each.kind === "sink" ? each.about : each.more, 30));
+    const sign = s("text", { class: "sign idle", x: WIDTH - 12, y: 24 });
+    const shown = s(linked ? "a" : "g",
+      { class: "node", transform: `translate(${at.x - WIDTH / 2} ${at.y - HEIGHT / 2})`, href: linked ? `/queries/${encodeURIComponent(each.name)}` : null },
+      s("title", {}, `${each.kind} ${name}${each.about ? `, ${each.about}` : ""}`),
+      s("rect", { class: "box", width: WIDTH, height: HEIGHT, rx: 9 }),
+      s("rect", { class: `stripe ${each.kind}`, x: 0.6, y: 10, width: 5, height: HEIGHT - 20, rx: 2 }),
+      s("text", { class: "kind", x: 18, y: 22 }, each.kind === "source" ? `source · ${each.about}` : each.kind),
+      s("text", { class: "name", x: 18, y: 43 }, clipped(name, 23)),
+      figure, sign);
+    figures.set(each.id, figure);
+    signs.set(each.id, sign);
+    boxes.set(each.id, shown);
+    return shown;
+  };
+
+  const place = () => {
+    const now = (frame.clientWidth || innerWidth) < NARROW;
+    if (upright === now) return;
+    upright = now;
+    const plan = new dagre.graphlib.Graph();
+    plan.setGraph({ rankdir: upright ? "TB" : "LR", nodesep: 26, ranksep: upright ? 44 : 64 });
+    plan.setDefaultEdgeLabel(() => ({}));
+    graph.nodes.forEach((each) => plan.setNode(each.id, { width: WIDTH, height: HEIGHT }));
+    graph.edges.forEach((each) => plan.setEdge(each.from, each.to));
+    dagre.layout(plan);
+    bounds = { w: plan.graph().width || 1, h: plan.graph().height || 1 };
+    frame.style.height = `${Math.min(560, Math.max(240, bounds.h + 56))}px`;
+    edges.length = 0;
+    const lines = graph.edges.map((each) => {
+      const [a, b] = [plan.node(each.from), plan.node(each.to)];
+      const [x1, y1, x2, y2] = upright
+        ? [a.x, a.y + HEIGHT / 2, b.x, b.y - HEIGHT / 2 - 7]
+        : [a.x + WIDTH / 2, a.y, b.x - WIDTH / 2 - 7, b.y];
+      const [mx, my] = [(x1 + x2) / 2, (y1 + y2) / 2];
+      const curve = upright ? `M${x1} ${y1}C${x1} ${my} ${x2} ${my} ${x2} ${y2}` : `M${x1} ${y1}C${mx} ${y1} ${mx} ${y2} ${x2} ${y2}`;
+      const line = s("path", { class: "edge", d: curve, "marker-end": "url(#arrow)" });
+      edges.push({ ...each, line });
+      return line;
+    });
+    svg.replaceChildren(
+      s("defs", {}, s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 1, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto", markerUnits: "userSpaceOnUse" },
+        s("path", { d: "M0 0L8 4L0 8z", fill: "context-stroke" }))),
+      ...lines,
+      ...graph.nodes.map((each) => node(each, plan.node(each.id))));
+    fit();
+  };
+
+  let last = null;
+  const update = (queries) => {
+    last = queries;
+    const standings = Object.values(queries);
+    const flowing = new Set();
+    for (const each of graph.nodes) {
+      const figure = figures.get(each.id);
+      if (!figure) continue;
+      let words = each.kind === "sink" ? each.about : each.more;
+      let level = null;
+      let on = false;
+      if (each.kind === "source") {
+        const seen = standings.map((found) => found.sources[each.name]).filter(Boolean);
+        const rate = Math.max(0, ...seen.map((found) => found.rate));
+        const most = seen.map((found) => found.lag).filter(Boolean).sort((a, b) => b.count - a.count)[0];
+        if (seen.length) words = `${compact(rate)} rows/s${most ? ` · lag ${lag(most)}` : ""}`;
+        on = rate > 0;
+      }
+      if (each.kind === "query") {
+        const found = queries[each.name];
+        level = found.level;
+        const rate = found.rates.input;
+        on = rate > 0;
+        words = found.state === "running" && rate !== null ? `${compact(rate)} rows/s · ${ms(found.batch_ms)}` : found.state;
+      }
+      if (on) flowing.add(each.id);
+      text(figure, clipped(words, 32));
+      figure.setAttribute("class", `figure ${on ? "on" : ""}`);
+      const sign = signs.get(each.id);
+      text(sign, level ? SIGNS[level] : "");
+      sign.setAttribute("class", `sign ${level ?? ""}`);
+      boxes.get(each.id).setAttribute("class", `node ${level ?? ""}`);
+    }
+    // What passes through a view goes where the query behind it runs.
+    const reaches = (id, seen = new Set()) => flowing.has(id) || (!seen.has(id) && seen.add(id) &&
+      graph.edges.some((edge) => edge.from === id && edge.to.split(":")[0] !== "sink" && reaches(edge.to, seen)));
+    for (const { from, to, line } of edges) {
+      const flows = from.startsWith("query:") ? flowing.has(from) : !from.startsWith("table:") && reaches(to);
+      line.setAttribute("class", `edge ${flows ? "flows" : ""}`);
+    }
+  };
+
+  let held = null;
+  svg.addEventListener("pointerdown", (event) => { held = { x: event.clientX, y: event.clientY, far: 0 }; });
+  addEventListener("pointermove", (event) => {
+    if (!held) return;
+    const scale = view.w / frame.clientWidth;
+    const [x, y] = [event.clientX - held.x, event.clientY - held.y];
+    held = { x: event.clientX, y: event.clientY, far: held.far + Math.abs(x) + Math.abs(y) };
+    if (held.far > 4) { svg.classList.add("held"); move(-x * scale, -y * scale); }
+  });
+  addEventListener("pointerup", () => {
+    const moved = held && held.far > 4;
+    held = null;
+    svg.classList.remove("held");
+    if (moved) svg.addEventListener("click", (event) => event.preventDefault(), { once: true, capture: true });
+  });
+  svg.addEventListener("dragstart", (event) => event.preventDefault());
+  svg.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    zoom(event.deltaY > 0 ? 1.12 : 0.89);
+  }, { passive: false });
+  svg.addEventListener("keydown", (event) => {
+    const step = view.w / 12;
+    const doing = { ArrowLeft: () => move(-step, 0), ArrowRight: () => move(step, 0), ArrowUp: () => move(0, -step),
+      ArrowDown: () => move(0, step), "+": () => zoom(0.85), "-": () => zoom(1.18), 0: fit }[event.key];
+    if (!doing || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    doing();
+  });
+  place();
+  new ResizeObserver(() => { place(); fit(); if (last) update(last); }).observe(frame);
+  return { frame, update, zoom, fit };
+};

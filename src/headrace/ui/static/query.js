@@ -1,0 +1,180 @@
+// The page of one query.
+import { failed, get, live, paced } from "./api.js";
+import { chart } from "./charts.js";
+import { badge, byId, card, finding, h, show, SIGNS, table } from "./dom.js";
+import { drawBatches } from "./batches.js";
+import { bytes, clock, compact, instant, lag, ms, seconds, since, whole } from "./format.js";
+
+const main = byId("main");
+const name = decodeURIComponent(location.pathname.split("/")[2]);
+const path = `/api/queries/${encodeURIComponent(name)}`;
+const RANGES = [["5 min", 300], ["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["1 day", 86400], ["All", 0]];
+const VERDICTS = { equal: "good", open: "good", pending: "good", late: "warning", mismatch: "bad", wrong: "bad", undecided: "warning" };
+const PHASES = { latestOffset: "find new offsets", getBatch: "get batch", queryPlanning: "plan", walCommit: "log offsets", addBatch: "process and write", commitOffsets: "commit", other: "other" };
+const COLOURS = { latestOffset: "--c3", getBatch: "--c4", queryPlanning: "--c2", walCommit: "--c5", addBatch: "--c1", commitOffsets: "--c6", other: "--c7" };
+const GUARANTEE = { "exactly once": "good", "at least once": "warning", none: "bad" };
+
+const tile = (title, words, unit, under) =>
+  h("div", { class: "tile" }, h("dt", {}, title), h("dd", {}, words, unit && h("small", {}, ` ${unit}`)), h("dd", { class: "under" }, under ?? ""));
+
+const tiles = (now) => {
+  const behind = now.watermark && now.event_max ? (Date.parse(now.event_max) - Date.parse(now.watermark)) / 1000 : null;
+  const slow = Math.max(0, ...now.durations ?? []);
+  return [
+    tile("Rows in", compact(now.rates.input), "rows/s", `${whole(now.rows_total)} in all`),
+    tile("Processed", compact(now.rates.processed), "rows/s", now.rates.processed && now.rates.input ? `busy ${Math.min(100, Math.round(100 * now.rates.input / now.rates.processed))} % of the time` : ""),
+    tile("Batch", ms(now.batch_ms), "", `longest of ${now.durations?.length ?? 0}: ${ms(slow)}`),
+    tile("Lag", now.backlog ? compact(now.backlog.count) : "–", now.backlog?.unit, now.backlog?.bytes ? bytes(now.backlog.bytes) : ""),
+    now.watermarked?.length > 0 && tile("Watermark", now.watermark ? clock(now.watermark) : "–", "", now.watermark ? `${seconds(behind)} behind the newest event` : "has not begun to move"),
+    now.state_bytes !== null && now.state_bytes !== undefined && tile("State", compact(now.state_rows), now.state_rows === null ? "" : "rows", bytes(now.state_bytes)),
+    tile("Batches", whole(now.batch), "", now.at ? `the last ${seconds(since(now.at))} ago` : ""),
+    tile("Restarts", whole(now.restarts), "", `generation ${now.generation ?? 1}`),
+  ];
+};
+
+const definition = (about) => [
+  h("dl", { class: "facts" },
+    h("dt", {}, "Reads"), h("dd", {}, about.inputs.map((each, at) => `${at ? ", " : ""}${each.name} (${each.kind})`).join("") || "nothing"),
+    h("dt", {}, "Writes"), h("dd", {}, `${about.sink.kind}${about.sink.place ? `: ${about.sink.place}` : ""}, ${about.mode} mode`),
+    h("dt", {}, "Trigger"), h("dd", {}, about.trigger),
+    h("dt", {}, "Guarantee"), h("dd", {}, badge(GUARANTEE[about.guarantee.level], about.guarantee.level), " ", about.guarantee.sentence),
+    h("dt", {}, "Declared"), h("dd", {}, about.where)),
+  h("pre", { tabindex: "0", role: "group", "aria-label": `The ${about.code.language === "sql" ? "SQL" : "Python"} of ${about.name}` }, h("code", {}, about.code.text)),
+  about.views.map((view) => [h("p", { class: "soft" }, `View ${view.name}`), h("pre", { tabindex: "0", role: "group", "aria-label": `View ${view.name}` }, h("code", {}, view.code.text))]),
+];
+
+const runs = ({ runs: found, queries }) => table("Runs", [["Started"], ["State"], ["Lasted", "num"], ["Process", "num"], ["Error"]], found.map((each, at) => {
+  // Whether the newest one still lives, only how the query stands tells.
+  const run = at ? each : { ...each, state: queries[name].state };
+  const level = run.error || run.state === "killed" ? "bad" : run.ended ? "idle" : "good";
+  return h("tr", {}, h("td", {}, instant(run.started)), h("td", {}, badge(level, run.state)),
+    h("td", { class: "num" }, run.ended ? seconds((Date.parse(run.ended) - Date.parse(run.started)) / 1000) : "–"),
+    h("td", { class: "num" }, run.pid),
+    h("td", { class: "long" }, run.error ? [h("b", {}, run.error.code), ` ${run.error.what}`, run.error.fix && h("div", { class: "soft" }, `Fix: ${run.error.fix}`)] : ""));
+}), "tall");
+
+const verdicts = (found) => {
+  if (!found.length) return [h("p", { class: "soft" }, "Not verified yet. Run: ", h("code", {}, `headrace verify ${name}`))];
+  const level = (each) => VERDICTS[each.state] ?? "idle";
+  return [
+    h("ol", { class: "verdicts", "aria-label": "Verdicts, the oldest first" }, found.slice(-40).map((each) =>
+      h("li", { class: level(each), title: `${instant(each.at)} UTC: ${each.state}` }, h("span", { "aria-hidden": "true" }, SIGNS[level(each)]), h("span", { class: "visually-hidden" }, `${each.state} at ${instant(each.at)}`)))),
+    table("Verdicts", [["At"], ["Verdict"], ["Up to batch", "num"], ["Rows read", "num"], ["Expected", "num"], ["Missing", "num"], ["Unexpected", "num"], ["Different", "num"], ["Late", "num"]],
+      found.slice(-10).reverse().map((each) => h("tr", {}, h("td", {}, instant(each.at)), h("td", {}, badge(level(each), each.state)),
+        ["batch", "rows_read", "rows_expected", "missing", "unexpected", "different", "rows_late"].map((key) => h("td", { class: "num" }, whole(each[key])))))),
+  ];
+};
+
+const drawCharts = (place) => {
+  const made = new Map();
+  const one = (id, title, unit, options, width) => {
+    const drawn = chart({ label: title, ...options });
+    const shown = card(title, h("span", { class: "soft" }, unit), drawn.frame);
+    if (width) shown.classList.add(width);
+    made.set(id, { ...drawn, card: shown });
+  };
+  one("rows", "Rows a second", "what arrives, and what a batch works off", { format: compact });
+  one("phases", "Batch duration by phase", "mean of a point", { format: ms, stack: true });
+  one("times", "Event time", "event time of the rows over the time of their batch, and the watermark; UTC", { format: clock, time: true, height: 270 }, "wide");
+  one("late", "Late rows", "dropped as later than the watermark, as Spark counts them", { format: compact });
+  one("lag", "Lag", "waits in the source", { format: compact });
+  one("state", "State rows", "by operator", { format: compact }, "third");
+  one("memory", "State memory", "by operator", { format: bytes }, "third");
+  one("commit", "State commit", "by operator", { format: ms }, "third");
+
+  return (found) => {
+    const some = (column) => column.some((each) => each !== null);
+    const by = (things, key) => Object.entries(things).map(([label, column]) => ({ label, values: key ? column[key] : column }));
+    const series = {
+      rows: [{ label: "in", values: found.input_rate }, { label: "processed", values: found.processed_rate }],
+      phases: Object.entries(found.phases).map(([phase, values]) => ({ label: PHASES[phase] ?? phase, values, colour: COLOURS[phase] })),
+      times: some(found.event_max) ? [
+        { label: "watermark", values: found.watermark, colour: "--c2", dash: [], width: 2.6, zone: "--late-zone" },
+        { label: "newest", values: found.event_max, colour: "--c1", dash: [] },
+        { label: "mean", values: found.event_mean, colour: "--c3", dash: [7, 4] },
+        { label: "oldest", values: found.event_min, colour: "--c4", dash: [2, 3] },
+        { label: "late rows", values: found.late.map((each, at) => (each > 0 ? found.watermark[at] ?? found.event_min[at] : null)), colour: "--late", points: true,
+          say: (value, at) => whole(found.late[at]) },
+      ] : [],
+      late: some(found.watermark) ? [{ label: "late", values: found.late, colour: "--c2", dash: [] }] : [],
+      lag: by(found.lags).map((each) => ({ ...each, label: `${each.label}${found.lag_units[each.label] ? ` (${found.lag_units[each.label]})` : ""}` })),
+      state: by(found.operators, "rows").filter((each) => some(each.values)),
+      memory: by(found.operators, "bytes"),
+      commit: by(found.operators, "commit_ms"),
+    };
+    const wanted = [...made].filter(([id]) => series[id].length && found.at.length).map(([, each]) => each.card);
+    made.get("lag").card.classList.toggle("wide", !series.late.length);
+    if (wanted.length !== place.children.length || wanted.some((each, at) => place.children[at] !== each)) {
+      place.replaceChildren(...wanted.length ? wanted : [h("p", { class: "card soft wide" }, "No batch has been made yet.")]);
+    }
+    for (const [id, each] of made) if (series[id].length && found.at.length) each.draw(found.at, series[id]);
+  };
+};
+
+const start = async () => {
+  let range = 3600;
+  let [found, columns] = await Promise.all([get(path), get(`${path}/series?points=300&seconds=${range}`)]);
+  const { definition: about } = found;
+  document.title = `${name}: ${found.name}`;
+  byId("crumbs").replaceChildren(h("a", { href: "/" }, found.name), " / ", h("b", {}, name));
+  const parts = Object.fromEntries(["state", "attention", "runs", "verdicts"].map((each) => [each, h("div", {})]));
+  parts.state = h("span", {});
+  parts.attention = h("div", { class: "attention", tabindex: "0", role: "group", "aria-label": "What needs attention" });
+  parts.tiles = h("dl", { class: "tiles", "aria-label": "The query in figures" });
+  const charts = h("div", { class: "charts" });
+  const draw = drawCharts(charts);
+  const drawn = h("span", { class: "soft", role: "status" });
+  const buttons = RANGES.map(([words, length]) => h("button", { type: "button", "aria-pressed": String(length === range), onclick: () => {
+    range = length;
+    buttons.forEach((each, at) => each.setAttribute("aria-pressed", String(RANGES[at][1] === range)));
+    refresh();
+  } }, words));
+  const showSeries = () => {
+    draw(columns);
+    const last = columns.batch.length;
+    show(drawn, last ? `${whole(columns.batches)} batches${columns.step > 1 ? `, every ${whole(columns.step)}th one of the history` : ""}${columns.per_point > 1 ? `, ${columns.per_point} a point` : ""}` : "");
+  };
+  const refresh = paced(async () => {
+    columns = await get(`${path}/series?points=300&seconds=${range}`);
+    showSeries();
+  }, 1500);
+  const batches = drawBatches(path);
+  const details = paced(async () => {
+    found = await get(path);
+    show(parts.runs, runs(found));
+    show(parts.verdicts, verdicts(found.verdicts));
+  }, 2000);
+  let batch = null;
+  let newest = null;
+  let state = null;
+  let verdict = null;
+
+  const update = (told) => {
+    const now = told.queries[name];
+    show(parts.state, badge(now.level, now.state));
+    show(parts.tiles, tiles(now).filter(Boolean));
+    show(parts.attention, now.findings.length ? now.findings.map((each) => finding(each)) : h("p", { class: "good" }, `${SIGNS.good} Nothing needs attention.`));
+    const mark = JSON.stringify(now.verdict);
+    if (newest !== null && (now.batch !== batch || now.at !== newest)) { refresh(); batches.renew(); }
+    if (state !== null && (now.state !== state || mark !== verdict || now.run !== found.queries[name].run)) details();
+    [batch, newest, state, verdict] = [now.batch, now.at ?? "", now.state, mark];
+  };
+
+  main.replaceChildren(
+    h("div", { class: "title" }, h("h1", {}, name), parts.state, badge(GUARANTEE[about.guarantee.level], about.guarantee.level),
+      h("span", { class: "soft" }, about.description)),
+    h("div", { class: "top" }, parts.tiles, card("Needs attention", null, parts.attention)),
+    h("div", { class: "tools" }, h("span", { class: "group", role: "group", "aria-label": "How far back" }, buttons), drawn),
+    charts,
+    h("div", { class: "halves" }, card("Runs and errors", h("span", { class: "soft" }, "UTC"), parts.runs), card("Verified", h("span", { class: "soft" }, "does the sink hold the batch answer; UTC"), parts.verdicts)),
+    card("Definition", h("span", { class: "soft" }, "as loaded when the dashboard was started"), definition(about)),
+    card("Batches", h("span", { class: "soft" }, "UTC"), batches.frame));
+  show(parts.runs, found.runs.length ? runs(found) : h("p", { class: "soft" }, "It has not run yet."));
+  show(parts.verdicts, verdicts(found.verdicts));
+  update(found);
+  showSeries();
+  batches.renew();
+  live(update);
+};
+
+start().catch((error) => failed(main, error));

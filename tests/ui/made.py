@@ -1,0 +1,113 @@
+"""A project and a history of it, made without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import headrace as hr
+from headrace.contract import Lag
+from headrace.errors import Finding, Where
+from headrace.history import History
+from headrace.model import Project
+from headrace.model.layout import history_file
+from headrace.progress import BatchRecord, OperatorProgress, SourceProgress
+
+PASSWORD = "correct-horse-battery"
+YAML = """\
+name: phones
+sources:
+  events:
+    files: {path: landing/events, format: json, schema: "phone_id STRING, time TIMESTAMP, action STRING"}
+    watermark: {column: time, delay: 2 hours}
+views:
+  taps: {select: "SELECT * FROM events WHERE action = 'tap'"}
+queries:
+  counts:
+    select: SELECT action, count(*) AS n FROM events GROUP BY action -- correct-horse-battery
+    mode: update
+    trigger: {every: 5 seconds}
+    sink: {postgres: {url: "${DATABASE_URL}", table: counts, key: [action]}}
+  copied:
+    select: SELECT * FROM taps
+    sink: {files: {path: out, format: json}}
+"""
+STARTED = datetime(2026, 1, 1, tzinfo=timezone.utc)
+FAULT = Finding(code="HR601", what="it broke", fix="mend it", where=Where(file="p.py", line=3))
+
+
+def project(root: Path) -> Project:
+    """Two queries over one source."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "headrace.yml").write_text(YAML)
+    return hr.load(root, environ={"DATABASE_URL": f"postgresql://user:{PASSWORD}@localhost/phones"})
+
+
+def record(batch: int, *, started: datetime = STARTED, query: str = "counts") -> BatchRecord:
+    """One batch a second; every hundredth is slow, every tenth has late rows."""
+    at = started + timedelta(seconds=batch)
+    lag = Lag(count=batch * 3 % 7, unit="files", bytes=100)
+    return BatchRecord(
+        query=query,
+        run_id="run-1",
+        batch=batch,
+        at=at,
+        rows=100 + batch % 50,
+        input_rate=100.0,
+        processed_rate=250.0 + batch % 40,
+        duration_ms=5_000 if batch % 100 == 99 else 400,
+        durations={"addBatch": 300, "walCommit": 20, "queryPlanning": 30, "triggerExecution": 400},
+        watermark=at - timedelta(hours=2),
+        state_rows=5 + batch % 9,
+        state_bytes=9_000,
+        dropped_by_watermark=3 if batch % 10 == 0 else 0,
+        sources=(
+            SourceProgress(
+                name="events", rows=100, start=f'{{"logOffset":{batch}}}', end=f'{{"logOffset":{batch + 1}}}', lag=lag
+            ),
+        ),
+        backlog=lag,
+        operators=(
+            OperatorProgress(name="stateStoreSave", rows=5, bytes=9_000, updated=4, late=3, commit_ms=12 + batch % 5),
+        ),
+        event_min=at - timedelta(hours=3),
+        event_mean=at - timedelta(minutes=2),
+        event_max=at,
+    )
+
+
+def fill(project: Project, batches: int, *, started: datetime = STARTED) -> None:
+    """A running query with so many batches, an earlier run that failed, a verdict, and a query that has failed."""
+    with History.open(history_file(project.storage)) as history:
+        facts = {"pid": os.getpid(), "mode": "update", "trigger": "every 5 seconds", "sink": "postgres"}
+        failed = history.begin_run("counts", generation=1, **facts)  # type: ignore[arg-type]
+        history.end_run(failed, "failed", replace(FAULT, what="the database was away"))
+        run = history.begin_run("counts", generation=1, **facts)  # type: ignore[arg-type]
+        history.state(run, "running")
+        history.record(run, record(0, started=started))
+        other = history.begin_run("copied", generation=1, **facts)  # type: ignore[arg-type]
+        history.end_run(other, "failed", FAULT)
+        verdict = {"state": "equal", "batch": 3, "rows_read": 10, "rows_expected": 5, "missing": 0, "unexpected": 0}
+        history.record_verdict("counts", json.dumps({**verdict, "different": 0, "rows_late": 0}))
+        history.note("started", "counts", run, {"trigger": "every 5 seconds"})
+        history.note("failed", "copied", other, {"finding": FAULT.as_dict()})
+
+    def rows() -> Iterator[tuple[str, int, int, int, int, str]]:
+        # A hundred thousand records would take a minute; those of the past differ in what is looked at alone.
+        plain = record(0, started=started).as_dict()
+        for batch in range(1, batches - 200):
+            at = started + timedelta(seconds=batch)
+            plain |= {"batch": batch, "rows": 100 + batch % 50, "at": at.isoformat()}
+            yield "counts", 1, batch, run, plain["rows"], json.dumps(plain)
+        for batch in range(max(1, batches - 200), batches):
+            made = record(batch, started=started)
+            yield "counts", 1, batch, run, made.rows, json.dumps(made.as_dict())
+
+    with sqlite3.connect(history_file(project.storage)) as db:
+        db.executemany("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", rows())
+    db.close()

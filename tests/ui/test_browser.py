@@ -1,0 +1,201 @@
+"""The pages in a real browser: no fault, nothing that does not fit, and what a reader has to find."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from headrace.history import History
+from headrace.model.layout import history_file
+from tests.servers import unavailable
+from tests.ui import made
+
+pytestmark = pytest.mark.browser
+BATCHES = 400
+WIDTHS = (390, 1000, 1600)
+SETTLED = """
+const done = arguments[arguments.length - 1];
+const drawn = () => document.querySelector(arguments[0]) && document.querySelector('.live.on');
+const wait = () => setTimeout(drawn() ? done : wait, drawn() ? 300 : 50);
+wait();
+"""
+AXE = "axe.run(document, {resultTypes: ['violations']}).then(arguments[arguments.length - 1])"
+
+
+def program(*names: str) -> str:
+    """The path of the first of these programs that there is."""
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        unavailable(
+            f"{names[0]} is missing: make servers installs it, as does apt-get install chromium chromium-driver"
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("phones")
+
+
+@pytest.fixture(scope="module")
+def address(root: Path) -> Iterator[str]:
+    """The dashboard of a project whose query runs and has many batches, and whose other query has failed."""
+    project = made.project(root)
+    started = datetime.now(timezone.utc) - timedelta(seconds=BATCHES)
+    made.fill(project, BATCHES, started=started)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "headrace", "ui", "-C", str(root), "--port", "0", "--json"],
+        env={**os.environ, "DATABASE_URL": f"postgresql://user:{made.PASSWORD}@localhost/phones"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    try:
+        yield json.loads(child.stdout.readline())["url"].rstrip("/")
+    finally:
+        child.terminate()
+        child.wait(20)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = program("chromium", "google-chrome")
+    switches = (
+        "headless",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-quic",
+        "no-first-run",
+        "disable-background-networking",
+    )
+    for switch in (*switches, "disable-component-update", "disable-sync", "disable-dev-shm-usage"):
+        options.add_argument(f"--{switch}")
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('browser')}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(program("chromedriver"))
+    found = webdriver.Chrome(options=options, service=service)
+    found.set_script_timeout(30)
+    yield found
+    found.quit()
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The text of axe-core, by npm."""
+    npm, home = program("npm"), tmp_path_factory.mktemp("axe")
+    asked = subprocess.run(
+        [npm, "pack", "--silent", "axe-core@4.10.2"], cwd=home, capture_output=True, text=True, timeout=120, check=False
+    )
+    packed = next(home.glob("*.tgz"), None)
+    if packed is None:
+        unavailable(f"npm cannot fetch axe-core: {asked.stderr.strip()[:200]}")
+    shutil.unpack_archive(packed, home, "gztar")
+    return (home / "package" / "axe.min.js").read_text(encoding="utf-8")
+
+
+def look(
+    browser: webdriver.Chrome, url: str, *, width: int = 1600, theme: str = "light", until: str = "main > *"
+) -> None:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.get(url)
+    browser.execute_async_script(SETTLED, until)
+
+
+def faults(browser: webdriver.Chrome) -> list[str]:
+    """What the console holds; asked for, it is empty again."""
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
+PAGES = {"project": ("/", ".graph svg .node"), "query": ("/queries/counts", ".charts canvas")}
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_fits_every_width_without_a_fault(
+    browser: webdriver.Chrome, address: str, axe: str, page: str, theme: str
+) -> None:
+    path, until = PAGES[page]
+    for width in WIDTHS:
+        look(browser, address + path, width=width, theme=theme, until=until)
+        assert faults(browser) == []
+        assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), width
+        assert browser.execute_script("return document.documentElement.dataset.theme") == theme
+        browser.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
+        found: dict[str, Any] = browser.execute_async_script(AXE)
+        wrong = {each["id"]: [node["html"][:120] for node in each["nodes"][:3]] for each in found["violations"]}
+        assert wrong == {}, width
+
+
+def test_nothing_on_a_page_moves_while_it_loads_and_lives(browser: webdriver.Chrome, address: str) -> None:
+    for path, until in PAGES.values():
+        look(browser, address + path, until=until)
+        shifts = browser.execute_async_script(
+            "const done = arguments[0]; let sum = 0;"
+            "new PerformanceObserver((list) => list.getEntries().forEach((each) => { sum += each.value; }))"
+            ".observe({type: 'layout-shift', buffered: true}); setTimeout(() => done(sum), 1500);"
+        )
+        assert shifts < 0.02, path
+
+
+def test_from_the_project_a_reader_finds_why_a_query_failed(browser: webdriver.Chrome, address: str) -> None:
+    look(browser, address + "/", until=".graph svg .node")
+    needs = browser.find_element(By.CSS_SELECTOR, ".attention").text
+    assert "HR601" in needs
+    assert "Fix: mend it" in needs
+    browser.find_element(By.CSS_SELECTOR, ".attention a").click()
+    WebDriverWait(browser, 10).until(lambda each: each.find_elements(By.CSS_SELECTOR, "h1 + span .badge.bad"))
+    assert browser.title.startswith("copied")
+    assert "it broke" in browser.find_element(By.CSS_SELECTOR, "[aria-label='Runs']").text
+
+
+def test_batches_are_searched_and_opened(browser: webdriver.Chrome, address: str) -> None:
+    look(browser, address + "/queries/counts", until=".charts canvas")
+    table = "[aria-label='Batches'] tbody tr"
+    browser.find_element(By.CSS_SELECTOR, "[aria-label='Search the batches']").send_keys("390")
+    WebDriverWait(browser, 10).until(lambda each: len(each.find_elements(By.CSS_SELECTOR, table)) == 1)
+    browser.find_element(By.CSS_SELECTOR, "[aria-label='Details of batch 390']").send_keys(Keys.ENTER)
+    assert '{"logOffset":390} to {"logOffset":391}' in browser.find_element(By.CSS_SELECTOR, ".detail").text
+    assert browser.switch_to.active_element.get_attribute("aria-expanded") == "true"
+
+
+def test_the_keyboard_reaches_the_content_and_reads_a_chart(browser: webdriver.Chrome, address: str) -> None:
+    look(browser, address + "/queries/counts", until=".charts canvas")
+    browser.switch_to.active_element.send_keys(Keys.TAB)
+    assert browser.switch_to.active_element.text == "Skip to the content"
+    chart = browser.find_element(By.CSS_SELECTOR, ".chart")
+    before = chart.text
+    chart.send_keys(Keys.HOME)
+    assert chart.text != before
+
+
+def test_what_is_written_appears_on_an_open_page(browser: webdriver.Chrome, address: str, root: Path) -> None:
+    look(browser, address + "/queries/counts", until=".charts canvas")
+    with History.open(history_file(made.project(root).storage)) as history:
+        history.record(2, made.record(BATCHES, started=datetime.now(timezone.utc) - timedelta(seconds=BATCHES)))
+    first = "[aria-label='Batches'] tbody td.num"
+    WebDriverWait(browser, 20).until(lambda each: each.find_element(By.CSS_SELECTOR, first).text == str(BATCHES))
+
+
+def test_the_theme_that_is_chosen_stays(browser: webdriver.Chrome, address: str) -> None:
+    look(browser, address + "/", theme="light")
+    browser.find_element(By.ID, "theme").click()
+    look(browser, address + "/queries/counts", theme="light")
+    assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
+    browser.execute_script("localStorage.clear()")
