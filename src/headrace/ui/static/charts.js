@@ -55,7 +55,7 @@ export const chart = ({ label, format, stack = false, time = false, height = HEI
           return {
             label: one.label,
             stroke: () => css(stack ? "--card" : colour),
-            width: stack ? 1 : one.points ? 0 : one.width ?? 1.8,
+            width: stack ? 1 : one.width ?? 1.8,
             dash: stack ? [] : one.dash ?? DASHES[place % DASHES.length],
             fill: stack ? () => css(colour) : one.zone ? () => css(one.zone) : undefined,
             fillTo: one.zone ? (u) => u.scales.y.min : undefined,

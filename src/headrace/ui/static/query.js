@@ -10,7 +10,7 @@ const name = decodeURIComponent(location.pathname.split("/")[2]);
 const path = `/api/queries/${encodeURIComponent(name)}`;
 const RANGES = [["5 min", 300], ["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["1 day", 86400], ["All", 0]];
 const VERDICTS = { equal: "good", open: "good", pending: "good", late: "warning", mismatch: "bad", wrong: "bad", undecided: "warning" };
-const PHASES = { latestOffset: "find new offsets", getBatch: "get batch", queryPlanning: "plan", walCommit: "log offsets", addBatch: "process and write", commitOffsets: "commit", other: "other" };
+const PHASES = { latestOffset: "find offsets", getBatch: "get batch", queryPlanning: "plan", walCommit: "log offsets", addBatch: "process, write", commitOffsets: "commit", other: "other" };
 const COLOURS = { latestOffset: "--c3", getBatch: "--c4", queryPlanning: "--c2", walCommit: "--c5", addBatch: "--c1", commitOffsets: "--c6", other: "--c7" };
 const GUARANTEE = { "exactly once": "good", "at least once": "warning", none: "bad" };
 
@@ -25,7 +25,7 @@ const tiles = (now) => {
     tile("Processed", compact(now.rates.processed), "rows/s", now.rates.processed && now.rates.input ? `busy ${Math.min(100, Math.round(100 * now.rates.input / now.rates.processed))} % of the time` : ""),
     tile("Batch", ms(now.batch_ms), "", `longest of ${now.durations?.length ?? 0}: ${ms(slow)}`),
     tile("Lag", now.backlog ? compact(now.backlog.count) : "–", now.backlog?.unit, now.backlog?.bytes ? bytes(now.backlog.bytes) : ""),
-    now.watermarked?.length > 0 && tile("Watermark", now.watermark ? clock(now.watermark) : "–", "", now.watermark ? `${seconds(behind)} behind the newest event` : "has not begun to move"),
+    now.watermarked?.length > 0 && tile("Watermark", now.watermark ? clock(now.watermark) : "–", "", now.watermark ? `${seconds(behind)} behind the newest` : "has not begun to move"),
     now.state_bytes !== null && now.state_bytes !== undefined && tile("State", compact(now.state_rows), now.state_rows === null ? "" : "rows", bytes(now.state_bytes)),
     tile("Batches", whole(now.batch), "", now.at ? `the last ${seconds(since(now.at))} ago` : ""),
     tile("Restarts", whole(now.restarts), "", `generation ${now.generation ?? 1}`),
