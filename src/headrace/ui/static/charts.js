@@ -26,7 +26,7 @@ const alone = (u, index) => {
 };
 
 // series: [{ label, values, colour?, dash?, points? }]; format: how a value is written.
-export const chart = ({ label, format, stack = false, time = false, height = HEIGHT }) => {
+export const chart = ({ label, format, ticks = format, stack = false, time = false, height = HEIGHT }) => {
   const frame = h("div", { class: "chart", tabindex: "0", role: "img", "aria-label": label });
   let plot = null;
   let shape = "";
@@ -45,7 +45,7 @@ export const chart = ({ label, format, stack = false, time = false, height = HEI
         { stroke: () => css("--soft"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { show: true, size: 5, fill: () => css(colour), filter: alone }, incrs: TIME_STEPS,
           values: (u, values, at, space, step) => utc(values, step), space: 70, font: "11.5px system-ui", size: 28 },
         { stroke: () => css("--soft"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { show: true, size: 5, fill: () => css(colour), filter: alone }, size: 66, font: "11.5px system-ui",
-          ...(time ? { incrs: TIME_STEPS, values: (u, values, at, space, step) => utc(values, step) } : { values: (u, values) => values.map(format) }) },
+          ...(time ? { incrs: TIME_STEPS, values: (u, values, at, space, step) => utc(values, step) } : { values: (u, values) => values.map(ticks) }) },
       ],
       series: [
         { label: "Time", value: (u, value) => (value === null ? "" : clock(value)) },

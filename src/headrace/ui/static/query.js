@@ -12,6 +12,8 @@ const RANGES = [["5 min", 300], ["15 min", 900], ["1 h", 3600], ["6 h", 21600], 
 const VERDICTS = { equal: "good", open: "good", pending: "good", late: "warning", mismatch: "bad", wrong: "bad", undecided: "warning" };
 const PHASES = { latestOffset: "find offsets", getBatch: "get batch", queryPlanning: "plan", walCommit: "log offsets", addBatch: "process, write", commitOffsets: "commit", other: "other" };
 const COLOURS = { latestOffset: "--c3", getBatch: "--c4", queryPlanning: "--c2", walCommit: "--c5", addBatch: "--c1", commitOffsets: "--c6", other: "--c7" };
+// As wide as the axis has room for.
+const length = (value) => (value < 1000 ? `${Math.round(value)} ms` : `${Number((value / 1000).toPrecision(3))} s`);
 const GUARANTEE = { "exactly once": "good", "at least once": "warning", none: "bad" };
 
 const tile = (title, words, unit, under) =>
@@ -74,13 +76,13 @@ const drawCharts = (place) => {
     made.set(id, { ...drawn, card: shown });
   };
   one("rows", "Rows a second", "what arrives, and what a batch works off", { format: compact });
-  one("phases", "Batch duration by phase", "mean of a point", { format: ms, stack: true });
+  one("phases", "Batch duration by phase", "mean of a point", { format: ms, ticks: length, stack: true });
   one("times", "Event time", "event time of the rows over the time of their batch, and the watermark; UTC", { format: clock, time: true, height: 270 }, "wide");
   one("late", "Late rows", "dropped as later than the watermark, as Spark counts them", { format: compact });
   one("lag", "Lag", "waits in the source", { format: compact });
   one("state", "State rows", "by operator", { format: compact }, "third");
   one("memory", "State memory", "by operator", { format: bytes }, "third");
-  one("commit", "State commit", "by operator", { format: ms }, "third");
+  one("commit", "State commit", "by operator", { format: ms, ticks: length }, "third");
 
   return (found) => {
     const some = (column) => column.some((each) => each !== null);
