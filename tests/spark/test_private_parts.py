@@ -733,6 +733,25 @@ def deltas_log_is_read(scene: Scene) -> None:
     assert state.rows_of(state.files()).count() == 2
 
 
+@canary("connectors/delta/rewind")
+def files_of_an_earlier_version_are_looked_for(scene: Scene) -> None:
+    from headrace.connectors.delta.rewind import _missing
+    from headrace.connectors.delta.table import at_path
+
+    place = scene.home / "went-back"
+    states = []
+    for _ in range(2):
+        scene.batch.coalesce(1).write.format("delta").mode("overwrite").save(str(place))
+        table = at_path(scene.spark, str(place), SourceError)
+        assert table is not None
+        states.append(table.now())
+    former, now = states
+    assert _missing(former, now) == ""
+    ((file, _),) = former.actions().keys() - now.actions().keys()
+    (place / file).unlink()
+    assert _missing(former, now) == file
+
+
 @canary("connectors/kafka/client")
 def kafkas_admin_client_is_asked(scene: Scene) -> None:
     from headrace.connectors.kafka.client import client
@@ -799,6 +818,7 @@ def conditions_have_known_names(scene: Scene) -> None:
 JARS = {
     "connectors/delta/generations": "delta",
     "connectors/delta/table": "delta",
+    "connectors/delta/rewind": "delta",
     "connectors/kafka/client": "kafka",
 }
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXECUTOR_SECONDS = 30.0
+_CLUSTERS = ("spark://", "yarn", "k8s://")
 
 
 def is_loopback(master: str) -> bool:
@@ -33,8 +34,8 @@ def is_loopback(master: str) -> bool:
 
 
 def is_elsewhere(master: str) -> bool:
-    """Whether executors may run on other machines than the driver's."""
-    return not master.startswith("local") and not is_loopback(master)
+    """Whether executors may run on other machines than the driver's; what names no cluster is told when it starts."""
+    return master.startswith(_CLUSTERS) and not is_loopback(master)
 
 
 def settings(master: str, own: Mapping[str, str]) -> dict[str, str]:

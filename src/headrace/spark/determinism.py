@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.spark.operators import LIMITS
 from headrace.spark.plan_rewrite import stream_tree
-from headrace.spark.plans import analysed_plan, asks_the_clock, clocks, nodes
+from headrace.spark.plans import analysed_plan, asked_clocks, nodes
 from headrace.spark.row_order import by_order, may_go_by_order
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Determinism:
 def determinism(frame: DataFrame) -> Determinism:
     """Read it off the analysed plan of `frame`."""
     plan = analysed_plan(frame)
-    asked = tuple(dict.fromkeys(clocks(plan))) if asks_the_clock(frame.sparkSession._jvm, plan) else ()
+    asked = asked_clocks(frame, plan)
     names = {str(node.nodeName()) for node in nodes(plan)}
     if names.isdisjoint(LIMITS) and not ("Aggregate" in names and may_go_by_order(plan)):
         return Determinism(clocks=asked, by_order=(), limits=())

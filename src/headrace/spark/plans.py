@@ -169,6 +169,11 @@ def may_hold(plan: Any, names: Iterable[str]) -> bool:
     return not held.isdisjoint(names)
 
 
+def asked_clocks(frame: DataFrame, plan: Any) -> tuple[str, ...]:
+    """The expressions of a plan of this frame's session that ask the clock."""
+    return tuple(dict.fromkeys(clocks(plan))) if asks_the_clock(frame.sparkSession._jvm, plan) else ()
+
+
 def clocks(plan: Any) -> Iterator[str]:
     """The expressions of a plan that ask the clock."""
     for node in nodes(plan):

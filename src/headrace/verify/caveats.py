@@ -9,7 +9,7 @@ from headrace.errors import Finding
 from headrace.model import Query
 from headrace.spark.operators import ARBITRARY_STATE, LIMITS, Operator
 from headrace.spark.plan_rewrite import Tree
-from headrace.spark.plans import asks_the_clock, clocks, plan_facts
+from headrace.spark.plans import asked_clocks, plan_facts
 from headrace.spark.row_order import by_order
 
 if TYPE_CHECKING:
@@ -101,8 +101,7 @@ def order_of_rows(query: Query, of: str) -> Finding:
 def _asked_again(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Finding]:
     facts = plan_facts(stream)
     by_clock = ["timeouts by the clock"] if facts.by_clock else []
-    asked = clocks(tree.plan) if asks_the_clock(stream.sparkSession._jvm, tree.plan) else ()
-    found = list(dict.fromkeys([*facts.indeterminate, *asked, *by_clock]))
+    found = list(dict.fromkeys([*facts.indeterminate, *asked_clocks(stream, tree.plan), *by_clock]))
     if found:
         yield Finding(
             code="HR705",
