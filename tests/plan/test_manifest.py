@@ -16,6 +16,7 @@ from headrace.plan.judgement import judged, refusals, remarks
 from headrace.plan.manifest import QueryRevision, enter, forms, revision
 from headrace.plan.renamed import renamed
 from headrace.storage import json_lines
+from headrace.verify.query_ranges import means_the_same
 
 pytestmark = pytest.mark.plain
 
@@ -137,6 +138,18 @@ def test_a_plan_that_cannot_be_read_is_compared_by_its_fingerprint_and_warned_of
         found = [*remarks(query, judgement)]
         assert [finding.code for finding in found] == told
         assert all("KeyError: 7" in finding.what for finding in found)
+
+
+def test_a_form_in_an_older_format_is_compared_by_its_fingerprint(tmp_path: Path) -> None:
+    layout, query = _query(tmp_path)
+    line = asdict(_revision(query, FORM, 0, "f1"))
+    json_lines.append(layout.manifest, [{**line, "form": {**line["form"], "format": FORMAT - 1, "feed": "other"}}])
+    for fingerprint, told in (("f1", []), ("f2", ["HR545"])):
+        now = _revision(query, FORM, 1, fingerprint)
+        judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), now, begun=True)
+        assert [finding.code for finding in remarks(query, judgement)] == told
+        assert [*refusals(query, judgement)] == []
+        assert means_the_same(forms(layout.manifest)[0], now) == (told == [])
 
 
 # What a form is damaged by, and the words by which the start is refused.
