@@ -200,6 +200,16 @@ def test_a_query_of_another_name_does_not_write_the_same_rows_once_more(tmp_path
     assert [*renamed(other, other.queries["sums"], replace(form, sink={"kind": "sqlite", "place": "sums"}))] == []
 
 
+def test_a_query_of_another_name_is_found_by_its_sink_in_an_older_format_too(tmp_path: Path) -> None:
+    layout, query = _query(tmp_path)
+    form = replace(FORM, sink={"kind": "sqlite", "place": "counts"})
+    line = asdict(_revision(query, form, 0))
+    json_lines.append(layout.manifest, [{**line, "form": {**line["form"], "format": FORMAT - 1}}])
+    other = replace(hr.load(tmp_path), queries={"sums": replace(query, name="sums")})
+    (finding,) = renamed(other, other.queries["sums"], form)
+    assert (finding.code, "writes to the same place" in finding.what) == ("HR547", True)
+
+
 def test_a_function_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
     layout, query = _query(tmp_path)
     told = {"root": {"ref": 0}, "nodes": [{"name": "pipeline.f", "code": {"not comparable": "it calls eval"}}]}

@@ -81,7 +81,8 @@ class QueryForm:
         if int(data["format"]) > FORMAT:
             raise ValueError(f"its format is {data['format']}, and this version of Headrace knows {FORMAT}")
         if int(data["format"]) < FORMAT:
-            return cls(unreadable=f"Headrace kept it in the older format {data['format']}")
+            # Where it wrote is read all the same: a query under a new name is found by that.
+            return cls(unreadable=f"Headrace kept it in the older format {data['format']}", sink=dict(data["sink"]))
         told = dict(data)
         told["operators"] = tuple(
             Operator(
