@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Archive, Checkpoint
+from headrace.checkpoint.segments import KEPT_OPEN, OPEN_LINES
 from headrace.history import History, store
 from headrace.model.operations import Log
 from headrace.operate.log import RunLog
 from headrace.progress import BatchRecord
 from headrace.run.watchers import Logged
+from headrace.storage.json_lines import text_of
 from tests.checkpoint.test_archive import EVERY
 from tests.docs.blocks import ROOT
 from tests.progress.test_record import text
@@ -30,16 +33,25 @@ def size(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
 
 
-def archived(root: Path) -> float:
-    """The bytes that a batch adds to the archive, with the large numbers of a query that has run for months."""
+def archived(root: Path) -> tuple[float, float]:
+    """The bytes of a batch in the archive, open and closed, with the large numbers of a query that has run for months."""
     checkpoint, archive = Checkpoint(root / "checkpoint"), Archive(root / "archive.jsonl")
-    for batch in range(BATCHES):
-        for folder in ("offsets", "commits"):
-            (checkpoint.root / folder).mkdir(parents=True, exist_ok=True)
-            large = EVERY[folder]["20"].replace('"logOffset":20', f'"logOffset":{10_000_000 + batch}')
-            (checkpoint.root / folder / str(batch)).write_text(large)
+    for folder in ("offsets", "commits"):
+        (checkpoint.root / folder).mkdir(parents=True, exist_ok=True)
+        (checkpoint.root / folder / "20").write_text(EVERY[folder]["20"])
     archive.catch_up(checkpoint)
-    return archive.path.stat().st_size / BATCHES
+    line, jitter = json.loads(archive.path.read_text()), random.Random(1)
+    lines = []
+    for batch in range(10_000_000, 10_000_000 + OPEN_LINES):
+        at = line["timestamp_ms"] + batch * 1000 + jitter.randrange(40)
+        times = {"timestamp_ms": at, "watermark_ms": at - 7_200_417, "next_watermark_ms": at - 7_199_417}
+        lines.append({**line, **times, "batch": batch, "offsets": {"events": f'{{"logOffset":{batch}}}'}})
+        line.pop("conf", None)
+    archive.path.write_text(text_of(lines))
+    open_bytes = archive.path.stat().st_size / OPEN_LINES
+    Archive(archive.path).catch_up(checkpoint)
+    assert archive.path.stat().st_size < 2 * KEPT_OPEN * open_bytes
+    return open_bytes, size(archive.folder) / (OPEN_LINES - KEPT_OPEN)
 
 
 def remembered(root: Path, kept: int) -> tuple[float, float]:
@@ -55,7 +67,7 @@ def remembered(root: Path, kept: int) -> tuple[float, float]:
 
 def test_what_grows_is_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "history").mkdir()
-    archive_bytes = archived(tmp_path)
+    open_bytes, archive_bytes = archived(tmp_path)
     monkeypatch.setattr(store, "BATCHES_KEPT", BATCHES)
     record_bytes, history_bytes = remembered(tmp_path / "history", BATCHES)
     log = RunLog(tmp_path, Log(max_bytes=20_000, keep=2))
@@ -67,6 +79,7 @@ def test_what_grows_is_what_the_page_says(tmp_path: Path, monkeypatch: pytest.Mo
 
     page = (ROOT / "docs/how-to/operate.md").read_text(encoding="utf-8")
     stated = {name: float(value.replace(",", "")) for name, value in re.findall(r"<!-- (\w+) -->([\d,.]+)", page)}
+    assert open_bytes * OPEN_LINES / 1e6 == pytest.approx(stated["open_mb"], rel=0.2)
     assert archive_bytes == pytest.approx(stated["archive_bytes"], rel=0.2)
     assert archive_bytes * A_DAY / 1e6 == pytest.approx(stated["archive_day_mb"], rel=0.2)
     assert record_bytes == pytest.approx(stated["record_bytes"], rel=0.2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.segments import OPEN_LINES, close, damaged, lines_of, needed, segments
 from headrace.checkpoint.source_names import renamed
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage import json_lines
@@ -31,12 +32,14 @@ class Archive:
 
     A line is whole when it ends; what a crash leaves of a line is cut off before the next one is written. After a
     rewind a line says from which batch on the earlier ones are void, and after a rename of sources which names the
-    earlier ones have now. One process writes; any may read.
+    earlier ones have now. Once the file is long, its older lines go into a closed file in the directory beside it, so
+    that a start reads the newest batches alone. One process writes; any may read.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._next: int | None = None
+        self._lines = 0
         self._conf: Mapping[str, str] = {}
         self._unsynced = 0
         self._gaps: list[Finding] = []
@@ -53,6 +56,8 @@ class Archive:
         """
         try:
             if self._next is None:
+                self._lines = lines_of(self.path)
+                self._close_if_long()
                 return self._compare(checkpoint)
             return self._follow(checkpoint, self._next)
         except OSError as error:
@@ -65,49 +70,74 @@ class Archive:
                 )
             ) from error
 
-    def entries(self) -> dict[int, OffsetEntry]:
-        """The offsets of every archived batch, in order."""
-        return {batch: archived.entry for batch, archived in self.batches().items()}
+    @property
+    def folder(self) -> Path:
+        """The directory of the closed files."""
+        return self.path.with_suffix("")
 
-    def batches(self) -> dict[int, ArchivedBatch]:
-        """Every archived batch, in order; empty when there is no archive yet."""
-        try:
-            lines = json_lines.read(self.path)
-        except json_lines.DamagedLine as error:
-            raise self._damaged(error.number, error) from error
-        except OSError as error:
-            raise self._damaged(0, error) from error
+    def entries(self, since: int = 0) -> dict[int, OffsetEntry]:
+        """The offsets of every archived batch from `since` on, in order."""
+        return {batch: archived.entry for batch, archived in self.batches(since).items()}
+
+    def batches(self, since: int = 0) -> dict[int, ArchivedBatch]:
+        """Every archived batch from `since` on, in order; empty when there is no archive yet.
+
+        Only the files that hold them are read.
+        """
+        return {batch: archived for batch, archived in sorted(self._known(since).items()) if batch >= since}
+
+    def size(self) -> int:
+        """How many batches are archived, nearly: those that a rewind has made void count as well. Raises OSError."""
+        return sum(each.last - each.first + 1 for each in segments(self.folder)) + lines_of(self.path)
+
+    def _known(self, since: int) -> dict[int, ArchivedBatch]:
+        """All batches of the files that are needed for those from `since` on."""
         known: dict[int, ArchivedBatch] = {}
-        conf: Mapping[str, str] = {}
-        for number, line in enumerate(lines, start=1):
-            try:
-                if "void_after" in line:
-                    known = {batch: old for batch, old in known.items() if batch <= line["void_after"]}
-                elif "renamed" in line:
-                    known = {batch: _called(old, line["renamed"]) for batch, old in known.items()}
-                else:
-                    archived = _archived(line, conf)
-                    conf = archived.entry.conf
-                    known[archived.entry.batch] = archived
-            except (KeyError, TypeError, AttributeError) as error:
-                raise self._damaged(number, error) from error
-        return dict(sorted(known.items()))
+        # The open file comes first: what is closed afterwards is in it as well, and has no smaller number.
+        file, current = self.path, self._open_lines()
+        try:
+            closed = segments(self.folder, current[0].get("segment", 1) if current else None)
+            for file, lines in (*((each.file, each.lines()) for each in needed(closed, since)), (self.path, current)):
+                known = _folded(known, file, lines)
+        except json_lines.DamagedLine as error:
+            raise damaged(file, error.number, error) from error
+        except OSError as error:
+            raise damaged(file, 0, error) from error
+        return known
+
+    def _open_lines(self) -> list[Any]:
+        try:
+            return json_lines.read(self.path)
+        except json_lines.DamagedLine as error:
+            raise damaged(self.path, error.number, error) from error
+        except OSError as error:
+            raise damaged(self.path, 0, error) from error
 
     def rename_sources(self, names: Mapping[str, str]) -> None:
         """Let the batches so far name their sources by new names, given by the old ones. Raises OSError."""
-        if self.path.exists():
-            json_lines.append(self.path, [{"renamed": dict(names)}], sync=True)
+        self.note({"renamed": dict(names)})
+
+    def void_after(self, batch: int) -> None:
+        """Let the batches after `batch` be no longer known. Raises OSError."""
+        self.note({"void_after": batch})
+
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Append a line about the batches so far, if there are any. Raises OSError."""
+        if self.path.exists() or segments(self.folder):
+            self._append([dict(line)], sync=True)
 
     def _compare(self, checkpoint: Checkpoint) -> int:
         done = checkpoint.last_committed
         if done is None:
             return 0
-        known = self.batches()
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        reachable = [batch for batch in numbered(checkpoint.root / "offsets") if batch <= done]
+        known = self._known(min(reachable, default=done))
+        if not any(batch <= done for batch in known):
+            known = self._known(0)
         lines = []
         if max(known, default=-1) > done:
             lines.append({"void_after": done})
-        reachable = [batch for batch in numbered(checkpoint.root / "offsets") if batch <= done]
         fresh = [found for batch in reachable if (found := _read(checkpoint, batch)) and found != known.get(batch)]
         newest = max((batch for batch in known if batch <= done), default=-1)
         self._miss(newest + 1, min(reachable, default=done + 1))
@@ -153,20 +183,22 @@ class Archive:
             return
         self._unsynced += len(lines)
         sync = self._unsynced >= _SYNC_EVERY
-        json_lines.append(self.path, lines, sync=sync)
+        self._append(lines, sync=sync)
         if sync:
             self._unsynced = 0
+        self._lines += len(lines)
+        self._close_if_long()
 
-    def _damaged(self, line: int, error: Exception) -> CheckpointError:
-        return CheckpointError(
-            Finding(
-                code="HR523",
-                where=Where(file=str(self.path), line=line or None),
-                what=f"the archive of batches cannot be read: {error}",
-                fix="restore it from a backup; or move it away: the query runs on and archives what Spark still keeps, "
-                "and what it read before can no longer be verified",
-            )
-        )
+    def _append(self, lines: list[dict[str, Any]], *, sync: bool) -> None:
+        if not self.path.exists() and (closed := segments(self.folder)):
+            # The open file was moved away.
+            lines = [{"segment": closed[-1].number + 1}, *lines]
+        json_lines.append(self.path, lines, sync=sync)
+
+    def _close_if_long(self) -> None:
+        if self._lines >= OPEN_LINES:
+            self._lines = close(self.path, self.folder, self._lines)
+            self._unsynced = 0
 
 
 def _read(checkpoint: Checkpoint, batch: int) -> ArchivedBatch | None:
@@ -174,6 +206,24 @@ def _read(checkpoint: Checkpoint, batch: int) -> ArchivedBatch | None:
     if entry is None:
         return None
     return ArchivedBatch(entry=entry, next_watermark_ms=commit.next_watermark_ms if commit else None)
+
+
+def _folded(known: dict[int, ArchivedBatch], file: Path, lines: Iterable[Any]) -> dict[int, ArchivedBatch]:
+    """What is known after further lines; each file tells the settings of its first batch."""
+    conf: Mapping[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            if "void_after" in line:
+                known = {batch: old for batch, old in known.items() if batch <= line["void_after"]}
+            elif "renamed" in line:
+                known = {batch: _called(old, line["renamed"]) for batch, old in known.items()}
+            elif "segment" not in line:
+                archived = _archived(line, conf)
+                conf = archived.entry.conf
+                known[archived.entry.batch] = archived
+        except (KeyError, TypeError, AttributeError) as error:
+            raise damaged(file, number, error) from error
+    return known
 
 
 def _called(archived: ArchivedBatch, names: Mapping[str, str]) -> ArchivedBatch:
@@ -200,7 +250,6 @@ def _archived(facts: dict[str, Any], conf: Mapping[str, str]) -> ArchivedBatch:
         watermark_ms=facts["watermark_ms"],
         timestamp_ms=facts["timestamp_ms"],
         offsets=facts["offsets"],
+        conf=facts.get("conf", conf),
     )
-    return ArchivedBatch(
-        entry=replace(entry, conf=facts.get("conf", conf)), next_watermark_ms=facts["next_watermark_ms"]
-    )
+    return ArchivedBatch(entry=entry, next_watermark_ms=facts["next_watermark_ms"])

@@ -64,7 +64,7 @@ def gap_before_newest(
 def _archived(archive: Archive | None, batch: int) -> str | None:
     """The offsets of `batch` as the archive has them; an archive that cannot be read has none."""
     try:
-        entry = archive.entries().get(batch) if archive is not None else None
+        entry = archive.entries(batch).get(batch) if archive is not None else None
     except CheckpointError:
         return None
     return entry.format() if entry is not None else None

@@ -45,7 +45,7 @@ def planned(checkpoint: Checkpoint, archive: Archive, through: int, *, since: in
             )
         )
     wanted = range(since, through + 1)
-    known = kept if all(batch in kept for batch in wanted) else {**archive.entries(), **kept}
+    known = kept if all(batch in kept for batch in wanted) else {**archive.entries(since), **kept}
     missing = [batch for batch in wanted if batch not in known]
     if missing:
         raise CheckpointError(

@@ -102,6 +102,7 @@ def _sizes(layout: QueryLayout) -> dict[str, int]:
         "quarantine": layout.quarantine,
     }
     sizes = {name: size_of(place) for name, place in places.items()}
+    sizes["archive"] += size_of(Archive(layout.archive).folder)
     return {name: size for name, size in sizes.items() if size}
 
 

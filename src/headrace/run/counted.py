@@ -54,7 +54,8 @@ def missed_records(
     found = _rows_of(project, running, batches[-MOST:], spark)
     if not found:
         return
-    entries, shares = Archive(running.layout.archive).entries(), _shares(project, running, max(found))
+    entries = Archive(running.layout.archive).entries(min(found))
+    shares = _shares(project, running, min(found), max(found))
     for batch, rows in found.items():
         entry = entries.get(batch)
         if entry is None:
@@ -87,7 +88,7 @@ def _rows_of(
         return {}
     found: dict[int, dict[str, int]] = {batch: {source.name: 0 for source in sources} for batch in batches}
     try:
-        shares = _shares(project, running, max(batches))
+        shares = _shares(project, running, min(batches), max(batches))
         for source in sources:
             whole = shares[source.name]
             part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in found), log=whole.log)
@@ -103,9 +104,10 @@ def _rows_of(
     return dict(found)
 
 
-def _shares(project: Project, running: Running, through: int) -> dict[str, SourcePrefix]:
+def _shares(project: Project, running: Running, since: int, through: int) -> dict[str, SourcePrefix]:
     names = [source.name for source in project.sources_of(running.query)]
-    return committed_prefix(Checkpoint(running.layout.checkpoint), Archive(running.layout.archive), names, through)
+    checkpoint, archive = Checkpoint(running.layout.checkpoint), Archive(running.layout.archive)
+    return committed_prefix(checkpoint, archive, names, through, since=since)
 
 
 def _corrected(record: BatchRecord, rows: Mapping[str, int]) -> BatchRecord:

@@ -165,7 +165,7 @@ def _lags(project: Project, query: Query, checkpoint: Checkpoint, archive: Archi
     for source in project.sources_of(query):
         try:
             if through is not None:
-                prefix = committed_prefix(checkpoint, archive, [source.name], through)
+                prefix = committed_prefix(checkpoint, archive, [source.name], through, since=through)
                 found[source.name] = source.connector.lag(prefix[source.name])
         except (CheckpointError, OSError):
             continue

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.checkpoint import Archive
 from headrace.checkpoint.logs import numbered
 from headrace.contract import Held, same_place
 from headrace.errors import CheckpointError
@@ -72,13 +73,20 @@ def stored(layout: QueryLayout) -> Iterator[Held]:
         *((batches.get(name, 0), f"{called} in the checkpoint") for name, called in _FOLDERS.items()),
         (size_of(checkpoint) - size_of(checkpoint / "state"), "bytes of the checkpoint"),
         (size_of(checkpoint / "state"), "bytes of state"),
-        (_lines(layout.archive), "batches in the archive"),
+        (_archived(layout), "batches in the archive"),
         (sum(map(_lines, layout.quarantine.rglob("*.jsonl"))), "rows in the quarantine of its sources"),
         (sum(1 for _ in layout.tables.glob("*/*")), "versions of its tables"),
         (size_of(layout.staged.checkpoint), "bytes of a checkpoint whose adoption was cut off"),
         (int(layout.adoption.exists()), "record of an adoption"),
     )
     yield from (Held(count=count, what=what) for count, what in counts if count)
+
+
+def _archived(layout: QueryLayout) -> int:
+    try:
+        return Archive(layout.archive).size()
+    except OSError:
+        return 0
 
 
 def _lines(file: Path) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.rewind import Past, link
 from headrace.model.layout import QueryLayout
 from headrace.run.rewind_record import RewindRecord
@@ -37,8 +38,10 @@ def make(past: Past, layout: QueryLayout, record: RewindRecord) -> None:
         if version.is_file():
             link(version, new.tables / version.relative_to(layout.tables))
     _copy_quarantine(layout.quarantine, new.quarantine, batch)
-    if new.archive.exists():
-        json_lines.append(new.archive, [{"void_after": batch}])
+    closed = Archive(layout.archive).folder
+    for segment in sorted(closed.iterdir()) if closed.is_dir() else ():
+        link(segment, Archive(new.archive).folder / segment.name)
+    Archive(new.archive).void_after(batch)
     _cut_manifest(new.manifest, batch)
     _cut(new.table_record, lambda line: line.get("from_batch", 0) <= batch)
     _cut(new.repartitions, lambda line: line.get("batch", 0) <= batch)
