@@ -34,7 +34,7 @@ def size(directory: Path) -> int:
 
 
 def archived(root: Path) -> tuple[float, float]:
-    """The bytes of a batch in the archive, open and closed, with the large numbers of a query that has run for months."""
+    """The bytes of a batch in the archive, open and closed, with large numbers as after months."""
     checkpoint, archive = Checkpoint(root / "checkpoint"), Archive(root / "archive.jsonl")
     for folder in ("offsets", "commits"):
         (checkpoint.root / folder).mkdir(parents=True, exist_ok=True)
