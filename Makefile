@@ -47,7 +47,7 @@ test-fast: setup
 tiers: setup
 	$(PYTEST)
 
-# PostgreSQL and MariaDB, by Debian's packages where that is possible; tests start servers of their own.
+# Databases by Debian's packages where that is possible, Kafka and HDFS by Maven, S3 by Go; tests start their own.
 servers: $(DONE)
 	@$(BIN)/python -m services install
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from services.hdfs import HdfsServer
 from services.kafka import KafkaServer
 from services.mariadb import MariaDbServer
 from services.postgres import PostgresServer
+from services.s3 import S3Server
 from services.server import Server
 
-KINDS: dict[str, type[PostgresServer] | type[MariaDbServer] | type[KafkaServer]] = {
+KINDS: dict[str, type[PostgresServer] | type[MariaDbServer] | type[KafkaServer] | type[HdfsServer] | type[S3Server]] = {
     "postgres": PostgresServer,
     "mariadb": MariaDbServer,
     "kafka": KafkaServer,
+    "hdfs": HdfsServer,
+    "s3": S3Server,
 }
 
-__all__ = ["KINDS", "KafkaServer", "MariaDbServer", "PostgresServer", "Server"]
+__all__ = ["KINDS", "HdfsServer", "KafkaServer", "MariaDbServer", "PostgresServer", "S3Server", "Server"]

@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from services import KINDS, KafkaServer, Server, connectors
+from services import KINDS, Server, connectors
 from services.process import ServerFault, program, running
 
-# Debian's package, and the service that it starts; Kafka is fetched by Maven.
-PACKAGES = {"postgres": ("postgresql", "postgresql"), "mariadb": ("mariadb-server", "mariadb"), "kafka": ("maven", "")}
-
+# Debian's package, and the service that it starts.
+PACKAGES = {"postgres": ("postgresql", "postgresql"), "mariadb": ("mariadb-server", "mariadb")}
+# What Maven fetches; the S3 server is built by Go.
+BY_MAVEN = ("kafka", "hdfs")
 
 # What is no server of ours: the program that tests look for, the package, and the service that it starts.
 TOOLS = {
@@ -79,8 +80,9 @@ def install() -> int:
     wanted = [name for name, kind in KINDS.items() if kind.missing()]
     prefix = [] if os.getuid() == 0 else ["sudo", "-n"]
     tools = [TOOLS[name] for name in TOOLS if program(name) is None]
-    packages = [PACKAGES[name][0] for name in wanted if name != "kafka" or not shutil.which("mvn")]
-    packages += [package for package, _ in tools]
+    packages = [PACKAGES[name][0] for name in wanted if name in PACKAGES] + [package for package, _ in tools]
+    if not shutil.which("mvn") and any(name in BY_MAVEN for name in wanted):
+        packages.append("maven")
     if packages and shutil.which("apt-get") and _quiet([*prefix, "true"]):
         get = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
         # --no-remove: MariaDB would drive out a MySQL that is installed.
@@ -88,16 +90,26 @@ def install() -> int:
         if not _quiet(command):
             _quiet([*get, "update", "-q"])
             _quiet(command)
-        for service in (*(PACKAGES[name][1] for name in wanted), *(service for _, service in tools)):
+        for service in (
+            *(PACKAGES[name][1] for name in wanted if name in PACKAGES),
+            *(service for _, service in tools),
+        ):
             if service:  # The packages start servers of their own; ours are others.
                 _quiet([*prefix, "service", service, "stop"])
-    if "kafka" in wanted:
-        with contextlib.suppress(ServerFault):  # Told below.
-            KafkaServer.bring()
-    for sentence in [KINDS[name].missing() for name in wanted] + connectors.install():
-        if sentence:
-            print(sentence, file=sys.stderr)
+    sentences = [_brought(KINDS[name]) for name in wanted] + connectors.install()
+    for sentence in filter(None, sentences):
+        print(sentence, file=sys.stderr)
     return 0
+
+
+def _brought(kind: type[Server]) -> str | None:
+    """Fetch or build what is no package; returns what is still missing, and why."""
+    try:
+        if bring := getattr(kind, "bring", None):
+            bring()
+    except ServerFault as error:
+        return str(error)
+    return kind.missing()
 
 
 def _quiet(command: Sequence[str]) -> bool:

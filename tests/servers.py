@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
-from services import KINDS, KafkaServer, MariaDbServer, PostgresServer, Server, process
+from services import KINDS, HdfsServer, KafkaServer, MariaDbServer, PostgresServer, S3Server, Server, process
 from services.process import ServerFault, new_home
 
 if TYPE_CHECKING:
@@ -182,6 +182,16 @@ def mariadb_server(servers: Servers) -> MariaDbServer:
 @pytest.fixture
 def kafka_server(servers: Servers) -> KafkaServer:
     return cast(KafkaServer, servers.get("kafka"))
+
+
+@pytest.fixture
+def hdfs_server(servers: Servers) -> HdfsServer:
+    return cast(HdfsServer, servers.get("hdfs"))
+
+
+@pytest.fixture
+def s3_server(servers: Servers) -> S3Server:
+    return cast(S3Server, servers.get("s3"))
 
 
 def fresh(server: PostgresServer | MariaDbServer) -> Iterator[str]:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from services import KINDS, KafkaServer, Server
+from services import KINDS, HdfsServer, KafkaServer, S3Server, Server
 from services.kafka import ANSWER_SECONDS
 from services.process import ServerFault, is_alive, new_home, running
 from tests.connectors.sql.databases import Database
@@ -43,26 +44,30 @@ def server(kind: str, of_this_file: dict[str, Server]) -> Server:
     return of_this_file[kind]
 
 
-@EACH
-def test_what_was_committed_outlives_a_kill_and_the_port_stays(kind: str, server: Server) -> None:
-    port, pid, kept = server.port, server.pid, keep(kind, server)
-    server.kill()
-    assert not is_alive(pid)
-    assert not server.answers()
-    server.start()
-    assert (server.port, kept()) == (port, "seven")
-
-
 def keep(kind: str, server: Server) -> Callable[[], Any]:
     """Let the server keep a word; returns how it is asked for it."""
     if isinstance(server, KafkaServer):
         topics, topic = Topics(server), server.create_topic("kept")
         topics.send(topic, "seven")
         return lambda: topics.read(topic)[0][1]
+    if isinstance(server, HdfsServer | S3Server):
+        files, file = files_of(server), "/kept/word"
+        files.pipe_file(file, b"seven")
+        return lambda: files.cat_file(file).decode()
     database = Database(kind, server.create_database("kept"))
     database.query("CREATE TABLE t (word VARCHAR(5))")
     database.query("INSERT INTO t VALUES ('seven')")
     return lambda: database.query("SELECT word FROM t")[0][0]
+
+
+def files_of(server: HdfsServer | S3Server) -> Any:
+    """The server's files, without a JVM."""
+    if isinstance(server, HdfsServer):
+        host, _, port = server.web_address.partition(":")
+        return fsspec.filesystem("webhdfs", host=host, port=int(port), user=server.user.name)
+    server.create_bucket("kept")
+    key, secret = server.credentials
+    return fsspec.filesystem("s3", key=key, secret=secret, endpoint_url=server.url(), use_listings_cache=False)
 
 
 @EACH
@@ -75,20 +80,8 @@ def test_a_second_start_is_refused_and_harms_nothing(kind: str, server: Server) 
 
 
 @EACH
-def test_a_process_that_has_got_a_dead_servers_number_is_left_alone(kind: str, server: Server) -> None:
-    server.kill()
-    with subprocess.Popen(["sleep", "60"]) as other:
-        (server.home / "pid").write_text(str(other.pid))
-        server.stop()
-        server.kill()
-        alive = other.poll() is None
-        other.kill()
-    assert alive
-
-
-@EACH
 def test_the_administrators_password_is_the_owners_alone(kind: str, server: Server) -> None:
-    if not isinstance(server, KafkaServer):  # Which asks for none.
+    if not isinstance(server, KafkaServer | HdfsServer):  # Which ask for none.
         assert (server.home / "password").stat().st_mode & 0o077 == 0
     assert (server.home / "data").exists()
 
@@ -121,6 +114,42 @@ def test_it_listens_on_loopback_only(kind: str, server: Server) -> None:
     assert addresses in ([f"0100007F:{port}"], [f"0000000000000000FFFF00000100007F:{port}"])
 
 
+@EACH
+def test_what_was_committed_outlives_a_kill_and_the_port_stays(kind: str, server: Server) -> None:
+    port, pid, kept = server.port, server.pid, keep(kind, server)
+    server.kill()
+    assert not is_alive(pid)
+    assert not server.answers()
+    server.start()
+    assert (server.port, kept()) == (port, "seven")
+
+
+def test_an_hdfs_whose_datanode_was_killed_serves_again_once_it_is_back(of_this_file: dict[str, Server]) -> None:
+    if sentence := HdfsServer.missing():
+        unavailable(sentence)
+    server = of_this_file["hdfs"]
+    assert isinstance(server, HdfsServer)
+    if running(server.home) is None:
+        server.start()
+    kept = keep("hdfs", server)
+    server.node.kill()
+    assert not server.node.answers()
+    server.node.start()
+    assert kept() == "seven"
+
+
+@EACH
+def test_a_process_that_has_got_a_dead_servers_number_is_left_alone(kind: str, server: Server) -> None:
+    server.kill()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        (server.home / "pid").write_text(str(other.pid))
+        server.stop()
+        server.kill()
+        alive = other.poll() is None
+        other.kill()
+    assert alive
+
+
 def test_the_command_starts_and_stops_them_and_leaves_nothing_behind() -> None:
     for kind in KINDS.values():
         if sentence := kind.missing():
@@ -139,6 +168,8 @@ def test_the_command_starts_and_stops_them_and_leaves_nothing_behind() -> None:
         url = urls[f"HEADRACE_{kind.upper()}_URL"].strip("'")
         if kind == "kafka":
             assert AdminClient({"bootstrap.servers": url}).list_topics(timeout=ANSWER_SECONDS).brokers
+        elif kind in ("hdfs", "s3"):
+            assert (HdfsServer if kind == "hdfs" else S3Server)(home / kind).answers()
         else:
             assert Database(kind, url if kind == "postgres" else f"{url}mysql").query("SELECT 1") == [(1,)]
     pids = {kind: KINDS[kind](home / kind).pid for kind in KINDS}
