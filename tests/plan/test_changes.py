@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
+from headrace import model
 from headrace.build.catalog import registered_tables
 from headrace.build.plan_builder import build
 from headrace.plan.comparison import compare
@@ -25,6 +26,9 @@ from .catalogue_sql import SQL_BASES, SQL_CHANGES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    # By the source's name, its connector and the trigger: to make a stream takes as long as all the rest of a form.
+    Streams = dict[tuple[str, str, model.Trigger], DataFrame]
+
 pytestmark = pytest.mark.spark
 BASES = {**catalogue.BASES, **SQL_BASES, **PYTHON_BASES}
 CHANGES = [*catalogue.CHANGES, *SQL_CHANGES, *PYTHON_CHANGES]
@@ -37,13 +41,14 @@ def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base
         (tmp_path / name).mkdir()
     (tmp_path / "prices.csv").write_text("1,2.5\n")
     (tmp_path / "more.csv").write_text("1,3.5\n")
+    streams: Streams = {}
     before = _form(tmp_path, spark, BASES[base])
-    assert worst(compare(before, _form(tmp_path, spark, BASES[base]))) == "same"
+    assert worst(compare(before, _form(tmp_path, spark, BASES[base], streams))) == "same"
     wrong = {}
     for change in CHANGES:
         if change.base != base:
             continue
-        differences = compare(before, _form(tmp_path, spark, _edited(change)))
+        differences = compare(before, _form(tmp_path, spark, _edited(change), streams))
         if worst(differences) != change.verdict:
             told = [f"{each.verdict}: {each.part}: {each.before} -> {each.now}" for each in differences]
             wrong[change.what] = (worst(differences), change.verdict, told)
@@ -114,7 +119,8 @@ def _edited(change: Change) -> str:
     return text
 
 
-def _form(root: Path, spark: SparkSession, text: str) -> QueryForm:
+def _form(root: Path, spark: SparkSession, text: str, made: Streams | None = None) -> QueryForm:
+    """The form of the query of a project; `made`: the streams of its sources that are there already."""
     if text.startswith("# file: "):
         for part in text.split("# file: ")[1:]:
             name, _, content = part.partition("\n")
@@ -124,8 +130,18 @@ def _form(root: Path, spark: SparkSession, text: str) -> QueryForm:
     project = hr.load(root)
     query = project.queries["q"]
     streams: dict[str, DataFrame] = {}
+    read = reader(spark, query.trigger, streams)
+
+    def stream(source: model.Source) -> DataFrame:
+        known = {} if made is None else made
+        key = (source.name, repr(source.connector), query.trigger)
+        if key not in known:
+            known[key] = read(source)
+        streams[source.name] = known[key]
+        return known[key]
+
     with registered_tables(project, query, spark):
-        frame = build(project, query.transform, spark, reader(spark, query.trigger, streams))
+        frame = build(project, query.transform, spark, stream)
         called = {each.name: each.renamed_from[0] for each in project.sources_of(query) if each.renamed_from}
         form = form_of(project, query, frame, salt="salt", streams=streams, called=called)
     return QueryForm.of(replace(form).as_dict())

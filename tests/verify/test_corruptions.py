@@ -1,4 +1,4 @@
-"""Single rows of right results deleted, doubled, changed and added: verify says wrong, and names the row."""
+"""Rows of right results deleted, doubled, changed and added: verify says wrong, and names each row and no other."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.contract import OutputMode
+from headrace.verify import Verdict
+from headrace.verify.verdict import plain
 from tests.verify.kit import Scene, scene
 
 if TYPE_CHECKING:
@@ -156,9 +158,10 @@ def add(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A query, how its right result is judged, and what is done to one row of it; the first `few` in each run.
+    """A query, how its right result is judged, and what is done to rows of it; the first `few` in each run.
 
-    A difference makes verify run the stream again, which takes seconds: `make soak` does all.
+    A difference makes verify run the stream again, which takes seconds: the few are done to as many rows of one result,
+    and `make soak` does all, each to a result of its own.
     """
 
     function: Callable[..., DataFrame]
@@ -174,8 +177,9 @@ class Case:
         return self.function in (inner, outer, counted_join)
 
     @property
-    def tried(self) -> tuple[Damage, ...]:
-        return self.damages if EVERY_DAMAGE else self.damages[: self.few]
+    def tried(self) -> list[tuple[Damage, ...]]:
+        """The damages that are done to one result."""
+        return [(each,) for each in self.damages] if EVERY_DAMAGE else [self.damages[: self.few]]
 
 
 # `make soak` has every one.
@@ -200,7 +204,7 @@ CASES = (
 
 @pytest.mark.spark
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.function.__name__}, {case.mode}")
-def test_a_right_result_is_right_and_one_damaged_row_is_told(
+def test_a_right_result_is_right_and_each_damaged_row_is_told(
     case: Case, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
@@ -210,13 +214,18 @@ def test_a_right_result_is_right_and_one_damaged_row_is_told(
     assert verdict.state == case.right, verdict
     assert case.pending is None or verdict.rows_open >= case.pending
     rows = [json.loads(row[0]) for row in made.table.connect().execute("SELECT json FROM record ORDER BY json")]
+    single = [row for row in rows if rows.count(row) == 1]
     missed = {}
-    for damage in case.tried:
-        victim = rows[len(rows) // 2]
-        hold(made, [*(row for row in rows if row != victim), *damage(victim)])
+    for damages in case.tried:
+        begin = (len(single) - len(damages)) // 2
+        victims = single[begin : begin + len(damages)]
+        done = dict(zip(damages, victims, strict=True))
+        spoilt = [row for damage, victim in done.items() for row in damage(victim)]
+        hold(made, [*(row for row in rows if row not in victims), *spoilt])
         verdict = made.verify()
-        if verdict.state != "mismatch" or not names(verdict, victim, damage):
-            missed[damage.__name__] = (verdict.sentence, verdict.findings, verdict.differences)
+        unnamed = [damage.__name__ for damage, victim in done.items() if not names(verdict, victim, damage)]
+        if verdict.state != "mismatch" or unnamed or len(verdict.differences) > sum(map(most_differences, damages)):
+            missed[" and ".join(each.__name__ for each in damages)] = (unnamed, verdict)
     assert missed == {}
 
 
@@ -237,9 +246,14 @@ def hold(made: Scene, rows: list[dict[str, Any]]) -> None:
             connection.execute("INSERT INTO record VALUES (?, ?)", (identity, json.dumps(row)))
 
 
-def names(verdict: Any, victim: dict[str, Any], damage: Damage) -> bool:
-    """Whether the first difference is of the row that was damaged, or of the new one."""
-    (first, *_) = verdict.differences
-    either = first.actual if damage is add else first.expected or first.actual
-    who = "new" if damage is add and "who" in victim else victim.get("who")
-    return len(verdict.differences) <= 2 and (who is None or either is None or either["who"] in (who, victim["who"]))
+def most_differences(damage: Damage) -> int:
+    """A changed row without a key is one that is missing and one that is too many."""
+    return 2 if damage is change else 1
+
+
+def names(verdict: Verdict, victim: dict[str, Any], damage: Damage) -> bool:
+    """Whether a difference is of the row that was damaged, or of the new one, and is what was done to it."""
+    (*_, row) = damage(victim) or [victim]
+    kinds = {"delete": {"missing"}, "change": {"different", "unexpected"}}.get(damage.__name__, {"unexpected"})
+    shown = [(each.expected if damage is delete else each.actual) for each in verdict.differences if each.kind in kinds]
+    return any(each and plain(each["n"]) == row["n"] and each.get("who") == row.get("who") for each in shown)

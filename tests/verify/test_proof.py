@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ from tests.verify.kit import Scene, scene, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tests.conftest import Sessions
 
 pytestmark = pytest.mark.spark
 
@@ -83,6 +87,21 @@ def test_a_right_sink_is_equal(
     assert json.loads(json.dumps(verdict.as_dict()))["state"] == "equal"
 
 
+@pytest.fixture(scope="module")
+def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """The sums, which were run once; its sink is spoilt by several tests."""
+    home = tmp_path_factory.mktemp("sums")
+    return scene(sessions.with_connectors(()), home, IN_TIME, sums, mode="update", key=("who",), delay=None)
+
+
+@pytest.fixture
+def made(ran: Scene, spark: SparkSession, tmp_path: Path) -> Iterator[Scene]:
+    """The sums with a right sink."""
+    right = shutil.copy(ran.table.path, tmp_path)
+    yield replace(ran, spark=spark)
+    shutil.copy(right, ran.table.path)
+
+
 def change_a_row(made: Scene) -> None:
     changed = json.dumps({"who": "b", "total": 0.9, "rows": 7})
     assert made.table.edit("UPDATE record SET json = ? WHERE json LIKE '%\"b\"%'", changed) == 1
@@ -127,10 +146,8 @@ def test_a_wrong_sink_is_told(
     code: str,
     counts: tuple[int, int, int],
     words: str,
-    spark: SparkSession,
-    tmp_path: Path,
+    made: Scene,
 ) -> None:
-    made = scene(spark, tmp_path, IN_TIME, sums, mode="update", key=("who",), delay=None)
     damage(made)
     verdict = made.verify()
     assert (verdict.state, verdict.exit_code) == ("mismatch", 1)
@@ -141,8 +158,7 @@ def test_a_wrong_sink_is_told(
     assert all(each.key["who"] in ("b", "z") for each in verdict.differences)
 
 
-def test_a_sum_off_by_the_last_bit_is_equal(spark: SparkSession, tmp_path: Path) -> None:
-    made = scene(spark, tmp_path, IN_TIME, sums, mode="update", key=("who",), delay=None)
+def test_a_sum_off_by_the_last_bit_is_equal(made: Scene) -> None:
     changed = json.dumps({"who": "b", "total": 0.9 * (1 + 1e-12), "rows": 2})
     assert made.table.edit("UPDATE record SET json = ? WHERE json LIKE '%\"b\"%'", changed) == 1
     assert made.verify().state == "equal"
@@ -153,7 +169,8 @@ def test_a_batch_in_the_sink_that_spark_has_not_marked_is_verified_too(spark: Sp
     commits = made.layout.checkpoint / "commits"
     (commits / "2").unlink()
     (commits / ".2.crc").unlink(missing_ok=True)
-    assert (made.verify().state, made.verify().batch) == ("equal", 2)
+    verdict = made.verify()
+    assert (verdict.state, verdict.batch) == ("equal", 2)
     write(tmp_path / "landing", [[("12:07", "b", 0.1)]])
     made.run()
     again = made.verify()
@@ -193,7 +210,8 @@ def test_a_lost_row_of_like_duplicates_is_wrong(spark: SparkSession, tmp_path: P
     made = scene(spark, tmp_path, IN_TIME, names, mode="append", delay=None)
     assert made.verify().state == "equal"
     assert made.table.edit("DELETE FROM record WHERE json LIKE '%\"b\"%'") == 1
-    assert (made.verify().state, made.verify().missing) == ("mismatch", 1)
+    verdict = made.verify()
+    assert (verdict.state, verdict.missing) == ("mismatch", 1)
 
 
 def test_an_inner_join_of_two_streams_is_verified(spark: SparkSession, tmp_path: Path) -> None:
@@ -216,33 +234,33 @@ def test_an_outer_join_that_waits_for_partners_is_proved_by_another_run(
     assert [finding.code for finding in verdict.findings] == ["HR706", "HR715"]
 
 
-def test_before_the_first_run_there_is_nothing_to_prove(spark: SparkSession, tmp_path: Path) -> None:
-    made = scene(spark, tmp_path, IN_TIME[:1], sums, mode="update", key=("who",))
-    elsewhere = Scene(spark, type(made.project)(**{**vars(made.project), "root": tmp_path / "new"}), made.table)
+def test_before_the_first_run_there_is_nothing_to_prove(made: Scene, tmp_path: Path) -> None:
+    elsewhere = Scene(made.spark, type(made.project)(**{**vars(made.project), "root": tmp_path / "new"}), made.table)
     verdict = elsewhere.verify()
     assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR701"])
 
 
-def test_files_that_are_gone_leave_the_verdict_open(spark: SparkSession, tmp_path: Path) -> None:
-    made = scene(spark, tmp_path, IN_TIME[:2], sums, mode="update", key=("who",))
-    (tmp_path / "landing" / "000.json").unlink()
-    verdict = made.verify()
+def test_files_that_are_gone_leave_the_verdict_open(made: Scene) -> None:
+    file = made.project.root / "landing" / "000.json"
+    file.rename(file.with_suffix(".gone"))
+    try:
+        verdict = made.verify()
+    finally:
+        file.with_suffix(".gone").rename(file)
     assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR303"])
     assert "no longer there" in verdict.sentence
 
 
-def test_a_sink_ahead_of_the_checkpoint_leaves_the_verdict_open(spark: SparkSession, tmp_path: Path) -> None:
-    made = scene(spark, tmp_path, IN_TIME[:1], sums, mode="update", key=("who",))
+def test_a_sink_ahead_of_the_checkpoint_leaves_the_verdict_open(made: Scene) -> None:
     assert made.table.edit("INSERT INTO batch VALUES (7)") == 1
     verdict = made.verify()
     assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR510"])
     assert "batch 7 is not in the checkpoint" in verdict.sentence
 
 
-def test_a_misspelt_query_gets_the_nearest_name(spark: SparkSession, tmp_path: Path) -> None:
-    made = scene(spark, tmp_path, IN_TIME[:1], sums, mode="update", key=("who",))
+def test_a_misspelt_query_gets_the_nearest_name(made: Scene) -> None:
     with pytest.raises(ProjectError, match="did you mean 'q'"):
-        verify(made.project, "qq", spark=spark)
+        verify(made.project, "qq", spark=made.spark)
 
 
 def test_sql_with_a_clause_and_a_bounded_table_is_verified(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ up on each side, are the same for the same rows in whatever order. Only where th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from headrace.spark.observed import metric
 from headrace.verify.row_pairs import ACTUAL, EXPECTED, differences, holds
 from headrace.verify.verdict import Difference
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 _REJECTED, _EXCUSED = "times_rejected", "times_excused"
+# The metric that a comparison observes.
+_TOTALS = "headrace_totals"
 # Types whose equal values may have other bits, or that Spark does not hash in a way that is seen through.
 _UNHASHED = ("float", "double", "array", "map", "variant")
 
@@ -73,28 +76,37 @@ def compare(
         if not sides or (len(sides) == 2 and sides[0] == sides[1]):
             count = int(sides[0][0]) if sides else 0
             return Comparison(rows_expected=count, rows_actual=count, executed=hashed)
-    counted = _counted({EXPECTED: wanted, ACTUAL: held})
-    totals = _totals(counted)
-    rows_expected, rows_actual, missing, unexpected = (int(count or 0) for count in totals.collect()[0])
-    if not missing and not unexpected:
-        return Comparison(rows_expected=rows_expected, rows_actual=rows_actual, executed=totals)
-    excused = 0
-    if rejected is not None:
-        by = [column for column, name in zip(wanted.columns, schema.names, strict=True) if name in key]
-        aside = _plain(_ordered(rejected, schema), schema)
-        counted = _counted({EXPECTED: wanted, ACTUAL: held, _REJECTED: aside})
-        counted = _excused(counted, wanted.columns, by).persist()
+    # Both inputs are read once for the totals and for the rows that differ.
+    rest = _differing(_totalled(_counted({EXPECTED: wanted, ACTUAL: held}))).persist()
+    try:
+        looked = rest.groupBy().count()
+        looked.collect()
+        rows_expected, rows_actual, missing, unexpected = (metric(looked, _TOTALS, column) for column in range(4))
+        totals = Comparison(rows_expected=rows_expected, rows_actual=rows_actual, executed=looked)
+        if not missing and not unexpected:
+            return totals
+        if rejected is None:
+            return _with(totals, *differences(rest, schema, wanted.columns, key, most=missing + unexpected))
+    finally:
+        rest.unpersist()
+    by = [column for column, name in zip(wanted.columns, schema.names, strict=True) if name in key]
+    aside = _plain(_ordered(rejected, schema), schema)
+    counted = _excused(_counted({EXPECTED: wanted, ACTUAL: held, _REJECTED: aside}), wanted.columns, by).persist()
+    try:
         excused = int(_sum_of(counted, _EXCUSED))
-    found, first = differences(counted, schema, wanted.columns, key)
-    return Comparison(
-        rows_expected=rows_expected,
-        rows_actual=rows_actual,
-        rejected=excused,
-        missing=found["missing"],
-        unexpected=found["unexpected"],
-        different=found["different"],
+        found = differences(_differing(counted), schema, wanted.columns, key, most=missing + unexpected)
+    finally:
+        counted.unpersist()
+    return _with(replace(totals, rejected=excused), *found)
+
+
+def _with(totals: Comparison, counts: Mapping[str, int], first: tuple[Difference, ...]) -> Comparison:
+    return replace(
+        totals,
+        missing=counts["missing"],
+        unexpected=counts["unexpected"],
+        different=counts["different"],
         differences=first,
-        executed=totals,
     )
 
 
@@ -144,13 +156,19 @@ def _counted(sides: Mapping[str, DataFrame]) -> DataFrame:
     )
 
 
-def _totals(counted: DataFrame) -> DataFrame:
-    """How many rows each side holds, and how many of them the other side lacks."""
+def _totalled(counted: DataFrame) -> DataFrame:
+    """The counted rows; how many rows each side holds, and how many the other side lacks, is observed on the way."""
     from pyspark.sql import functions as F
 
     missing = F.greatest(F.col(EXPECTED) - F.col(ACTUAL), F.lit(0))
     unexpected = F.greatest(F.col(ACTUAL) - F.col(EXPECTED), F.lit(0))
-    return counted.agg(F.sum(EXPECTED), F.sum(ACTUAL), F.sum(missing), F.sum(unexpected))
+    each = (F.col(EXPECTED), F.col(ACTUAL), missing, unexpected)
+    return counted.observe(_TOTALS, *[F.sum(column).alias(f"total{index}") for index, column in enumerate(each)])
+
+
+def _differing(counted: DataFrame) -> DataFrame:
+    """The rows that one side holds more often than the other."""
+    return counted.where(f"{EXPECTED} <> {ACTUAL}")
 
 
 def _sum_of(counted: DataFrame, column: str) -> int:

@@ -6,6 +6,7 @@ Floating-point values depend on the order in which Spark adds, so that a pair is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,25 +25,28 @@ EXPECTED, ACTUAL = "times_expected", "times_actual"
 
 
 def differences(
-    counted: DataFrame, schema: StructType, columns: Sequence[str], key: tuple[str, ...]
+    rest: DataFrame, schema: StructType, columns: Sequence[str], key: tuple[str, ...], *, most: int
 ) -> tuple[dict[str, int], tuple[Difference, ...]]:
-    """How many rows of `counted` differ, by the kind of their difference, and the first of them.
+    """How many rows of `rest` differ, by the kind of their difference, and the first of them.
 
-    `columns` are the names of the columns of `schema` in `counted`, which holds each row once with EXPECTED and ACTUAL.
+    `columns` are the names of the columns of `schema` in `rest`, which holds each row once with EXPECTED and ACTUAL; it
+    is read twice. most: how many rows there are at most on both sides, the copies of one counted each.
     """
     from pyspark.sql import functions as F
 
-    rest = counted.where(f"{EXPECTED} <> {ACTUAL}").persist()
-    try:
-        pairs = _paired(rest, schema, columns, key).where("kind <> 'same'").persist()
+    pairs = _paired(rest, schema, columns, key).where("kind <> 'same'")
+    ordered = pairs.orderBy(F.to_json(F.coalesce("expected", "actual"))).limit(MOST)
+    if most <= MOST:
+        first = ordered.collect()
+        found = Counter(row["kind"] for row in first)
+    else:
+        pairs = pairs.persist()
         try:
-            found = {row["kind"]: row["count"] for row in pairs.groupBy("kind").count().collect()}
-            first = pairs.orderBy(F.to_json(F.coalesce("expected", "actual"))).limit(MOST).collect()
+            found = Counter({row["kind"]: row["count"] for row in pairs.groupBy("kind").count().collect()})
+            first = ordered.collect()
         finally:
             pairs.unpersist()
-    finally:
-        rest.unpersist()
-    counts = {kind: int(found.get(kind, 0)) for kind in ("missing", "unexpected", "different")}
+    counts = {kind: int(found[kind]) for kind in ("missing", "unexpected", "different")}
     return counts, tuple(_difference(row, schema.names, key) for row in first)
 
 
