@@ -6,7 +6,9 @@ import json
 import queue
 import re
 import shutil
+import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -157,6 +159,32 @@ def a_name_of_the_jvm_is_looked_up_once(scene: Scene) -> None:
         assert isinstance(found, JavaClass)
         assert len([command for command in seen if command.startswith("r\n")]) <= expected
     assert jvm.java.lang.Integer.parseInt("7") == 7
+
+
+@canary("spark/interrupted_calls")
+def a_call_that_is_cut_off_does_not_keep_the_next_one_waiting(scene: Scene) -> None:
+    """Without it, the call in `finally` would wait until the first one has slept."""
+
+    class Cut(BaseException):
+        """As Ctrl-C raises, and the time-outs of tests."""
+
+    def cut(*_: Any) -> None:
+        raise Cut
+
+    def cut_off() -> None:
+        try:
+            scene.jvm.java.lang.Thread.sleep(int(SECONDS / 2 * 1000))
+        finally:
+            assert scene.jvm.java.lang.Integer.parseInt("7") == 7
+
+    before, begun = signal.signal(signal.SIGUSR1, cut), time.monotonic()
+    threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1)).start()
+    try:
+        with pytest.raises(Cut):
+            cut_off()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert time.monotonic() - begun < SECONDS / 2
 
 
 @canary("spark/state_reader")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
-from headrace.spark import gateway, jvm_names, local_files
+from headrace.spark import gateway, interrupted_calls, jvm_names, local_files
 from headrace.spark.masters import not_started
 from headrace.spark.settings import Purpose, is_local, settings
 from headrace.spark.stderr_filter import dropping_lines
@@ -102,6 +102,7 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
     for logger in QUERY_LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     jvm_names.remember()
+    interrupted_calls.give_up()
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)
