@@ -42,13 +42,19 @@ class State:
 
     @property
     def has_rows(self) -> bool:
-        known = self.snapshot.numOfFilesIfKnown()
-        return int(known.get() if known.isDefined() else self.snapshot.numOfFiles()) > 0
+        found = self.snapshot.checksumOpt()
+        return int(found.get().numFiles() if found.isDefined() else self.snapshot.numOfFiles()) > 0
 
     @property
     def txn_ids(self) -> dict[str, int]:
-        """The transaction identifiers of all writers, each with its last version."""
-        found = self.snapshot.setTransactions()
+        """The transaction identifiers of all writers, each with its last version.
+
+        Delta keeps them in the checksum beside the log of a version; where they are not there, a job of Spark replays
+        the log.
+        """
+        checksum = self.snapshot.checksumOpt()
+        known = checksum.get().setTransactions() if checksum.isDefined() else checksum
+        found = known.get() if known.isDefined() else self.snapshot.setTransactions()
         each = [found.apply(at) for at in range(found.size())]
         return {str(mark.appId()): int(mark.version()) for mark in each}
 
@@ -176,13 +182,18 @@ class DeltaTable:
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.spark._jsparkSession)
         delta = jvm.org.apache.spark.sql.delta
         transaction = self.log.startTransaction()
-        if any(int(transaction.txnVersion(app)) != seen.get(app, -1) for app in {*txn_ids, *seen}):
-            return False
+        known = State(self, transaction.snapshot()).txn_ids
+        for app in {*txn_ids, *seen}:
+            # What Delta's `txnVersion` does as well, which replays the log: no other writer may enter them meanwhile.
+            transaction.readTxn().append(app)
+            if known.get(app, -1) != seen.get(app, -1):
+                return False
         now = jvm.scala.Option.apply(int(time.time() * 1000))
         actions = jvm.java.util.ArrayList()
         for app, version in txn_ids.items():
             actions.add(delta.actions.SetTransaction(app, version, now))
-        operation = getattr(delta, "DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
+        # It says that no file changes: after a `ManualUpdate` Delta replays the whole log for the version's checksum.
+        operation = getattr(delta, "DeltaOperations$EmptyCommit$").__getattr__("MODULE$")
         try:
             transaction.commit(jvm.PythonUtils.toSeq(actions), operation)
         except Exception as error:

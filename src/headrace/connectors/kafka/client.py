@@ -101,7 +101,8 @@ class Client:
 
     def _answer(self, future: Any) -> Any:
         try:
-            return future.get()
+            # Its own time-outs need its thread, which may have died.
+            return future.get(2 * ANSWER_MS, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
         except Exception as error:
             reason = _innermost(error)
             raise self.error(
