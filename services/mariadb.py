@@ -63,7 +63,7 @@ class MariaDbServer(DatabaseServer):
             "socket": self.home / "socket",
             "pid-file": self.home / "mariadbd.pid",
             "innodb-buffer-pool-size": "1G",
-            "innodb-log-file-size": "1G",
+            "innodb-log-file-size": "96M" if process.is_in_memory(self.home) else "1G",
             "max-allowed-packet": "64M",
             "character-set-server": "utf8mb4",
             "max-connections": 60,
@@ -90,6 +90,10 @@ class MariaDbServer(DatabaseServer):
             database=database or None,
             autocommit=True,
             connect_timeout=5,
+            # Without it, PyMySQL waits for a server's first word for ever.
+            read_timeout=process.STATEMENT_SECONDS,
+            # It takes longer than the statement.
+            ssl_disabled=True,
         )
         with contextlib.closing(connection), connection.cursor() as cursor:
             cursor.execute(statement)

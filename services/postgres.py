@@ -57,7 +57,7 @@ class PostgresServer(DatabaseServer):
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": self.home,
             "shared_buffers": "512MB",
-            "max_wal_size": "4GB",
+            "max_wal_size": "512MB" if process.is_in_memory(self.home) else "4GB",
             "max_connections": 60,
             "ssl": "on",
             "ssl_cert_file": self.home / "server.crt",
@@ -76,7 +76,10 @@ class PostgresServer(DatabaseServer):
         return True
 
     def execute(self, statement: str, *, database: str = "postgres") -> None:
-        with psycopg.connect(self.url(database=database), autocommit=True, connect_timeout=5) as connection:
+        limit = f"-c statement_timeout={1000 * process.STATEMENT_SECONDS}"
+        with psycopg.connect(
+            self.url(database=database), autocommit=True, connect_timeout=5, options=limit, sslmode="disable"
+        ) as connection:
             connection.execute(statement)
 
     def create_database(self, name: str) -> str:

@@ -23,7 +23,11 @@ from headrace.spark.jar_sums import known_sums, read_sums
 PORTS = range(20000, 32000)
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
+FINISH_SECONDS = 120.0
+# How long a statement of the administrator may take.
+STATEMENT_SECONDS = 60
 PROC = Path("/proc")
+MEMORY = Path("/dev/shm")
 
 
 class ServerFault(Exception):
@@ -82,11 +86,16 @@ def jar_sums() -> dict[str, str]:
     return {**known_sums(), **read_sums((Path(__file__).parent / "jars.sha256").read_text())}
 
 
-def new_home(name: str) -> Path:
-    """A new directory that every account may pass through."""
-    home = Path(tempfile.mkdtemp(prefix=f"headrace-{name}-"))
+def new_home(name: str, place: str | None = None) -> Path:
+    """A new directory that every account may pass through, below `place` or that of temporary files."""
+    home = Path(tempfile.mkdtemp(prefix=f"headrace-{name}-", dir=place))
     home.chmod(0o755)
     return home
+
+
+def is_in_memory(home: Path) -> bool:
+    """Whether what a server writes takes memory: its logs are to stay small then."""
+    return MEMORY in home.parents
 
 
 def write_private(path: Path, text: str) -> Path:
@@ -114,8 +123,20 @@ def _version(place: Path) -> list[int]:
 
 
 def finish(command: Sequence[str], user: User, home: Path) -> None:
-    """Run `command` as `user` to its end; raises ServerFault with its output."""
-    done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False, **user.arguments())  # type: ignore[call-overload]
+    """Run `command` as `user` to its end; raises ServerFault with its output, or if it takes too long."""
+    try:
+        done = subprocess.run(  # type: ignore[call-overload]
+            command,
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=FINISH_SECONDS,
+            **user.arguments(),
+        )
+    except subprocess.TimeoutExpired:
+        raise ServerFault(f"{command[0]} did not end within {FINISH_SECONDS:.0f} s") from None
     if done.returncode:
         raise ServerFault(f"{command[0]} failed: {done.stdout}{done.stderr}")
 

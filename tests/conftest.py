@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -44,8 +45,14 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30 and not os.statv
 # that tests start compile theirs, as those of users do.
 WITHOUT_CODE_GENERATION = (
     *("--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN"),
+    # By default `stop` waits for ever: a test that has taken too long would hang in its `finally`.
+    *("--conf", "spark.sql.streaming.stopTimeout=120s"),
+    *("--conf", "spark.python.daemon.module=tests.worker_daemon"),
     "pyspark-shell",
 )
+
+
+STOP_SECONDS = 60.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -142,10 +149,16 @@ class Sessions:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
+        from headrace.spark import gateway as gateway_module
+
         if self.current is None:
             return
-        with suppress(Py4JError, OSError, AttributeError):
-            self.current.stop()
+        # A JVM that hangs is not waited for.
+        stopping = threading.Thread(target=_stop, args=(self.current,), daemon=True)
+        stopping.start()
+        stopping.join(STOP_SECONDS)
+        if stopping.is_alive():
+            gateway_module.kill()
         self.current = SparkSession._instantiatedSession = SparkSession._activeSession = None
         SparkContext._active_spark_context = None
         gateway = SparkContext._gateway
@@ -160,6 +173,13 @@ class Sessions:
                 gateway.proc.kill()
                 gateway.proc.wait()
             SparkContext._gateway = SparkContext._jvm = None
+
+
+def _stop(session: SparkSession) -> None:
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError, AttributeError):
+        session.stop()
 
 
 @pytest.fixture(scope="session")

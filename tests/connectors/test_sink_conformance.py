@@ -24,6 +24,7 @@ from headrace.contract import OutputMode, Sink
 from headrace.testing.conformance import SinkConformance
 from headrace.testing.conformance.triggers import SinkTriggers, Word
 from tests.connectors.iceberg import tables as iceberg_tables
+from tests.connectors.suites import only
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +106,10 @@ class TestSqlite(SinkConformance):
 
 
 @pytest.mark.spark
+@only("several_batches", "comes_again")
 class TestSqliteWithoutKey(SinkConformance):
+    """A table without a key differs in what a batch writes alone."""
+
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Sqlite(path=str(home / "result.db"), table="result", key=["name"] if mode == "update" else [])
 

@@ -25,6 +25,7 @@ from headrace.testing.conformance import SourceConformance
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.connectors.python_source.tickets import SimpleTickets, Tickets
 from tests.connectors.socket.lines import LineServer
+from tests.connectors.suites import only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,12 +67,18 @@ class TestFilesThatSetAside(TestFiles):
         """Each step has a bad row already."""
 
 
+@only("comes_again", "prefix")
 class TestFilesThatAreDeleted(TestFiles):
+    """Files that are gone differ in what can be read again alone."""
+
     def make(self, home: Path) -> Files:
         return Files(path=str(home), format="json", schema=SCHEMA, max_files_per_trigger=1, clean_source="delete")
 
 
+@only("comes_again", "prefix")
 class TestFilesThatAreArchived(TestFiles):
+    """Files that were moved differ in where they are read again alone."""
+
     def make(self, home: Path) -> Files:
         archive = home.parent / "archive"
         return Files(

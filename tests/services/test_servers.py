@@ -17,7 +17,7 @@ from services import KINDS, HdfsServer, KafkaServer, S3Server, Server
 from services.kafka import ANSWER_SECONDS
 from services.process import ServerFault, is_alive, new_home, running
 from tests.connectors.sql.databases import Database
-from tests.servers import Servers, Topics, unavailable
+from tests.servers import Servers, Topics, home_of, unavailable
 
 pytestmark = pytest.mark.services
 EACH = pytest.mark.parametrize("kind", sorted(KINDS))
@@ -37,7 +37,7 @@ def server(kind: str, of_this_file: dict[str, Server]) -> Server:
     if sentence := KINDS[kind].missing():
         unavailable(sentence)
     if kind not in of_this_file:
-        of_this_file[kind] = KINDS[kind](new_home(kind))
+        of_this_file[kind] = KINDS[kind](home_of(kind))
         of_this_file[kind].install()
     if running(of_this_file[kind].home) is None:
         of_this_file[kind].start()

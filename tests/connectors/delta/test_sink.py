@@ -20,6 +20,7 @@ from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.errors import Fenced, Finding, SinkError, SourceError
 from headrace.run.result import RunResult
 from headrace.testing.conformance import SinkConformance, forget_commit
+from tests.connectors.suites import only
 from tests.run.projects import land, write_project
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class TestDeltaSink(SinkConformance):
         )
 
 
+@only("begins_anew", "rebuilt")
 class TestNamedDeltaSink(SinkConformance):
     """A table of Spark's catalog differs from a path in how it is renamed alone."""
 
@@ -50,11 +52,6 @@ class TestNamedDeltaSink(SinkConformance):
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return DeltaSink(table=self.name, key=["name"])
-
-
-for _name in dir(SinkConformance):
-    if _name.startswith("test_") and "begins_anew" not in _name and "rebuilt" not in _name:
-        setattr(TestNamedDeltaSink, _name, None)
 
 
 @pytest.mark.plain

@@ -23,6 +23,7 @@ from headrace.spark.failures import failure_of
 from headrace.spark.jars import LISTS
 from headrace.spark.session_conf import applied
 from headrace.testing.conformance import SourceConformance, drain, forget_commit, prefix_of
+from tests.connectors.suites import only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +60,10 @@ class TestDelta(SourceConformance):
         add(self.spark, self.place(home), step, step + 10, day=f"é {step}")
 
 
+@only("comes_again", "prefix")
 class TestDeltaFromAVersion(TestDelta):
+    """A table that is read from a version on differs in its prefix alone."""
+
     options: ClassVar[dict[str, Any]] = {"starting_version": 1}
 
     def make(self, home: Path) -> Delta:
@@ -69,7 +73,10 @@ class TestDeltaFromAVersion(TestDelta):
         return super().make(home)
 
 
+@only("comes_again", "prefix")
 class TestDeltaByName(TestDelta):
+    """A table of Spark's catalog differs in how it is found alone."""
+
     @pytest.fixture(autouse=True)
     def name(self, session: None) -> Iterator[None]:
         self.table = f"events_{uuid4().hex}"

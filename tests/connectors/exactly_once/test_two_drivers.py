@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from .drivers import EVERY, Driver
 
 __all__ = ["database"]
 pytestmark = pytest.mark.parametrize("database", EVERY, indirect=True)
+# A driver that takes longer hangs.
+PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
         except HeadraceError as error:
             found.append(error)
 
-    other = threading.Thread(target=begin)
+    other = threading.Thread(target=begin, daemon=True)
 
     def meanwhile(boundary: Boundary, batch: int) -> None:
         if boundary == "inside-transaction":
@@ -68,7 +69,7 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
 
     first.reached = meanwhile
     first.write(1, ["f1"])
-    other.join()
+    other.join(PATIENCE)
     assert isinstance(found[0], CheckpointError)
     assert found[0].findings[0].code == "HR456"
     first.reached = lambda boundary, batch: None
@@ -97,18 +98,26 @@ def pairs(database: Database, home: Path, count: int, second: dict[str, Any]) ->
 
 
 def together(*calls: Callable[[], object]) -> list[object]:
-    """What each call returned or raised; they begin at once."""
+    """What each call returned or raised; they begin at once. One that hangs is given up, so that no test hangs."""
     barrier = threading.Barrier(len(calls))
+    found: dict[int, object] = {}
 
-    def one(call: Callable[[], object]) -> object:
-        barrier.wait()
+    def one(number: int, call: Callable[[], object]) -> None:
+        barrier.wait(PATIENCE)
         try:
-            return call()
-        except HeadraceError as error:
-            return error
+            found[number] = call()
+        except BaseException as error:
+            found[number] = error
 
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(one, calls))
+    threads = [threading.Thread(target=one, args=each, daemon=True) for each in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    for each in found.values():
+        if isinstance(each, BaseException) and not isinstance(each, HeadraceError):
+            raise each
+    return [found[number] for number in range(len(calls))]
 
 
 # `make soak` has forty.
@@ -178,10 +187,10 @@ class Lossy:
             time.sleep(self.seconds)
             run(self.real, "COMMIT")
 
-        self.late = threading.Thread(target=commit)
+        self.late = threading.Thread(target=commit, daemon=True)
         self.late.start()
         if not self.seconds:
-            self.late.join()
+            self.late.join(PATIENCE)
         raise self.error
 
     def executemany(self, *arguments: Any) -> Any:
@@ -217,7 +226,7 @@ def test_a_commit_whose_answer_is_lost_or_late_is_not_done_twice(first: Driver, 
     lossy = Lossy(first.writer.store.dialect.connect(), seconds, error)
     first.writer.store._connection = lossy
     first.write(1, ["f1", "f2"])
-    lossy.late.join()
+    lossy.late.join(PATIENCE)
     lossy.real.close()
     first.write(2, ["f3"])
     assert (first.rows(), first.lines()) == (["f0", "f1", "f2", "f3"], [0, 1, 2])

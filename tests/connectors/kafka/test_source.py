@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,10 +18,10 @@ from headrace.connectors.kafka.source import Kafka
 from headrace.run.result import RunResult
 from headrace.testing.conformance import SourceConformance, drain, prefix_of
 from headrace.verify import verify
-from services import KafkaServer
 from services.process import free_port
+from tests.connectors.suites import only
 from tests.run.projects import rows
-from tests.servers import Topics, running
+from tests.servers import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +104,10 @@ class TestKafka(SourceConformance):
         self.kafka.send(self.name, sale("b", step), partition=1)
 
 
+@only("comes_again", "prefix")
 class TestKafkaAsItIs(TestKafka):
+    """What is not decoded differs in its columns alone."""
+
     value: ClassVar[dict[str, Any]] = {"value": "raw", "include_headers": True}
 
 
@@ -322,32 +324,24 @@ def test_messages_that_retention_took_are_told_and_never_missed_in_silence(
     assert rows(root / "out.db", "SELECT total FROM totals") == [(6,)]
 
 
-@pytest.fixture
-def own_broker() -> Iterator[KafkaServer]:
-    for server in running("kafka"):
-        assert isinstance(server, KafkaServer)
-        yield server
-
-
 @pytest.mark.services
 @pytest.mark.connectors
 def test_a_broker_that_is_down_at_the_start_or_restarts_in_mid_run_costs_nothing(
-    own_broker: KafkaServer, spark: SparkSession, tmp_path: Path
+    kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
-    kafka = Topics(own_broker)
     topic = kafka.make()
     kafka.send(topic, *[sale("a", 1)] * 6)
     root = write(tmp_path / "p", kafka.url, topic)
-    own_broker.stop()
+    kafka.server.stop()
     down = f"HR331: query 'totals', source 'sales': the broker at {kafka.url} does not answer"
     assert refused(root, spark).startswith(down)
-    own_broker.start()
+    kafka.server.start()
     restarted: list[int] = []
 
     def restart(boundary: str, batch: int) -> None:
         if boundary == "inside-transaction" and batch == 1:
-            own_broker.kill()
-            own_broker.start()
+            kafka.server.kill()
+            kafka.server.start()
             restarted.append(batch)
 
     assert hr.run(hr.load(root), spark=spark, reached=restart).exit_code == 0

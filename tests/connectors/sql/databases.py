@@ -31,6 +31,10 @@ EVERY = [
 ]
 
 
+# A statement of a test that waits for longer hangs.
+PATIENCE_SECONDS = 60
+
+
 @dataclass(frozen=True)
 class Database:
     """An empty database: how a sink is told of it, and how a test looks into it. In SQL, "x" is quoted as it wants."""
@@ -58,7 +62,10 @@ class Database:
         if self.kind == "sqlite":
             return sqlite3.connect(self.place, isolation_level=None)
         if self.kind == "postgres":
-            return psycopg.connect(self.place, autocommit=True)
+            limit = f"-c statement_timeout={1000 * PATIENCE_SECONDS}"
+            return psycopg.connect(
+                self.place, autocommit=True, connect_timeout=PATIENCE_SECONDS, options=limit, sslmode="disable"
+            )
         parts = urlsplit(self.place)
         return pymysql.connect(
             host=parts.hostname or "",
@@ -67,6 +74,8 @@ class Database:
             password=parts.password or "",
             database=parts.path[1:],
             autocommit=True,
+            read_timeout=PATIENCE_SECONDS,
+            ssl_disabled=True,
         )
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

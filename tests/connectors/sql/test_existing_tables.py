@@ -18,8 +18,7 @@ from headrace.connectors.sql.limits import split_invalid
 from headrace.contract import OutputMode, SinkContext
 from headrace.errors import HeadraceError
 from services import MariaDbServer
-from services.process import new_home
-from tests.servers import unavailable
+from tests.servers import home_of, unavailable
 
 from .databases import Database, database
 
@@ -466,7 +465,7 @@ class FoldingServer(MariaDbServer):
 def folding() -> Iterator[Database]:
     if sentence := FoldingServer.missing():
         unavailable(sentence)
-    server = FoldingServer(new_home("mariadb"))
+    server = FoldingServer(home_of("mariadb"))
     try:
         server.install()
         server.start()
