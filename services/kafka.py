@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import socket
 import uuid
 from pathlib import Path
 
@@ -93,10 +94,11 @@ class KafkaServer(Server):
         return [*self._java(), "kafka.Kafka", str(self.home / "server.properties")]
 
     def answers(self) -> bool:
-        """Whether the broker tells its topics."""
+        """Whether the broker tells its topics; a client of its own is not made for a port that nobody listens on."""
         try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1.0).close()
             return bool(self.admin().list_topics(timeout=1.0).brokers)
-        except KafkaException:
+        except (KafkaException, OSError):
             return False
 
     def admin(self) -> AdminClient:
