@@ -224,6 +224,7 @@ CODES = (
     Code("HR431", "the result's columns are no message"),
     Code("HR432", "a connector does not extend the contract"),
     Code("HR433", "what a source has given cannot be read again"),
+    Code("HR434", "Kafka does not take a batch as one transaction"),
     Code("HR440", "a row breaks a rule of the Delta table"),
     Code("HR441", "other writers change the Delta table all the time"),
     Code("HR442", "a column does not come back from files of this format"),

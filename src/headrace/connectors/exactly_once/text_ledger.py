@@ -71,8 +71,7 @@ class TextLedger:
     def of(cls, text: str | None, context: SinkContext, table: str) -> TextLedger:
         """The ledger of the context's query; raises SinkError where the table has none, or somebody else's."""
         if text is None:
-            what = f"table '{table}' holds no result of query '{context.query}'"
-            raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
+            raise SinkError(cls.lacking(context, table))
         found = cls.loads(text)
         whose = (found.query, found.generation, found.application)
         if whose != (context.query, context.generation, context.application):
@@ -80,6 +79,12 @@ class TextLedger:
             what += "" if found.application == context.application else ", of another project"
             raise SinkError(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
         return found
+
+    @staticmethod
+    def lacking(context: SinkContext, table: str) -> Finding:
+        """That there is no ledger of the context's query."""
+        what = f"table '{table}' holds no result of query '{context.query}'"
+        return Finding(code="HR402", what=what, fix=f"run query '{context.query}' first")
 
     @property
     def schema(self) -> StructType:

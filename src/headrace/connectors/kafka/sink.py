@@ -6,15 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from headrace.connectors.kafka import committed, producer
 from headrace.connectors.kafka.client import SERVERS_FIX, client, servers_fault, topic_fault
 from headrace.connectors.kafka.failures import FAILURES
+from headrace.connectors.kafka.messages import as_messages
+from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
 from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
     OUTPUT_MODES,
     Failure,
     Identity,
+    KeptResult,
     OptionError,
     OutputMode,
+    Session,
     Sink,
     SinkContext,
     SinkFacts,
@@ -42,8 +47,16 @@ class KafkaSink(Sink):
     Source: Structured Streaming + Kafka integration guide, "Writing Data to Kafka". `value` says what the value is
     made of: `raw` takes the result's columns as Spark wants them (value, and if they are there key, topic, partition,
     headers), `json` makes an object of every column. With `json`, `key` names the columns of the message's key: one
-    is written as text, several as a JSON object. At least once: a batch that comes again is written again.
+    is written as text, several as a JSON object.
 
+    delivery_guarantee: `at-least-once`: Spark's own sink, on all machines; a batch that comes again is written again.
+        `exactly-once`: one transaction of Kafka's for each batch, for consumers with `isolation.level=read_committed`.
+        All rows of a batch go through the driver, and have to fit into its memory: a transaction has one producer.
+    ledger_topic: for `exactly-once`, the compacted topic that says which batches are in; by default the topic's name
+        and `.headrace`. It is made where there is none, with one partition.
+    retry_seconds: for `exactly-once`, how long a batch is tried again while the broker is away.
+    producer: for `exactly-once`, settings of Kafka's C client (librdkafka) by its names, beside those of `options` that
+        both clients know.
     async_progress: how often progress is written, at the side of the batches, for a stateless query that must be
         quick: batches do not wait for it, and after a crash those of this length of time come again.
     """
@@ -51,29 +64,65 @@ class KafkaSink(Sink):
     jars: ClassVar[tuple[str, ...]] = ("kafka",)
     failures: ClassVar[tuple[Failure, ...]] = FAILURES
     layout_options: ClassVar[tuple[str, ...]] = ("value",)
+    tuning_options: ClassVar[tuple[str, ...]] = ("retry_seconds", "producer")
     bootstrap_servers: str
     topic: str | None = None
     value: Literal["raw", "json"] = "json"
     key: tuple[str, ...] = ()
     async_progress: str | None = None
+    delivery_guarantee: Literal["at-least-once", "exactly-once"] = "at-least-once"
+    ledger_topic: str | None = None
+    retry_seconds: float = 60.0
+    producer: Mapping[str, str] = field(default_factory=dict, repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
+    def exactly_once(self) -> bool:
+        return self.delivery_guarantee == "exactly-once"
+
+    @property
+    def ledger_place(self) -> str:
+        """The topic of the ledger."""
+        return self.ledger_topic or f"{self.topic}.headrace"
+
+    @property
     def begins_anywhere(self) -> bool:
-        return True
+        return not self.exactly_once
 
     @property
     def facts(self) -> SinkFacts:
+        spark = not self.exactly_once and self.async_progress is None
         return SinkFacts(
             modes=frozenset(OUTPUT_MODES),
-            transactional=False,
-            idempotent=False,
-            continuous=self.async_progress is None,
-            real_time=self.async_progress is None,
-            async_progress=self.async_progress is not None,
+            transactional=self.exactly_once,
+            idempotent=self.exactly_once,
+            continuous=spark,
+            real_time=spark,
+            async_progress=not self.exactly_once and self.async_progress is not None,
+            shares_appends=self.exactly_once,
         )
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+        yield from self._option_problems()
+        if self.exactly_once:
+            yield from self._transaction_problems(mode)
+
+    def _transaction_problems(self, mode: OutputMode) -> Iterator[OptionError]:
+        """What keeps the messages of a batch from being one transaction."""
+        yield from producer.missing_dependency()
+        if self.async_progress is not None:
+            what = "async_progress has no meaning with delivery_guarantee exactly-once"
+            yield OptionError(code="HR430", what=what, fix="leave one of the two out")
+        if self.topic is None and self.ledger_topic is None:
+            what = "exactly-once without a topic of the sink's own needs a ledger topic"
+            yield OptionError(code="HR430", what=what, fix="give ledger_topic")
+        elif (wrong := topic_fault(self.ledger_place)) is not None:
+            yield OptionError(code="HR430", what=wrong, fix="correct ledger_topic")
+        if mode == "update" and self.value == "json" and not self.key:
+            what = "update mode with delivery_guarantee exactly-once needs a key"
+            yield OptionError(code="HR403", what=what, fix="name in key the columns that tell rows apart")
+
+    def _option_problems(self) -> Iterator[OptionError]:
         if (wrong := servers_fault(self.bootstrap_servers)) is not None:
             yield OptionError(code="HR430", what=wrong, fix=SERVERS_FIX)
         if self.topic is not None and (wrong := topic_fault(self.topic)) is not None:
@@ -97,18 +146,30 @@ class KafkaSink(Sink):
                 what = f"options holds '{name}', which Spark refuses"
                 yield OptionError(code="HR430", what=what, fix="leave it out: rows are written as texts or bytes")
 
-    def open(self, frame: DataFrame, context: SinkContext) -> KafkaWriter:
-        """Compare the result's columns with what Kafka takes, and ask the broker for the topic."""
+    def open(self, frame: DataFrame, context: SinkContext) -> Writer:
+        """Compare the result's columns with what Kafka takes, ask the broker for the topic, and begin the ledger."""
         if findings := list(self.check_result(frame, context)):
             raise SinkError(findings)
         self._require_topic(frame)
-        return KafkaWriter(self)
+        if not self.exactly_once:
+            return KafkaWriter(self)
+        store = KafkaStore(self, context, self.client_settings)
+        with committed.told(self, f"query '{context.query}' cannot begin to write"):
+            committed.require_ledger(self)
+            store.enter(frame.schema.json())
+        return KafkaBatches(store=store)
+
+    @property
+    def client_settings(self) -> dict[str, Any]:
+        """The settings of librdkafka."""
+        return producer.client_settings(self.bootstrap_servers, self.options, self.producer)
 
     @property
     def location(self) -> SinkLocation:
         servers = tuple(server.strip() for server in self.bootstrap_servers.split(","))
         topic = "the topics that the rows name" if self.topic is None else f"topic '{self.topic}'"
-        return SinkLocation(name=self.topic or "", systems=servers, shown=f"{topic} at {self.bootstrap_servers}")
+        shown = f"{topic} at {self.bootstrap_servers}"
+        return SinkLocation(name=self.topic or "", systems=servers, shown=shown, ledger=self.exactly_once)
 
     def identity(self) -> Identity:
         """Without a topic of the sink's own, each row names one."""
@@ -127,12 +188,39 @@ class KafkaSink(Sink):
 
     @property
     def readable_back(self) -> bool:
-        return False
+        return self.exactly_once and self.value == "json" and self.topic is not None
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+        """The messages of the query's transactions, as a consumer of committed messages finds them."""
+        if self.readable_back:
+            return committed.read_back(self, spark, context)
         what = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
-        fix = "write the same query into a database or files as well, and verify that"
+        fix = "set delivery_guarantee to exactly-once, with topic and value json; or write into a database or files too"
         raise SinkError(Finding(code="HR402", what=what, fix=fix))
+
+    def last_batch(self, context: SinkContext) -> int | None:
+        return committed.last_batch(self, context) if self.exactly_once else None
+
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+        return committed.planned(self, context, first) if self.exactly_once else {}
+
+    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
+        if self.exactly_once:
+            with committed.told(self, f"query '{former}' cannot be renamed"):
+                committed.require_ledger(self)
+                KafkaStore(self, context, self.client_settings).rename(former)
+
+    def kept_result(self, mode: OutputMode) -> KeptResult:
+        if not self.exactly_once:
+            return super().kept_result(mode)
+        why = "its messages stay, and every row comes again, in batches numbered from 0 on"
+        return KeptResult(possible=True, why=why)
+
+    def adoptable(self, mode: OutputMode) -> KeptResult:
+        if self.exactly_once:
+            why = "a ledger cannot be begun for messages that another program wrote: adopt with at-least-once"
+            return KeptResult(possible=False, why=why)
+        return super().adoptable(mode)
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         types = {name.lower(): type_ for name, type_ in frame.dtypes}
@@ -168,17 +256,7 @@ class KafkaWriter(Writer):
 
     def serialize(self, frame: DataFrame) -> DataFrame:
         """The rows as messages."""
-        from pyspark.sql import functions as F
-
-        if self.sink.value == "raw":
-            return frame
-        value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")
-        if not self.sink.key:
-            return frame.select(value)
-        if len(self.sink.key) == 1:
-            return frame.select(F.col(f"`{self.sink.key[0]}`").cast("string").alias("key"), value)
-        key = F.to_json(F.struct(*[F.col(f"`{name}`") for name in self.sink.key]), {"ignoreNullFields": "false"})
-        return frame.select(key.alias("key"), value)
+        return as_messages(frame, self.sink.value, self.sink.key)
 
     def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
         options: dict[str, Any] = {**self.sink.options, "kafka.bootstrap.servers": self.sink.bootstrap_servers}

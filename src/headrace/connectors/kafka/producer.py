@@ -1,0 +1,122 @@
+"""One producer with transactions, by librdkafka: it fences off every older one of the same query."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from headrace.contract import OptionError, SinkContext
+from headrace.errors import Finding, SinkError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Producer
+
+ANSWER_SECONDS = 30.0
+_PREFIX = "kafka."
+# Options of Java's client whose place in librdkafka is another, or that it has none for.
+_JAVA_ONLY = ("ssl.truststore.", "ssl.keystore.type", "key.serializer", "value.serializer", "partitioner.class")
+_ACCOUNT = re.compile(r'username="(?P<username>[^"]*)"[^;]*password="(?P<password>[^"]*)"')
+_FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+_PASSING = (
+    *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT", "_STATE"),
+    *("REQUEST_TIMED_OUT", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"),
+    *("CONCURRENT_TRANSACTIONS", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"),
+    *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "LEADER_NOT_AVAILABLE"),
+)
+
+
+# What the client would print by itself: that it is fenced off is told as a finding.
+_SILENT = logging.getLogger("headrace.kafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+def missing_dependency() -> Iterator[OptionError]:
+    """What has to be installed before a transaction can be made."""
+    if find_spec("confluent_kafka") is None:
+        yield OptionError(
+            code="HR014",
+            what="exactly once into Kafka needs the package confluent-kafka, which is not installed",
+            fix="pip install 'headrace[kafka]'",
+        )
+
+
+def client_settings(servers: str, options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of librdkafka: Spark's `kafka.*` options where both clients have them, and the producer's `own`."""
+    found: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0}
+    for name, value in options.items():
+        short = name[len(_PREFIX) :]
+        if not name.lower().startswith(_PREFIX) or short.startswith(_JAVA_ONLY):
+            continue
+        if short == "sasl.jaas.config":
+            account = _ACCOUNT.search(value)
+            found.update({f"sasl.{part}": text for part, text in (account.groupdict() if account else {}).items()})
+        else:
+            found[short] = value
+    return {**found, **own}
+
+
+def transactional_id(context: SinkContext, query: str = "") -> str:
+    """By what the broker tells an older driver of the query from a newer one."""
+    return f"headrace/{context.application}/{query or context.query}/{context.generation}"
+
+
+def connected(settings: Mapping[str, Any], identity: str) -> Producer:
+    """A producer that has fenced older ones off, whose open transactions are aborted. Raises KafkaException."""
+    from confluent_kafka import Producer
+
+    # Messages of one key go where Java's clients, and Spark's own sink, put them.
+    fixed = {"transactional.id": identity, "enable.idempotence": True, "partitioner": "murmur2_random"}
+    found = Producer({"linger.ms": 20, "reconnect.backoff.max.ms": 1000, **settings, **fixed}, logger=_SILENT)
+    found.init_transactions(ANSWER_SECONDS)
+    return found
+
+
+def new_epoch() -> str:
+    """What tells one start of a driver from every other."""
+    return uuid.uuid4().hex
+
+
+def fault(error: Exception) -> KafkaError | None:
+    """What Kafka's client says of an exception of its own; None: it is of something else."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    # A callback that is called while the client raises an error gives it another face.
+    cause = error.__cause__ if isinstance(error, SystemError) else error
+    found = cause.args[0] if isinstance(cause, KafkaException) and cause.args else None
+    return found if isinstance(found, KafkaError) else None
+
+
+def is_fenced(error: Exception) -> bool:
+    """Whether another producer of the query has begun since."""
+    found = fault(error)
+    return found is not None and found.name() in _FENCED
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether the batch may be tried again, with a new producer that asks the ledger what is in."""
+    found = fault(error)
+    return found is not None and (found.retriable() or found.name() in (*_FENCED, *_PASSING))
+
+
+def explained(error: Exception, place: str, what: str) -> Exception:
+    """An exception of Kafka's client as a SinkError: what was not done, and why; another one as it is."""
+    found = fault(error)
+    if found is None:
+        return error
+    if found.name() in ("_INVALID_ARG", "_CONFLICT"):
+        fix = "correct the options, which Kafka's C client reads here: its names go into producer"
+        return SinkError(Finding(code="HR430", what=f"Kafka's client refuses an option: {found.str()}", fix=fix))
+    reason = found.str().rstrip(".")
+    fix = "start the broker, or correct bootstrap_servers; then start again: the run resumes with this batch"
+    if "AUTHORIZATION" in found.name():
+        fix = "let the user write the topic and its ledger topic, and use the transactional id 'headrace/*'"
+    elif found.name() == "MSG_SIZE_TOO_LARGE":
+        fix = "raise max.message.bytes of the topic and message.max.bytes of producer, or make the rows smaller"
+    elif found.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
+        fix = "create the topic, or correct the name and the partition that the row gives"
+    return SinkError(Finding(code="HR434", what=f"{what} at {place}: {reason}", fix=fix))

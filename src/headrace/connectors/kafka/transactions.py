@@ -1,0 +1,259 @@
+"""A topic that takes a batch's messages and the ledger's line of it in one transaction of Kafka's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.exactly_once import (
+    Admission,
+    BatchWriter,
+    Conflict,
+    Retry,
+    Standing,
+    Store,
+    TextLedger,
+    take_epoch,
+)
+from headrace.connectors.kafka import producer as kafka
+from headrace.connectors.kafka import topic_ledger
+from headrace.connectors.kafka.messages import HEADER, as_messages, header
+from headrace.connectors.kafka.topic_ledger import TopicLedger
+from headrace.contract import SinkContext
+from headrace.errors import Finding, SinkError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from confluent_kafka import Producer
+    from pyspark.sql import DataFrame
+
+    from headrace.connectors.kafka.sink import KafkaSink
+
+# How long Kafka's client may try to end a transaction before its outcome is asked of the ledger.
+COMMIT_SECONDS = 60.0
+_POLL_EVERY = 1_000
+
+
+@dataclass
+class _Delivery:
+    """What the broker has answered to the messages of one transaction."""
+
+    error: Any = None
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def __call__(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.error = self.error or error
+            return
+        place = (message.topic(), message.partition())
+        self.ends[place] = max(self.ends.get(place, 0), message.offset() + 1)
+
+
+class KafkaStore(Store["pa.Table"]):
+    """The topic as one start of a query writes it, all rows through the driver: a transaction has one producer.
+
+    The producer fences off older ones, and newer ones fence it off; so what it has read of the ledger stays true until
+    a transaction fails. Then it asks anew, with a new producer: the outcome of a commit whose answer was lost is told
+    by the ledger, and that another driver has begun by its epoch there.
+    """
+
+    def __init__(self, sink: KafkaSink, context: SinkContext, settings: Mapping[str, Any]) -> None:
+        self.sink, self.context, self.settings = sink, context, settings
+        self.name = sink.topic or "the topics that the rows name"
+        self.epoch = ""
+        self.known: TopicLedger | None = None
+        self._producer: Producer | None = None
+
+    # ------------------------------------------------------------------------------------------------- beginning
+
+    def enter(self, result: str) -> None:
+        """Enter this start into the ledger, after its batches are compared with the checkpoint's."""
+        what = f"another driver of query '{self.context.query}' begins again and again"
+        take_epoch(
+            lambda: self._entered(result),
+            Finding(code="HR409", what=what, fix="let only one driver run the query, and start it again"),
+        )
+
+    def _entered(self, result: str) -> None:
+        try:
+            producer = self._connect()
+            found = self._read()
+            begins = {} if found is not None or self.sink.topic is None else self._ends_of(self.sink.topic)
+            begun = TopicLedger.begun(found, self.context, self.name, result, begins)
+            producer.begin_transaction()
+            key, value = begun.head(self.context)
+            self._send(producer, {key: value}, _Delivery())
+            producer.commit_transaction(COMMIT_SECONDS)
+        except Exception as error:
+            self.disconnect()
+            if kafka.is_fenced(error):
+                raise Conflict from error
+            raise
+        self.known, self.epoch = begun, begun.ledger.epoch
+
+    def _ends_of(self, topic: str) -> dict[tuple[str, int], int]:
+        return topic_ledger.ends(self.settings, topic_ledger.partitions(self.settings, topic))
+
+    def _connect(self) -> Producer:
+        if self._producer is None:
+            self._producer = kafka.connected(self.settings, kafka.transactional_id(self.context))
+        return self._producer
+
+    def _read(self) -> TopicLedger | None:
+        return TopicLedger.of(topic_ledger.read(self.settings, self.sink.ledger_place), self.context)
+
+    # ------------------------------------------------------------------------------------------------- a batch
+
+    def standing(self, batch: int) -> Standing:
+        return self._current().ledger.standing(batch, self.epoch)
+
+    def planned(self, batch: int) -> str | None:
+        return self._current().ledger.planned(batch)
+
+    def _current(self) -> TopicLedger:
+        """The ledger as it is now, by a producer that is not fenced off."""
+        if self._producer is not None and self.known is not None:
+            return self.known
+        self._connect()
+        known = self._read()
+        if known is None:  # A rename has taken it away.
+            raise SinkError(TextLedger.lacking(self.context, self.name))
+        self.known = known
+        return known
+
+    def compute(self, frame: DataFrame, batch: int) -> pa.Table:
+        with self.computing(batch):
+            return frame.toArrow()
+
+    def commit(self, rows: pa.Table, batch: int, admit: Admission) -> None:
+        known, producer = self._current(), self._connect()
+        admitted = admit(known.ledger.standing(batch, self.epoch))
+        if admitted is None:
+            return
+        delivery = _Delivery()
+        producer.begin_transaction()
+        try:
+            self._produce(producer, rows, header(known.life, batch), delivery)
+            if left := producer.flush(COMMIT_SECONDS):
+                raise _timed_out(f"{left} messages of the batch were not taken within {COMMIT_SECONDS:.0f} s")
+            if delivery.error is not None:
+                raise _raised(delivery.error)
+            known = known.with_batch(admitted.line, delivery.ends)
+            key, value = known.line(self.context, admitted.line)
+            self._send(producer, {key: value}, _Delivery())
+            self.context.on_boundary("inside-transaction", batch)
+        except Exception:
+            self._abort(producer)
+            raise
+        producer.commit_transaction(COMMIT_SECONDS)
+        self.known = known
+
+    def _produce(self, producer: Producer, rows: pa.Table, mark: bytes, delivery: _Delivery) -> None:
+        """Hand the rows to the client, which sends them at the side."""
+        topic, sent = self.sink.topic, 0
+        for part in rows.to_batches(max_chunksize=10_000):
+            for row in part.to_pylist():
+                given = {name.lower(): value for name, value in row.items()}
+                partition = given.get("partition")
+                more = {} if partition is None else {"partition": partition}
+                headers = [(each["key"], each["value"]) for each in given.get("headers") or ()]
+                self._give(
+                    producer,
+                    topic or given["topic"],
+                    given.get("value"),
+                    given.get("key"),
+                    headers=[*headers, (HEADER, mark)],
+                    on_delivery=delivery,
+                    **more,
+                )
+                sent += 1
+                if sent % _POLL_EVERY == 0:
+                    producer.poll(0)
+                    if delivery.error is not None:
+                        raise _raised(delivery.error)
+
+    def _give(self, producer: Producer, *message: Any, **more: Any) -> None:
+        """Hand over one message; where the client's queue is full, wait until there is room again."""
+        limit = time.monotonic() + COMMIT_SECONDS
+        while True:
+            try:
+                return producer.produce(*message, **more)
+            except BufferError:
+                if time.monotonic() > limit:
+                    raise _timed_out("the broker takes no messages") from None
+                producer.poll(0.1)
+
+    def _send(self, producer: Producer, records: Mapping[str, bytes | None], delivery: _Delivery) -> None:
+        for key, value in records.items():
+            self._give(producer, self.sink.ledger_place, value, key, partition=0, on_delivery=delivery)
+        if producer.flush(COMMIT_SECONDS):
+            raise _timed_out("the ledger's line was not taken")
+        if delivery.error is not None:
+            raise _raised(delivery.error)
+
+    def _abort(self, producer: Producer) -> None:
+        """End the transaction; if that fails, the next producer does it at its beginning."""
+        try:
+            producer.abort_transaction(kafka.ANSWER_SECONDS)
+        except Exception as error:
+            if kafka.fault(error) is None:
+                raise
+            self.disconnect()
+
+    # ------------------------------------------------------------------------------------------------- failures
+
+    def disconnect(self) -> None:
+        """Leave the producer: an attempt has failed, and the next one asks the ledger what is in."""
+        producer, self._producer, self.known = self._producer, None, None
+        if producer is not None:
+            producer.purge()
+
+    def pauses(self) -> Iterator[float]:
+        return Retry(seconds=self.sink.retry_seconds).pauses()
+
+    def is_transient(self, error: Exception) -> bool:
+        return kafka.is_transient(error) or super().is_transient(error)
+
+    def explain(self, error: Exception, batch: int) -> Exception:
+        what = f"batch {batch} of query '{self.context.query}' was not written into '{self.name}'"
+        return kafka.explained(error, self.sink.bootstrap_servers, what)
+
+    # ------------------------------------------------------------------------------------------------- renaming
+
+    def rename(self, former: str) -> None:
+        """Let the ledger of the query `former` be this one's, and its drivers write nothing more."""
+        before = replace(self.context, query=former)
+        old = kafka.connected(self.settings, kafka.transactional_id(before))
+        records = topic_ledger.read(self.settings, self.sink.ledger_place)
+        found = TopicLedger.of(records, before)
+        if found is None:
+            return
+        moved = replace(found, ledger=replace(found.ledger, query=self.context.query, epoch=kafka.new_epoch()))
+        key, value = moved.head(self.context)
+        gone: dict[str, bytes | None] = dict.fromkeys(topic_ledger.keys_of(before))
+        old.begin_transaction()
+        self._send(old, {key: value, **moved.lines(self.context), **gone}, _Delivery())
+        old.commit_transaction(COMMIT_SECONDS)
+
+
+class KafkaBatches(BatchWriter["pa.Table"]):
+    """Takes the batches of one start as messages."""
+
+    store: KafkaStore
+
+    def serialize(self, frame: DataFrame) -> DataFrame:
+        return as_messages(frame, self.store.sink.value, self.store.sink.key)
+
+
+def _raised(error: Any) -> Exception:
+    from confluent_kafka import KafkaException
+
+    return KafkaException(error)
+
+
+def _timed_out(what: str) -> Exception:
+    from confluent_kafka import KafkaError
+
+    return _raised(KafkaError(KafkaError._TIMED_OUT, what))

@@ -1,0 +1,237 @@
+"""Exactly once into Kafka: what a consumer of committed messages finds, after kills, faults and other drivers."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+import headrace as hr
+from headrace.connectors.kafka import producer, topic_ledger
+from headrace.connectors.kafka.messages import HEADER, header
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.kafka.transactions import KafkaBatches
+from headrace.contract import OutputMode, Sink, SinkContext
+from headrace.errors import Fenced, SinkError
+from headrace.testing.conformance import SinkConformance
+from tests.connectors.sql.databases import checkpoint_of
+from tests.run.projects import land, write_project
+from tests.servers import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+exactly_once = pytest.mark.capability("SINK-KAFKA-02")
+real = [pytest.mark.services, pytest.mark.connectors, exactly_once]
+
+
+def given_a_broker(test: Any) -> Any:
+    for mark in real:
+        test = mark(test)
+    return test
+
+
+class TestKafkaTransactions(SinkConformance):
+    pytestmark = real
+
+    @pytest.fixture(autouse=True)
+    def topic(self, kafka: Topics) -> None:
+        self.kafka, self.name = kafka, kafka.make(2)
+
+    def make(self, home: Path, mode: OutputMode) -> Sink:
+        return sink(self.kafka, self.name)
+
+
+def sink(kafka: Topics, topic: str, **more: Any) -> KafkaSink:
+    options: dict[str, Any] = {"key": ("name",), "retry_seconds": 20, **more}
+    return KafkaSink(bootstrap_servers=kafka.url, topic=topic, delivery_guarantee="exactly-once", **options)
+
+
+def committed(kafka: Topics, topic: str) -> list[tuple[str | None, str]]:
+    """Key and value of what a consumer finds that reads committed messages alone."""
+    settings = {"bootstrap.servers": kafka.url, "group.id": "test", "enable.partition.eof": True}
+    found = []
+    with closing(Consumer({**settings, "isolation.level": "read_committed"})) as consumer:
+        open_ = set(consumer.list_topics(topic, 10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in open_])
+        while open_:
+            message = consumer.poll(10)
+            assert message is not None, "the broker went silent"
+            if message.error():
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                open_.discard(message.partition())
+            else:
+                found.append((message.key().decode() if message.key() else None, message.value().decode()))
+    return sorted(found, key=str)
+
+
+class Life:
+    """A query without a stream: batches are given as Spark's foreachBatch gives them, and planned in the checkpoint."""
+
+    def __init__(self, spark: SparkSession, kafka: Topics, tmp_path: Path) -> None:
+        self.spark, self.kafka, self.topic = spark, kafka, kafka.make(2)
+        self.noted: list[str] = []
+        self.context = SinkContext(
+            query="q",
+            generation=1,
+            mode="append",
+            checkpoint=tmp_path / "checkpoint",
+            on_warning=lambda finding: self.noted.append(finding.code),
+        )
+
+    def frame(self, *names: str) -> DataFrame:
+        return self.spark.createDataFrame([(name,) for name in names], "name STRING")
+
+    def begin(self, **more: Any) -> KafkaBatches:
+        writer = sink(self.kafka, self.topic, **more).open(self.frame(), self.context)
+        assert isinstance(writer, KafkaBatches)
+        return writer
+
+    def give(self, writer: KafkaBatches, batch: int, *names: str) -> None:
+        checkpoint_of(self.context.checkpoint, "", offsets=batch, commits=batch - 1)
+        writer(writer.serialize(self.frame(*names)), batch)
+
+    def names(self) -> list[str]:
+        return [json.loads(value)["name"] for _, value in committed(self.kafka, self.topic)]
+
+
+@pytest.fixture
+def life(spark: SparkSession, kafka: Topics, tmp_path: Path) -> Life:
+    return Life(spark, kafka, tmp_path)
+
+
+@given_a_broker
+@pytest.mark.parametrize("at", ["before-transaction", "inside-transaction", "after-transaction"])
+def test_a_driver_that_dies_at_a_boundary_leaves_each_batch_in_once(life: Life, at: str) -> None:
+    class Died(BaseException):
+        """Not an error that anything handles."""
+
+    def die(boundary: str, batch: int) -> None:
+        if (boundary, batch) == (at, 1):
+            raise Died
+
+    writer = life.begin()
+    life.give(writer, 0, "a", "b")
+    writer.store.context = replace(life.context, on_boundary=die)
+    with pytest.raises(Died):
+        life.give(writer, 1, "c")
+    again = life.begin()
+    for batch, name in enumerate(("c", "d"), 1):
+        life.give(again, batch, name)
+    assert life.names() == ["a", "b", "c", "d"]
+
+
+@given_a_broker
+def test_a_commit_whose_answer_is_lost_and_a_transaction_that_fails_are_tried_again(life: Life) -> None:
+    writer = life.begin()
+    life.give(writer, 0, "a")
+    for batch, after in ((1, True), (2, False)):
+        real_one = writer.store._connect()
+        writer.store._producer = Unanswered(real_one, after)  # type: ignore[assignment]
+        life.give(writer, batch, f"b{batch}")
+    life.give(writer, 3, "c")
+    assert life.names() == ["a", "b1", "b2", "c"]
+    assert life.noted == ["HR411", "HR411"]
+
+
+class Unanswered:
+    """A producer whose commit comes to a time-out, `after` it came through or without it."""
+
+    def __init__(self, producer: Producer, after: bool) -> None:
+        self.producer, self.after = producer, after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.producer, name)
+
+    def commit_transaction(self, seconds: float) -> None:
+        if self.after:
+            self.producer.commit_transaction(seconds)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+
+
+@given_a_broker
+def test_of_two_drivers_the_newer_one_writes_on_whichever_connects_last(life: Life) -> None:
+    older = life.begin()
+    life.give(older, 0, "a")
+    newer = life.begin()
+    with pytest.raises(Fenced) as told:  # Its new producer fences the newer one off before it has read the ledger.
+        life.give(older, 1, "b")
+    assert told.value.findings[0].code == "HR409"
+    life.give(newer, 1, "c")
+    life.give(newer, 2, "d")
+    assert life.names() == ["a", "c", "d"]
+    assert life.noted[-1:] == ["HR411"]
+
+
+@given_a_broker
+def test_a_ledger_behind_an_open_transaction_of_another_query_is_read_to_its_end(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of committed messages see nothing behind the first open transaction, though it is committed."""
+    writer = life.begin()
+    life.give(writer, 0, "a")
+    place = f"{life.topic}.headrace"
+    settings = sink(life.kafka, life.topic).client_settings
+    other = producer.connected(settings, "another query's")
+    other.begin_transaction()
+    other.produce(place, b"{}", "another/query/1/head", partition=0)
+    other.flush(10)
+    life.give(writer, 1, "b")
+    monkeypatch.setattr(topic_ledger, "PATIENCE_SECONDS", 1.5)
+    with pytest.raises(SinkError, match="a transaction there stays open"):
+        life.begin()
+    other.abort_transaction(10)
+    life.give(life.begin(), 1, "b")
+    assert life.names() == ["a", "b"]
+
+
+@given_a_broker
+def test_what_the_broker_refuses_is_one_sentence_and_nothing_of_the_batch_is_in(life: Life, kafka: Topics) -> None:
+    small = sink(kafka, life.topic, value="raw", key=(), retry_seconds=1)
+    raw = life.frame("x").selectExpr("name AS value", "CAST(9 AS INT) AS partition")
+    writer: Any = small.open(raw, replace(life.context, query="raw"))
+    with pytest.raises(SinkError, match=r"batch 0 of query 'raw' was not written into 'topic-.*: ") as told:
+        writer(life.frame("y").selectExpr("name AS value", "0 AS partition").unionByName(raw), 0)
+    assert (told.value.findings[0].code, life.names()) == ("HR434", [])
+    assert "create the topic" in told.value.findings[0].fix
+    with pytest.raises(SinkError, match="Kafka's client refuses an option") as told:
+        life.begin(producer={"sasl.mechanisms": "LONGING", "security.protocol": "sasl_plaintext"})
+    assert told.value.findings[0].code == "HR430"
+    kept = kafka.make()
+    with pytest.raises(SinkError, match="it would lose its lines"):
+        life.begin(ledger_topic=kept)
+
+
+PROJECT = """
+@hr.query(sink=hr.sink.kafka({url!r}, topic={topic!r}, key=["name"], delivery_guarantee="exactly-once"),
+          mode="update", trigger="available-now")
+def totals(events):
+    at = F.expr("timestamp_micros(1714557600123456 + max(amount)) AS at")
+    return events.groupBy("name").agg(F.sum("amount").alias("total"), at)
+"""
+
+
+@given_a_broker
+def test_a_project_is_checked_run_and_verified(kafka: Topics, spark: SparkSession, tmp_path: Path) -> None:
+    topic = kafka.make(2)
+    kafka.send(topic, '{"name": "of another program"}')
+    root = write_project(tmp_path / "p", PROJECT.format(url=kafka.url, topic=topic))
+
+    def run(number: int) -> str:
+        land(root, number, [{"name": "a", "amount": number}, {"name": "b", "amount": 1}])
+        assert hr.run(hr.load(root), spark=spark).exit_code == 0
+        return hr.verify(hr.load(root), "totals", spark=spark).state
+
+    assert [run(0), run(1)] == ["equal", "equal"]
+    assert hr.check(hr.load(root), spark=spark).guarantees["totals"].sentence == "exactly once"
+    records = topic_ledger.read({"bootstrap.servers": kafka.url}, f"{topic}.headrace")
+    [life] = [json.loads(value)["life"] for key, value in records.items() if key.endswith("/head")]
+    for partition in range(2):  # The next batch reaches beyond it in that of its rows.
+        forged = {HEADER: header(life, 1)}
+        kafka.send(topic, '{"name": "c", "total": 9}', key="c", headers=forged, partition=partition)
+    assert run(2) == "mismatch"
