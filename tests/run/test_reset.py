@@ -24,6 +24,7 @@ from headrace.contract import SinkContext
 from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run import driver_lock
 from headrace.run.application import application
 from headrace.run.checkpoint_look import inspect_checkpoint
 from headrace.run.reset import reset, undo_reset
@@ -167,6 +168,25 @@ def test_taking_a_reset_back_is_ended_after_a_kill(
         hr.reset(project, "totals", result=result)
     assert hr.undo_reset(project, "totals").generation == 1
     assert (state(project), codes(project)) == (OLD, [])
+
+
+def test_of_two_commands_at_once_the_second_sees_what_the_first_has_done(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one comes between the second's look at the query and its lock."""
+    take = driver_lock.take
+
+    def behind_another(*given: Any) -> Any:
+        monkeypatch.setattr(driver_lock, "take", take)
+        reset(project, "totals", result="drop")
+        return take(*given)
+
+    monkeypatch.setattr(driver_lock, "take", behind_another)
+    with pytest.raises(HeadraceError, match="HR582"):
+        reset(project, "totals", result="drop")
+    assert state(project) == DROPPED
+    undo_reset(project, "totals")
+    assert state(project) == OLD
 
 
 def test_a_database_that_refuses_leaves_the_query_as_it_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Held
-from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
+from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, generations_set_aside
-from headrace.run import driver_lock
-from headrace.run.naming import commanded
+from headrace.run.alone import alone
 from headrace.run.rebuild_record import under_way
 from headrace.run.rename_record import pending, require_renamed
-from headrace.run.repartition import require_stopped
 from headrace.run.reset_plan import ResetPlan, ResetResult, readers, stored
 from headrace.run.reset_record import Choice, ResetRecord, current, cut_off, newest_set_aside
 from headrace.run.rewind_record import require_rewound
@@ -76,30 +74,16 @@ def discard_reset(project: Project, query: str, *, spark: SparkSession | None = 
         return work.discard()
 
 
-@contextmanager
-def _work(project: Project, query: str, spark: SparkSession | None, *, locked: bool = False) -> Iterator[_Work]:
-    if query not in project.queries:
-        fix = nearest(query, project.queries)
-        raise ProjectError(Finding(code="HR606", what=f"no query is named '{query}'", fix=fix))
-    work = _Work(project, project.queries[query], spark, changes=locked)
-    fix = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost"
-    require_stopped(project, work.query, code="HR553", fix=fix)
-    lock = driver_lock.take(project, work.query) if locked else None
-    try:
-        require_renamed(work.live)
-        require_rewound(work.live)
-        with commanded(work.query):
-            yield work
-    finally:
-        if lock is not None:
-            lock.release()
-        work.close()
+def _work(
+    project: Project, query: str, spark: SparkSession | None, *, locked: bool = False
+) -> AbstractContextManager[_Work]:
+    return alone(project, query, spark, _Work, changes=locked)
 
 
 class _Work(SinkWork):
     """One command's work on one query."""
 
-    def __init__(self, project: Project, query: Query, spark: SparkSession | None, *, changes: bool) -> None:
+    def __init__(self, project: Project, query: Query, spark: SparkSession | None, changes: bool) -> None:
         super().__init__(project, query, spark, changes=changes)
         if not query.sink.facts.durable:
             what = f"the sink of query '{query.name}' keeps nothing, so that each start begins anew"
@@ -107,6 +91,8 @@ class _Work(SinkWork):
         if rebuilding := list(under_way(project.storage, query.name)):
             raise CheckFailed(rebuilding)
         self.live = current(QueryLayout(project.storage, query.name))
+        require_renamed(self.live)
+        require_rewound(self.live)
 
     # ------------------------------------------------------------------------------------------------- the ways
 

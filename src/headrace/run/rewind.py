@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.checkpoint.rewind import Past
-from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, ProjectError, nearest
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, history_file
-from headrace.run import driver_lock, rewind_copy
+from headrace.run import rewind_copy
 from headrace.run.adopt_record import require_adopted
-from headrace.run.naming import commanded
+from headrace.run.alone import alone
 from headrace.run.rebuild_record import under_way
 from headrace.run.rename_record import require_renamed, unfinished
-from headrace.run.repartition import require_stopped
 from headrace.run.reset_record import current, require_whole
 from headrace.run.rewind_plan import RewindPlan, RewindResult, lost, notes, told_time
 from headrace.run.rewind_record import RewindRecord
@@ -91,31 +90,16 @@ def discard_rewind(project: Project, query: str, *, spark: SparkSession | None =
         return work.discard()
 
 
-@contextmanager
-def _work(project: Project, query: str, spark: SparkSession | None, *, locked: bool = False) -> Iterator[_Work]:
-    if query not in project.queries:
-        raise ProjectError(
-            Finding(code="HR606", what=f"no query is named '{query}'", fix=nearest(query, project.queries))
-        )
-    work = _Work(project, project.queries[query], spark, changes=locked)
-    fix = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost"
-    require_stopped(project, work.query, code="HR553", fix=fix)
-    lock = driver_lock.take(project, work.query) if locked else None
-    try:
-        require_renamed(work.live)
-        require_whole(work.live)
-        with commanded(work.query):
-            yield work
-    finally:
-        if lock is not None:
-            lock.release()
-        work.close()
+def _work(
+    project: Project, query: str, spark: SparkSession | None, *, locked: bool = False
+) -> AbstractContextManager[_Work]:
+    return alone(project, query, spark, _Work, changes=locked)
 
 
 class _Work(SinkWork):
     """One command's work on one query."""
 
-    def __init__(self, project: Project, query: Query, spark: SparkSession | None, *, changes: bool) -> None:
+    def __init__(self, project: Project, query: Query, spark: SparkSession | None, changes: bool) -> None:
         super().__init__(project, query, spark, changes=changes)
         if not query.sink.facts.durable:
             what = f"the sink of query '{query.name}' keeps nothing, so that each start begins anew"
@@ -126,6 +110,8 @@ class _Work(SinkWork):
         self.record = RewindRecord.of(self.live)
         if self.record is not None and self.record.is_cut_off:
             self.live = self.record.layout(self.live)
+        require_renamed(self.live)
+        require_whole(self.live)
 
     # ------------------------------------------------------------------------------------------------- the ways
 
