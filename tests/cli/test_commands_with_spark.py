@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sqlite3
@@ -124,18 +125,20 @@ def test_a_run_that_is_asked_twice_breaks_its_batch_off_and_says_nothing_of_it(t
 def test_a_run_that_is_asked_to_stop_finishes_its_batch_and_gives_its_result(
     number: signal.Signals, tmp_path: Path
 ) -> None:
+    """The whole process group gets the signal, as from a terminal and from `timeout`."""
     write_project(tmp_path / "phones", event_files=1)
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace", "run", "-C", str(tmp_path / "phones"), "--json"],
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
         lines.append(json.loads(line))
         if lines[-1]["event"] == "batch" and len(lines) == 2:
-            process.send_signal(number)
-    assert process.wait() == 0
+            os.killpg(process.pid, number)
+    assert process.wait(60) == 0
     (outcome,) = lines[-1]["outcomes"]
     assert (lines[-1]["event"], outcome["state"], outcome["rows"]) == ("result", "stopped", 1000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.run.checkpoint_look import inspect_checkpoint
+from headrace.spark.processes import kill_all
 from tests.run.former_jobs import JOBS, begin, land_more, table, unchanged
 from tests.run.test_rename import STEPS, called, has_run, renamed, state, whole
 
@@ -48,8 +48,7 @@ def killed(script: str) -> int:
     try:
         return process.wait(120)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_all(process.pid)
 
 
 def errors(project: hr.Project, query: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import signal
 import subprocess
@@ -13,6 +12,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeAlias
+
+from headrace.spark.processes import kill_all
 
 Line: TypeAlias = Mapping[str, Any]
 
@@ -55,8 +56,7 @@ class Child:
     def kill(self) -> None:
         """End it and all that it started with SIGKILL, so that nothing of it can tidy up."""
         if self.exit_code is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            kill_all(self._process.pid)
         self._process.wait()
         self._reader.join(timeout=1)
 
@@ -108,5 +108,5 @@ def run_visibly(arguments: Sequence[str], *, patience: float = 20) -> int:
     finally:
         for process in started:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                kill_all(process.pid)
                 process.wait()

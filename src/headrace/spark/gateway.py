@@ -89,8 +89,7 @@ def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, st
                     # The JVM ends when this pipe closes, however this process ends.
                     stdin=subprocess.PIPE,
                     env=_environment(conf, answer),
-                    # Ctrl-C is for Python alone, which lets the running batch finish.
-                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+                    preexec_fn=_apart,
                 )
             while not answer.exists():
                 if process.poll() is not None:
@@ -104,6 +103,16 @@ def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, st
         raise
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _apart() -> None:
+    """Make the new process the leader of a session of its own, before it becomes the JVM.
+
+    Signals are for Python alone, which lets the running batch finish: Ctrl-C of a terminal, SIGTERM of `timeout` and of
+    service managers go to the whole process group.
+    """
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _environment(conf: Mapping[str, str], answer: Path) -> dict[str, str]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from headrace.contract import Boundary
+from headrace.spark.processes import PROC, descendants, kill_all
 
 Moment: TypeAlias = Boundary | Literal["after-commit"]
 MOMENTS: tuple[Moment, ...] = (*get_args(Boundary), "after-commit")
@@ -96,7 +97,7 @@ class Driver:
     def wait(self, timeout: float = 120) -> int:
         """Wait for the end; returns the exit code, negative for a signal.
 
-        On a time-out the log gets what each thread of the driver and of its JVM is at, and the group is killed.
+        On a time-out the log gets what each thread of the driver and of its JVM is at, and both are killed.
         """
         try:
             return self.process.wait(timeout)
@@ -117,9 +118,8 @@ class Driver:
 
     def kill(self) -> None:
         """SIGKILL to the driver and its JVM."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        kill_all(self.process.pid)
+        self.process.wait(60)
         self._output.close()
 
     def kill_after(self, seconds: float) -> bool:
@@ -133,13 +133,12 @@ class Driver:
         return False
 
 
-def _java_children(group: int) -> Iterator[int]:
-    """The JVMs of a process group, where the system has /proc."""
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            name, _, rest = (place / "stat").read_text().partition("(")[2].rpartition(")")
-            if name == "java" and int(rest.split()[2]) == group:
-                yield int(place.name)
+def _java_children(driver: int) -> Iterator[int]:
+    """The JVMs that come from a process, where the system has /proc."""
+    for pid in descendants(driver):
+        with contextlib.suppress(OSError):
+            if (PROC / str(pid) / "comm").read_text().strip() == "java":
+                yield pid
 
 
 def moments(seed: int, count: int, *, longest: float) -> Iterator[float]:

@@ -12,6 +12,7 @@ from headrace.connectors.kafka import producer, topic_ledger
 from headrace.connectors.kafka.client import client
 from headrace.connectors.kafka.messages import BATCH, as_rows, newest, starting
 from headrace.connectors.kafka.prefix import as_json
+from headrace.connectors.kafka.target import Target
 from headrace.connectors.kafka.topic_ledger import Ends, TopicLedger
 from headrace.contract import SinkContext, Snapshot
 from headrace.errors import Finding, SinkError
@@ -19,55 +20,53 @@ from headrace.errors import Finding, SinkError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.connectors.kafka.sink import KafkaSink
-
 
 @contextmanager
-def told(sink: KafkaSink, what: str) -> Iterator[None]:
+def told(target: Target, what: str) -> Iterator[None]:
     """Tell a fault of Kafka's client in a sentence that begins with `what`."""
     try:
         yield
     except Exception as error:
-        known = producer.explained(error, sink.bootstrap_servers, what)
+        known = producer.explained(error, target.servers, what)
         if known is error:
             raise
         raise known from None
 
 
-def require_ledger(sink: KafkaSink) -> None:
+def require_ledger(target: Target) -> None:
     """Make the ledger topic, where there is none."""
-    topic_ledger.require_topic(sink.client_settings, sink.ledger_place)
+    topic_ledger.require_topic(target.settings, target.ledger_topic)
 
 
-def ledger(sink: KafkaSink, context: SinkContext) -> TopicLedger | None:
+def ledger(target: Target, context: SinkContext) -> TopicLedger | None:
     """The ledger of the context's generation; None: it has none."""
-    with told(sink, f"the ledger topic '{sink.ledger_place}' cannot be read"):
-        if not topic_ledger.partitions(sink.client_settings, sink.ledger_place):
+    with told(target, f"the ledger topic '{target.ledger_topic}' cannot be read"):
+        if not topic_ledger.partitions(target.settings, target.ledger_topic):
             return None
-        return TopicLedger.of(topic_ledger.read(sink.client_settings, sink.ledger_place), context)
+        return TopicLedger.of(topic_ledger.read(target.settings, target.ledger_topic), context)
 
 
-def last_batch(sink: KafkaSink, context: SinkContext) -> int | None:
+def last_batch(target: Target, context: SinkContext) -> int | None:
     """The newest batch of the context's checkpoint that is in."""
-    found = ledger(sink, context)
+    found = ledger(target, context)
     return None if found is None else found.ledger.last
 
 
-def planned(sink: KafkaSink, context: SinkContext, first: int) -> Mapping[int, str]:
+def planned(target: Target, context: SinkContext, first: int) -> Mapping[int, str]:
     """What each batch from `first` on can be planned again from."""
-    found = ledger(sink, context)
+    found = ledger(target, context)
     return {} if found is None else plans(context, found.ledger.lines, first)
 
 
-def read_back(sink: KafkaSink, spark: SparkSession, context: SinkContext) -> Snapshot:
+def read_back(target: Target, spark: SparkSession, context: SinkContext) -> Snapshot:
     """The rows of the batches that are in: all in append mode, else the newest of each key, or of the last batch."""
-    name = sink.topic or ""
-    found = ledger(sink, context)
+    name = target.topic or ""
+    found = ledger(target, context)
     if found is None or found.ledger.last is None:
         raise SinkError(TextLedger.lacking(context, name))
-    _await_markers(sink, found.ends)
+    _await_markers(target, found.ends)
     begins = starting(found.begins, found.ends)
-    with client(spark, sink.bootstrap_servers, sink.options, SinkError) as broker:
+    with client(spark, target.servers, target.options, SinkError) as broker:
         earliest = broker.earliest(found.ends)
     for place, first in begins.items():
         if earliest.get(place, 0) > first:
@@ -76,11 +75,11 @@ def read_back(sink: KafkaSink, spark: SparkSession, context: SinkContext) -> Sna
             raise SinkError(Finding(code="HR402", what=what, fix=fix))
     if not found.ends:
         rows = spark.createDataFrame([], found.ledger.schema)
-        return Snapshot(rows=rows, batch=found.ledger.last, key=sink.key)
-    reader = spark.read.format("kafka").options(**sink.options)
+        return Snapshot(rows=rows, batch=found.ledger.last, key=target.key)
+    reader = spark.read.format("kafka").options(**target.options)
     messages = reader.options(
         **{
-            "kafka.bootstrap.servers": sink.bootstrap_servers,
+            "kafka.bootstrap.servers": target.servers,
             "kafka.isolation.level": "read_committed",
             "includeHeaders": "true",
             "assign": _assigned(found.ends),
@@ -90,12 +89,12 @@ def read_back(sink: KafkaSink, spark: SparkSession, context: SinkContext) -> Sna
     ).load()
     rows = as_rows(messages, found.life, found.ledger.last, found.ledger.schema)
     if context.mode == "update":
-        rows = newest(rows, sink.key)
+        rows = newest(rows, target.key)
     elif context.mode == "complete":
         rows = rows.where(rows[BATCH] == found.ledger.last).drop(BATCH)
     else:
         rows = rows.drop(BATCH)
-    return Snapshot(rows=rows, batch=found.ledger.last, key=sink.key if context.mode == "update" else ())
+    return Snapshot(rows=rows, batch=found.ledger.last, key=target.key if context.mode == "update" else ())
 
 
 def _assigned(ends: Ends) -> str:
@@ -107,19 +106,19 @@ def _assigned(ends: Ends) -> str:
     return json.dumps(found)
 
 
-def _await_markers(sink: KafkaSink, ends: Ends) -> None:
+def _await_markers(target: Target, ends: Ends) -> None:
     """Wait until the messages up to `ends` can be read: a commit reaches each partition by itself, and a moment later.
 
     Another program's open transaction in the topic holds readers back as well.
     """
     limit = time.monotonic() + topic_ledger.PATIENCE_SECONDS
-    with told(sink, f"topic '{sink.topic}' cannot be read"):
+    with told(target, f"topic '{target.topic}' cannot be read"):
         while True:
-            stable = topic_ledger.ends(sink.client_settings, list(ends), committed=True)
+            stable = topic_ledger.ends(target.settings, list(ends), committed=True)
             if all(stable.get(place, 0) >= end for place, end in ends.items()):
                 return
             if time.monotonic() > limit:
-                what = f"topic '{sink.topic}' cannot be read to the end of the last batch: a transaction stays open"
+                what = f"topic '{target.topic}' cannot be read to the end of the last batch: a transaction stays open"
                 fix = "stop the program that holds it, or wait until the broker aborts it; then verify again"
                 raise SinkError(Finding(code="HR402", what=what, fix=fix))
             time.sleep(0.1)

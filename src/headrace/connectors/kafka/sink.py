@@ -10,6 +10,7 @@ from headrace.connectors.kafka import committed, producer
 from headrace.connectors.kafka.client import SERVERS_FIX, client, servers_fault, topic_fault
 from headrace.connectors.kafka.failures import FAILURES
 from headrace.connectors.kafka.messages import as_messages
+from headrace.connectors.kafka.target import Target
 from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
 from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
@@ -153,16 +154,25 @@ class KafkaSink(Sink):
         self._require_topic(frame)
         if not self.exactly_once:
             return KafkaWriter(self)
-        store = KafkaStore(self, context, self.client_settings)
-        with committed.told(self, f"query '{context.query}' cannot begin to write"):
-            committed.require_ledger(self)
+        store = KafkaStore(self.target, context)
+        with committed.told(self.target, f"query '{context.query}' cannot begin to write"):
+            committed.require_ledger(self.target)
             store.enter(frame.schema.json())
         return KafkaBatches(store=store)
 
     @property
-    def client_settings(self) -> dict[str, Any]:
-        """The settings of librdkafka."""
-        return producer.client_settings(self.bootstrap_servers, self.options, self.producer)
+    def target(self) -> Target:
+        """Where its transactions write."""
+        return Target(
+            servers=self.bootstrap_servers,
+            topic=self.topic,
+            ledger_topic=self.ledger_place,
+            value=self.value,
+            key=tuple(self.key),
+            retry_seconds=self.retry_seconds,
+            settings=producer.client_settings(self.bootstrap_servers, self.options, self.producer),
+            options=self.options,
+        )
 
     @property
     def location(self) -> SinkLocation:
@@ -193,22 +203,22 @@ class KafkaSink(Sink):
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         """The messages of the query's transactions, as a consumer of committed messages finds them."""
         if self.readable_back:
-            return committed.read_back(self, spark, context)
+            return committed.read_back(self.target, spark, context)
         what = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
         fix = "set delivery_guarantee to exactly-once, with topic and value json; or write into a database or files too"
         raise SinkError(Finding(code="HR402", what=what, fix=fix))
 
     def last_batch(self, context: SinkContext) -> int | None:
-        return committed.last_batch(self, context) if self.exactly_once else None
+        return committed.last_batch(self.target, context) if self.exactly_once else None
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        return committed.planned(self, context, first) if self.exactly_once else {}
+        return committed.planned(self.target, context, first) if self.exactly_once else {}
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         if self.exactly_once:
-            with committed.told(self, f"query '{former}' cannot be renamed"):
-                committed.require_ledger(self)
-                KafkaStore(self, context, self.client_settings).rename(former)
+            with committed.told(self.target, f"query '{former}' cannot be renamed"):
+                committed.require_ledger(self.target)
+                KafkaStore(self.target, context).rename(former)
 
     def kept_result(self, mode: OutputMode) -> KeptResult:
         if not self.exactly_once:

@@ -20,6 +20,7 @@ from headrace.connectors.exactly_once import (
 from headrace.connectors.kafka import producer as kafka
 from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.messages import HEADER, as_messages, header
+from headrace.connectors.kafka.target import Target
 from headrace.connectors.kafka.topic_ledger import TopicLedger
 from headrace.contract import SinkContext
 from headrace.errors import Finding, SinkError
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import Producer
     from pyspark.sql import DataFrame
-
-    from headrace.connectors.kafka.sink import KafkaSink
 
 # How long Kafka's client may try to end a transaction before its outcome is asked of the ledger.
 COMMIT_SECONDS = 60.0
@@ -59,9 +58,9 @@ class KafkaStore(Store["pa.Table"]):
     by the ledger, and that another driver has begun by its epoch there.
     """
 
-    def __init__(self, sink: KafkaSink, context: SinkContext, settings: Mapping[str, Any]) -> None:
-        self.sink, self.context, self.settings = sink, context, settings
-        self.name = sink.topic or "the topics that the rows name"
+    def __init__(self, target: Target, context: SinkContext) -> None:
+        self.target, self.context = target, context
+        self.name = target.topic or "the topics that the rows name"
         self.epoch = ""
         self.known: TopicLedger | None = None
         self._producer: Producer | None = None
@@ -80,7 +79,7 @@ class KafkaStore(Store["pa.Table"]):
         try:
             producer = self._connect()
             found = self._read()
-            begins = {} if found is not None or self.sink.topic is None else self._ends_of(self.sink.topic)
+            begins = {} if found is not None or self.target.topic is None else self._ends_of(self.target.topic)
             begun = TopicLedger.begun(found, self.context, self.name, result, begins)
             producer.begin_transaction()
             key, value = begun.head(self.context)
@@ -94,15 +93,15 @@ class KafkaStore(Store["pa.Table"]):
         self.known, self.epoch = begun, begun.ledger.epoch
 
     def _ends_of(self, topic: str) -> dict[tuple[str, int], int]:
-        return topic_ledger.ends(self.settings, topic_ledger.partitions(self.settings, topic))
+        return topic_ledger.ends(self.target.settings, topic_ledger.partitions(self.target.settings, topic))
 
     def _connect(self) -> Producer:
         if self._producer is None:
-            self._producer = kafka.connected(self.settings, kafka.transactional_id(self.context))
+            self._producer = kafka.connected(self.target.settings, kafka.transactional_id(self.context))
         return self._producer
 
     def _read(self) -> TopicLedger | None:
-        return TopicLedger.of(topic_ledger.read(self.settings, self.sink.ledger_place), self.context)
+        return TopicLedger.of(topic_ledger.read(self.target.settings, self.target.ledger_topic), self.context)
 
     # ------------------------------------------------------------------------------------------------- a batch
 
@@ -152,7 +151,7 @@ class KafkaStore(Store["pa.Table"]):
 
     def _produce(self, producer: Producer, rows: pa.Table, mark: bytes, delivery: _Delivery) -> None:
         """Hand the rows to the client, which sends them at the side."""
-        topic, sent = self.sink.topic, 0
+        topic, sent = self.target.topic, 0
         for part in rows.to_batches(max_chunksize=10_000):
             for row in part.to_pylist():
                 given = {name.lower(): value for name, value in row.items()}
@@ -187,7 +186,7 @@ class KafkaStore(Store["pa.Table"]):
 
     def _send(self, producer: Producer, records: Mapping[str, bytes | None], delivery: _Delivery) -> None:
         for key, value in records.items():
-            self._give(producer, self.sink.ledger_place, value, key, partition=0, on_delivery=delivery)
+            self._give(producer, self.target.ledger_topic, value, key, partition=0, on_delivery=delivery)
         if producer.flush(COMMIT_SECONDS):
             raise _timed_out("the ledger's line was not taken")
         if delivery.error is not None:
@@ -211,22 +210,22 @@ class KafkaStore(Store["pa.Table"]):
             producer.purge()
 
     def pauses(self) -> Iterator[float]:
-        return Retry(seconds=self.sink.retry_seconds).pauses()
+        return Retry(seconds=self.target.retry_seconds).pauses()
 
     def is_transient(self, error: Exception) -> bool:
         return kafka.is_transient(error) or super().is_transient(error)
 
     def explain(self, error: Exception, batch: int) -> Exception:
         what = f"batch {batch} of query '{self.context.query}' was not written into '{self.name}'"
-        return kafka.explained(error, self.sink.bootstrap_servers, what)
+        return kafka.explained(error, self.target.servers, what)
 
     # ------------------------------------------------------------------------------------------------- renaming
 
     def rename(self, former: str) -> None:
         """Let the ledger of the query `former` be this one's, and its drivers write nothing more."""
         before = replace(self.context, query=former)
-        old = kafka.connected(self.settings, kafka.transactional_id(before))
-        records = topic_ledger.read(self.settings, self.sink.ledger_place)
+        old = kafka.connected(self.target.settings, kafka.transactional_id(before))
+        records = topic_ledger.read(self.target.settings, self.target.ledger_topic)
         found = TopicLedger.of(records, before)
         if found is None:
             return
@@ -244,7 +243,7 @@ class KafkaBatches(BatchWriter["pa.Table"]):
     store: KafkaStore
 
     def serialize(self, frame: DataFrame) -> DataFrame:
-        return as_messages(frame, self.store.sink.value, self.store.sink.key)
+        return as_messages(frame, self.store.target.value, self.store.target.key)
 
 
 def _raised(error: Any) -> Exception:
