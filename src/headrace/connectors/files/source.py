@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
@@ -13,6 +14,7 @@ from headrace.connectors.files import options as file_options
 from headrace.connectors.files import reader_rules
 from headrace.connectors.files import rows as file_rows
 from headrace.connectors.files.exact import Exact
+from headrace.connectors.files.kept_columns import kept
 from headrace.connectors.files.options import FilesOptions
 from headrace.connectors.files.patterns import require_patterns
 from headrace.connectors.spark_files import paths as file_paths
@@ -110,16 +112,24 @@ class Files(FilesOptions, Source):
         frame = self._declared(frame, schema)
         if self.on_bad_row == "quarantine":
             return self._set_aside(frame, schema, bad_rows_metric(name))
-        faults = self._faults(frame, schema)
-        values = self._values(frame, schema)
-        return frame.select(*file_rows.refuse(values, faults)) if faults else frame
+
+        def checked() -> list[Column]:
+            faults = self._faults(frame, schema)
+            return file_rows.refuse(self._values(frame, schema), faults) if faults else []
+
+        columns = kept(spark, ("stream", *self._rules(frame, schema)), checked)
+        return frame.select(*columns) if columns else frame
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column=batch_column)
         if self.on_bad_row == "quarantine":
             return self._set_aside(frame, schema, _unheard(), besides=(batch_column,))
-        return frame.select(*[value.alias(name) for name, value in self._values(frame, schema).items()])
+
+        def converted() -> list[Column]:
+            return [value.alias(name) for name, value in self._values(frame, schema).items()]
+
+        return frame.select(*kept(spark, ("read", *self._rules(frame, schema)), converted))
 
     def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
         """The rows that were quarantined, each with its file and batch."""
@@ -250,6 +260,11 @@ class Files(FilesOptions, Source):
     def _exact(self) -> Exact | None:
         judged = self.format in file_options.ROW_FORMATS and self.inexact == "bad-row"
         return Exact(self.format, self.options) if judged else None
+
+    def _rules(self, frame: DataFrame, schema: StructType | None) -> tuple[Hashable, ...]:
+        """All that the expressions of `_values` and `_faults` follow from."""
+        given = (self.format, self.inexact, self.schema, *sorted(self.options.items()))
+        return (*given, None if schema is None else schema.json(), frame.schema.json())
 
     def _values(self, frame: DataFrame, schema: StructType | None) -> dict[str, Column]:
         """The columns with their declared types."""

@@ -1,0 +1,33 @@
+"""The expressions over a source's columns are made once for each Spark context."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.connectors.files import kept_columns
+from headrace.connectors.files.kept_columns import kept
+
+pytestmark = pytest.mark.plain
+
+
+def test_they_are_made_once_for_a_context_and_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_columns, "_known", {})
+    one, other = (SimpleNamespace(sparkContext=object()) for _ in range(2))
+    made: list[str] = []
+
+    def make(name: str) -> Any:
+        made.append(name)
+        return [name]
+
+    asked: list[tuple[Any, str]] = [(one, "a"), (one, "b"), (one, "a"), (other, "a"), (other, "a"), (one, "a")]
+    found: list[Any] = [kept(spark, key, partial(make, key)) for spark, key in asked]
+    assert found == [(key,) for _, key in asked]
+    assert made == ["a", "b", "a", "a"]
+    monkeypatch.setattr(kept_columns, "_MOST", 2)
+    for key in "cdef":
+        kept(one, key, partial(make, key))  # type: ignore[arg-type]
+    assert list(kept_columns._known) == ["e", "f"]
