@@ -775,7 +775,7 @@ def files_of_an_earlier_version_are_looked_for(scene: Scene) -> None:
         states.append(table.now())
     former, now = states
     assert _missing(former, now) == ""
-    ((file, _),) = former.actions().keys() - now.actions().keys()
+    ((file, _),) = former.actions.keys() - now.actions.keys()
     (place / file).unlink()
     assert _missing(former, now) == file
 

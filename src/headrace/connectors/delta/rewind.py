@@ -42,8 +42,10 @@ def taken_back(table: DeltaTable, name: str, context: SinkContext, batch: int) -
     """How many rows there are, and were."""
     state = table.now()
     own = ledger.progress(context, state.txn_ids)
+    if own.batch is None or own.batch <= batch:
+        return ()
     found = _find(state, context, batch)
-    if own.batch is None or own.batch <= batch or found.state is None:
+    if found.state is None:
         return ()
     now, then = state.rows().count(), found.state.rows().count()
     return (
@@ -151,7 +153,7 @@ def _missing(former: State, now: State) -> str:
     assert jvm is not None, "Delta Lake runs in the JVM"
     place = now.table.log.dataPath()
     system = place.getFileSystem(now.table.spark._jsparkSession.sessionState().newHadoopConf())
-    for path, _ in sorted(former.actions().keys() - now.actions().keys()):
+    for path, _ in sorted(former.actions.keys() - now.actions.keys()):
         uri = jvm.java.net.URI(path)
         whole = jvm.org.apache.hadoop.fs.Path(uri) if uri.isAbsolute() else None
         whole = whole or jvm.org.apache.hadoop.fs.Path(place, jvm.org.apache.hadoop.fs.Path(uri))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.delta.log import LOG, Add, Commit, commit, file_name, in_order, local, local_commits
@@ -78,6 +79,7 @@ class State:
         lines = every.drop("stats").select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
         return in_order([json.loads(line[0]) for line in lines])
 
+    @cached_property
     def actions(self) -> dict[tuple[str, str], str]:
         """The action that adds each file, as Delta's JSON, by its path and its deleted rows."""
         found = self.snapshot.allFiles().collect()
@@ -217,7 +219,7 @@ class DeltaTable:
         transaction.readWholeTable()
         for app in txn_ids:
             transaction.txnVersion(app)
-        then, now = former.actions(), seen.actions()
+        then, now = former.actions, seen.actions
         actions = jvm.java.util.ArrayList()
         for place in now.keys() - then.keys():
             actions.add(delta.actions.Action.fromJson(now[place]).remove())
