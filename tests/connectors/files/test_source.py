@@ -363,10 +363,10 @@ def test_a_directory_that_does_not_exist_is_named_at_start(spark: SparkSession, 
 def test_hundreds_of_files_over_compacted_logs_are_read_by_batch(spark: SparkSession, tmp_path: Path) -> None:
     home = tmp_path / "input"
     home.mkdir()
-    for number in range(600):
+    for number in range(240):
         (home / f"{number}.json").write_text(json.dumps({"v": number}) + "\n")
         os.utime(home / f"{number}.json", (1_700_000_000 + number,) * 2)
-    source = Files(path=str(home), format="json", schema="v INT", max_files_per_trigger=50)
+    source = Files(path=str(home), format="json", schema="v INT", max_files_per_trigger=20)
     rows, _ = drain(source.stream(spark, NAME), tmp_path / "checkpoint")
     read = source.read(spark, prefix_of(tmp_path / "checkpoint"), batch_column="batch").collect()
     assert len(rows) == 12
