@@ -67,7 +67,7 @@ class TestFilesThatSetAside(TestFiles):
         """Each step has a bad row already."""
 
 
-@only("comes_again", "prefix")
+@only("protocol", "comes_again", "prefix")
 class TestFilesThatAreDeleted(TestFiles):
     """Files that are gone differ in what can be read again alone."""
 
@@ -75,7 +75,7 @@ class TestFilesThatAreDeleted(TestFiles):
         return Files(path=str(home), format="json", schema=SCHEMA, max_files_per_trigger=1, clean_source="delete")
 
 
-@only("comes_again", "prefix")
+@only("protocol", "comes_again", "prefix")
 class TestFilesThatAreArchived(TestFiles):
     """Files that were moved differ in where they are read again alone."""
 

@@ -105,7 +105,7 @@ class TestKafka(SourceConformance):
         self.kafka.send(self.name, sale("b", step), partition=1)
 
 
-@only("comes_again", "prefix")
+@only("protocol", "comes_again", "prefix")
 class TestKafkaAsItIs(TestKafka):
     """What is not decoded differs in its columns alone."""
 
