@@ -420,6 +420,7 @@ CODES = (
     Code("HR823", "the cluster cannot be started so"),
     Code("HR824", "there is no such log"),
     Code("HR825", "the cluster gives no executor"),
+    Code("HR826", "the Python of a worker cannot run what it is sent"),
     Code("HR827", "the target names no cluster"),
     Code("HR828", "the cluster runs no driver in Python"),
     Code("HR829", "a path is on the driver's machine alone"),

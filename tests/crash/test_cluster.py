@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,15 +93,14 @@ class Scene:
     greedy: subprocess.Popen[bytes] | None = None
     landed: int = 0
     total: int = 0
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
+    def start(self, *words: str, **more: str) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "headrace", *words, "-C", str(self.root)]
-            return subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
+            return subprocess.Popen(command, stdout=log, stderr=log, env={**self.environment, **more})
 
-    def submit(self, master: str) -> None:
-        self.environment = {**os.environ, "MASTER": master, HOME_VARIABLE: str(self.home)}
+    def submit(self) -> None:
         self.driver = self.start("submit", "--target", "cluster")
 
     def land(self, *amounts: int) -> None:
@@ -157,7 +157,7 @@ def scene_of(tmp_path: Path, *words: str) -> Iterator[Scene]:
     scene = Scene(home, root, tmp_path / "driver.log")
     try:
         assert main(["cluster", "start", "--home", str(home), "--port", "0", "--web-port", "0", *words]) == 0
-        scene.submit(control.require(home).url)
+        scene.environment |= {"MASTER": control.require(home).url, HOME_VARIABLE: str(home)}
         yield scene
     finally:
         for process in (scene.driver, scene.greedy):
@@ -178,6 +178,12 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 def test_a_project_runs_unchanged_and_the_cluster_can_be_looked_at(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    bare = scene.home / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=60)
+    lacking = scene.start("check", "--target", "cluster", PYSPARK_PYTHON=str(bare / "bin" / "python"))
+    assert lacking.wait(DEADLINE) == 2
+    assert re.search(r"HR826: the worker on \S+ lacks pyarrow in its Python", scene.log.read_text())
+    scene.submit()
     scene.land(1, 13)  # The task is tried again.
     scene.wait()
     found = control.status(scene.home)
@@ -250,6 +256,7 @@ def test_the_driver_is_ended_and_the_result_is_proved(scene: Scene, spark: Spark
 @pytest.mark.capability("CLUSTER-05")
 def test_with_two_masters_the_stream_survives_the_leaders_death(tmp_path: Path, spark: SparkSession) -> None:
     with scene_of(tmp_path, "--workers", "1", "--cores", "2", "--memory", "1g", "--masters", "2") as scene:
+        scene.submit()
         scene.land(1)
         scene.wait()
         found = control.status(scene.home).masters

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from headrace.cluster import connection
-from headrace.contract import Jars
+from headrace.contract import Connector, Jars
 from headrace.model import Project
 from headrace.spark import borrowed_session, jars
 from headrace.spark.session import start
@@ -37,7 +37,7 @@ def session(
             **(overrides or {}),
         },
     )
-    connection.make_ready(made, master)
+    connection.make_ready(made, master, {package for each in _connectors(project) for package in each.worker_packages})
     return made
 
 
@@ -51,9 +51,12 @@ def jars_of(project: Project) -> tuple[Jars, ...]:
 
     Raises PlatformError when one of them is unknown.
     """
-    sources = (source.connector for source in project.sources.values())
-    sinks = (query.sink for query in project.queries.values())
-    asked = [each for connector in (*sources, *sinks) for each in connector.jars]
+    asked = [each for connector in _connectors(project) for each in connector.jars]
     own = {each.name: each for each in asked if isinstance(each, Jars)}
     names = dict.fromkeys(each.name if isinstance(each, Jars) else each for each in asked)
     return jars.chosen(tuple(names), {**jars.known(), **own})
+
+
+def _connectors(project: Project) -> Iterator[Connector]:
+    yield from (source.connector for source in project.sources.values())
+    yield from (query.sink for query in project.queries.values())

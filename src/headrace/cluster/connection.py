@@ -10,12 +10,13 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cluster.record import Cluster, default_home, read
+from headrace.cluster.workers import require_workers
 from headrace.errors import Finding, HeadraceError, PlatformError
 from headrace.spark.master_url import master_hosts
 from headrace.spark.session_conf import executors
@@ -55,15 +56,21 @@ def use_this_python(master: str) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
-def make_ready(spark: SparkSession, master: str) -> None:
-    """Wait for an executor, and send the workers Headrace's own code. Raises PlatformError where none comes.
+def make_ready(spark: SparkSession, master: str, packages: Collection[str]) -> None:
+    """Wait for an executor, and send the workers Headrace's own code; they have to have `packages`.
 
-    Spark would wait for ever, with a warning in its log.
+    Raises PlatformError where no executor comes, for which Spark would wait for ever with a warning in its log, or
+    where the Python of a worker cannot run what it is sent.
     """
     if not master_hosts(master):
         return
     _require_executors(spark, master)
     spark.sparkContext.addPyFile(str(_code()))
+    try:
+        require_workers(spark, packages)
+    except PlatformError:
+        spark.stop()
+        raise
 
 
 def _require_executors(spark: SparkSession, master: str) -> None:

@@ -53,6 +53,7 @@ class Connector(ABC):
     tuning_options: those that change neither which rows there are nor what they hold: rate limits, time-outs, where a
         first start begins, what to pass over after a failure. A change of any other option of a query that ran is
         refused until the user has seen what it means.
+    worker_packages: distributions, by the names that pip knows, that its tasks import on the machines of a cluster.
     row_options: names, in lower case, of the system's own options that decide which rows there are, although the option
         that holds them is one of `tuning_options`.
     """
@@ -61,6 +62,7 @@ class Connector(ABC):
     tuning_options: ClassVar[tuple[str, ...]] = ()
     row_options: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[str] = ""
+    worker_packages: ClassVar[tuple[str, ...]] = ()
     failures: ClassVar[tuple[Failure, ...]] = ()
 
     def __init_subclass__(cls, **more: Any) -> None:

@@ -39,6 +39,7 @@ class Iceberg(Source):
     skip_overwrite_snapshots: pass over snapshots that replaced rows; what they brought is not given either.
     """
 
+    worker_packages: ClassVar[tuple[str, ...]] = ("pyiceberg",)
     tuning_options: ClassVar[tuple[str, ...]] = (
         "catalog",
         "starting",

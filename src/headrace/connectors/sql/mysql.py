@@ -85,6 +85,7 @@ class MySql(ServerSink):
     """
 
     longest_name: ClassVar[tuple[int, str] | None] = (64, "characters")
+    worker_packages: ClassVar[tuple[str, ...]] = ("pymysql",)
 
     def dialect(self) -> MySqlDialect:
         return MySqlDialect(self.secured_url(), self.silence_seconds)

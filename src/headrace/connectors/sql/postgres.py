@@ -75,6 +75,7 @@ class Postgres(ServerSink):
     """
 
     longest_name: ClassVar[tuple[int, str] | None] = (63, "bytes")
+    worker_packages: ClassVar[tuple[str, ...]] = ("psycopg",)
     schema: str = ""
 
     def dialect(self) -> PostgresDialect:

@@ -1,0 +1,51 @@
+"""What a worker's Python lacks is told before a query starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.cluster.workers import look, require_workers
+from headrace.errors import PlatformError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.spark
+def test_a_package_that_a_worker_lacks_is_named(spark: SparkSession) -> None:
+    require_workers(spark, ("py4j",))
+    [worker] = look(spark, ("pyarrow", "no-such-package"))
+    assert [name for name, version in worker.packages.items() if version is None] == ["no-such-package"]
+    with pytest.raises(PlatformError, match="lacks no-such-package in its Python 3") as told:
+        require_workers(spark, ("no-such-package",))
+    assert told.value.findings[0].code == "HR826"
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        (
+            "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in "
+            "driver: 3.11, PySpark cannot run with different minor versions.",
+            "the workers have Python 3.9, and the driver 3.11",
+        ),
+        ('java.io.IOException: Cannot run program "python3.99": error=2', "no program 'python3.99'"),
+    ],
+)
+def test_a_python_that_does_not_start_is_told(said: str, what: str) -> None:
+    from headrace.cluster.workers import _not_started
+
+    found = _not_started(said, "3.11")
+    assert found is not None
+    assert found.code == "HR826"
+    assert what in found.what
+
+
+@pytest.mark.plain
+def test_another_failure_is_no_matter_of_the_workers_python() -> None:
+    from headrace.cluster.workers import _not_started
+
+    assert _not_started("java.lang.OutOfMemoryError: Java heap space", "3.11") is None
