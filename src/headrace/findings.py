@@ -449,6 +449,7 @@ CODES = (
     Code("HR883", "the watermark stands although rows come", WARNING),
     Code("HR884", "the state of a query is over its budget", WARNING),
     Code("HR885", "late rows are rising", WARNING),
+    Code("HR886", "where the dashboard is served", NOTE),
     Code("HR890", "the packages of the dashboard are not installed"),
     Code("HR891", "the dashboard could be read by others"),
     Code("HR892", "the dashboard cannot be served"),

@@ -34,6 +34,8 @@ OPTIONS = {
         "--trigger",
         "--accept-forward",
         "--metrics",
+        "--ui",
+        "--ui-port",
         "--project",
         "-C",
         "--target",

@@ -73,9 +73,12 @@ def test_a_running_application_is_seen_and_stopped_from_elsewhere(
     root = write_project(tmp_path / "p", QUERY, batches=FRUIT)
     (tmp_path / "csv").mkdir()
     (root / "headrace.yml").write_text(SETTINGS.replace("DIRECTORY", str(tmp_path / "csv")))
-    command = [sys.executable, "-m", "headrace", "run", "-C", str(root), "--json", "--metrics", "0"]
+    command = [sys.executable, "-m", "headrace", "run", "-C", str(root), "--json", "--metrics", "0", "--ui-port", "0"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
+        told = next_line(running)["finding"]
+        page = told["what"].removeprefix("the dashboard is at ").partition(" ")[0]
+        assert (told["code"], json.loads(get(f"{page}api/project"))["name"]) == ("HR886", "p")
         told = next_line(running)
         url = told["finding"]["what"].removeprefix("metrics are served at ").removesuffix("/metrics")
         assert (told["finding"]["code"], json.loads(get(f"{url}/healthz"))["ok"]) == ("HR876", True)
@@ -106,6 +109,8 @@ def test_a_running_application_is_seen_and_stopped_from_elsewhere(
             assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
         eventually(lambda: [file for file in (tmp_path / "csv").iterdir() if "streaming.totals.inputRate" in file.name])
+        standing = json.loads(get(f"{page}api/queries/totals"))["queries"]["totals"]
+        assert (standing["state"], standing["pid"]) == ("running", running.pid)
         assert main(["stop", "-C", str(root)]) == 0
         assert capsys.readouterr().out == f"process {running.pid} has ended\n"
         assert running.wait(10) == 0

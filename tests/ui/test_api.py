@@ -6,6 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 import pytest
 from starlette.testclient import TestClient
@@ -247,6 +249,19 @@ def test_a_port_that_is_taken_is_a_sentence(project: Project) -> None:
         with pytest.raises(HeadraceError) as raised:
             server.serve(project, Address(port=taken.getsockname()[1]), print)
     assert raised.value.findings[0].code == "HR892"
+
+
+def test_beside_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: Project) -> None:
+    with server.beside(project, Address(port=0, token=TOKEN)) as url:
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(f"{url}api/project", timeout=10)
+        asked = Request(f"{url}api/project", headers={"Authorization": f"Bearer {TOKEN}"})
+        assert json.load(urlopen(asked, timeout=10))["name"] == "phones"
+        asked.add_header("Host", "evil.example")
+        with pytest.raises(HTTPError, match="421"):
+            urlopen(asked, timeout=10)
+    with pytest.raises(URLError, match="refused"):
+        urlopen(f"{url}api/project", timeout=10)
 
 
 def test_without_its_packages_the_command_says_what_to_install(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headrace.errors import Finding, HeadraceError, nearest
+from headrace.redaction import KNOWN
 
 if TYPE_CHECKING:
     from headrace.model import Project
@@ -47,6 +49,16 @@ def opened(directory: Path, target: str | None) -> Project:
     from headrace.api import load
 
     return load(directory, target=target)
+
+
+def ui_token() -> str:
+    """The dashboard's token, if one is set; from here on it is never shown."""
+    from headrace.ui.server import TOKEN_VARIABLE
+
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if token:
+        KNOWN.remember(token)
+    return token
 
 
 def chosen(project: Project, names: Sequence[str]) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import F, chosen, opened, project_options
+from headrace.cli.options import F, chosen, opened, project_options, ui_token
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ def trigger_options(command: F) -> F:
 @trigger_options
 @click.option("--accept-forward", is_flag=True, help="Resume after changes that only rows from now on follow.")
 @click.option("--metrics", type=click.IntRange(0, 65535), metavar="PORT", help="Serve metrics on loopback.")
+@click.option("--ui", "with_ui", is_flag=True, help="Serve the dashboard to this machine, as `headrace ui` does.")
+@click.option(
+    "--ui-port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port, in place of 8470; 0: a free one."
+)
 @project_options
 def run(
     queries: tuple[str, ...],
@@ -36,6 +41,8 @@ def run(
     trigger: str | None,
     accept_forward: bool,
     metrics: int | None,
+    with_ui: bool,
+    ui_port: int | None,
     directory: Path,
     target: str | None,
     as_json: bool,
@@ -54,10 +61,22 @@ def run(
     from headrace.cli.view import view_for
 
     triggers = [wanted or project.queries[name].trigger for name in names]
-    with view_for(project, names, ends=all(each.ends for each in triggers), as_json=as_json) as view:
+    with ExitStack() as stack:
+        # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
+        url = stack.enter_context(dashboard(project, ui_port)) if with_ui or ui_port is not None else ""
+        view = stack.enter_context(view_for(project, names, ends=all(each.ends for each in triggers), as_json=as_json))
+        if url:
+            view.note(Finding(code="HR886", what=f"the dashboard is at {url} until this run ends"))
         result = run_queries(project, names, trigger=wanted, reporter=view, accept_forward=accept_forward)
     view.summary(result)
     return result.exit_code
+
+
+def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]:
+    """The dashboard beside a run, for this machine alone; gives its URL."""
+    from headrace.ui.server import PORT, Address, beside
+
+    return beside(project, Address(port=PORT if port is None else port, token=ui_token()))
 
 
 def with_metrics(project: Project, port: int) -> Project:

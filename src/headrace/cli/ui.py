@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
-from headrace.cli.options import opened, project_options
+from headrace.cli.options import opened, project_options, ui_token
 from headrace.cli.output import say_json
-from headrace.redaction import KNOWN
 
 
 @click.command()
@@ -35,11 +33,9 @@ def ui(
     are served to this machine alone: any other --address needs a token in the variable HEADRACE_UI_TOKEN, and TLS.
     Ctrl-C ends.
     """
-    from headrace.ui.server import TOKEN_VARIABLE, Address, serve
+    from headrace.ui.server import Address, serve
 
-    token = os.environ.get(TOKEN_VARIABLE, "")
-    if token:
-        KNOWN.remember(token)
+    token = ui_token()
     project = opened(directory, target)
     place = Address(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
 

@@ -1,21 +1,28 @@
-"""Serve the dashboard until it is interrupted."""
+"""Serve the dashboard: until it is interrupted, or beside a run until that ends."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.errors import Finding, HeadraceError, PlatformError
 from headrace.model import Project
 from headrace.model.operations import LOOPBACK
 
+if TYPE_CHECKING:
+    import uvicorn
+
 PORT = 8470
 TOKEN_VARIABLE = "HEADRACE_UI_TOKEN"
 TOKEN_SHORTEST = 16
+CLOSING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +59,28 @@ class Address:
 
 def serve(project: Project, address: Address, ready: Callable[[str], object]) -> None:
     """Serve until interrupted; `ready` is told the URL. Raises HeadraceError where it cannot be served so."""
+    with _prepared(project, address) as (server, bound):
+        ready(address.url(bound.getsockname()[1]))
+        server.run(sockets=[bound])
+
+
+@contextmanager
+def beside(project: Project, address: Address) -> Iterator[str]:
+    """Serve while the block runs, in a thread of its own; gives the URL. Raises HeadraceError as `serve` does."""
+    with _prepared(project, address) as (server, bound):
+        # Who asks at once waits for the thread.
+        bound.listen()
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="dashboard", daemon=True)
+        thread.start()
+        try:
+            yield address.url(bound.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join(CLOSING_SECONDS)
+
+
+@contextmanager
+def _prepared(project: Project, address: Address) -> Iterator[tuple[uvicorn.Server, socket.socket]]:
     require_extra()
     refuse_open(address)
     import uvicorn
@@ -78,8 +107,7 @@ def serve(project: Project, address: Address, ready: Callable[[str], object]) ->
             what = f"the certificate {address.certificate} cannot be used: {error.strerror or error}"
             fix = "give --certificate and --key two PEM files that belong together"
             raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from error
-        ready(address.url(bound.getsockname()[1]))
-        uvicorn.Server(config).run(sockets=[bound])
+        yield uvicorn.Server(config), bound
 
 
 def require_extra() -> None:
@@ -120,7 +148,7 @@ def _bound(address: Address) -> socket.socket:
     except OSError as error:
         found.close()
         what = f"the dashboard cannot be served at {address.host}:{address.port}: {error.strerror or error}"
-        fix = "name another port with --port; 0 takes a free one"
+        fix = "name another port with --port, or --ui-port beside a run; 0 takes a free one"
         raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from error
     return found
 
