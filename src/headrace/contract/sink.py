@@ -12,7 +12,9 @@ from headrace.contract.sink_values import (
     Correction,
     Held,
     KeptResult,
+    LedgerLine,
     OutputMode,
+    Rows,
     SinkContext,
     SinkFacts,
     SinkLocation,
@@ -157,6 +159,28 @@ class Sink(Connector):
         Raises SinkError if the sink holds another batch than the snapshot, or another correction came first.
         """
         raise NotImplementedError(f"{type(self).__name__} brings no late rows back")
+
+    # ----------------------------------------------------------------------------------- a look without Spark
+
+    # For the dashboard, while the query runs: read-only, a few rows, within `seconds`. Each raises SinkError with one
+    # sentence where the system does not answer so.
+
+    @property
+    def answers(self) -> bool:
+        """Whether the system answers SQL by itself; by default, whether there is an `ask`."""
+        return overrides(self, "ask")
+
+    def ask(self, statement: str, *, limit: int, seconds: float) -> Rows:
+        """What the system answers to one statement of SQL that may only read."""
+        raise NotImplementedError(f"{type(self).__name__} answers no SQL")
+
+    def newest_rows(self, *, limit: int, seconds: float) -> Rows | None:
+        """The newest rows of the result, as far as the system can tell; None: only Spark can read them."""
+        return None
+
+    def ledger_lines(self, query: str, generation: int, first: int, last: int) -> Mapping[int, LedgerLine] | None:
+        """What the ledger says of the batches from `first` to `last` that are in; None: there is none to read."""
+        return None
 
     # ------------------------------------------------------------------------------------------- another name
 

@@ -102,6 +102,27 @@ class Snapshot:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rows:
+    """A few rows for people: values as JSON has them, texts cut to a length that can be read.
+
+    order: what the first ones are, as in `the greatest hour first`; empty: as they come. more: there are others.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | int | float | bool | None, ...], ...]
+    more: bool = False
+    order: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerLine:
+    """What a sink's ledger says of a batch that is in: how many rows it wrote, and when."""
+
+    rows: int | None
+    committed_at: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Correction:
     """What bringing late rows back changes in a result of which a snapshot was taken.
 

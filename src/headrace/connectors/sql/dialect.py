@@ -259,6 +259,12 @@ class Dialect(Protocol):
         """The rows of a query in chunks, without holding all of them."""
         ...
 
+    def answer(self, statement: str, limit: int, seconds: float) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        """The columns and the first `limit` rows of one statement, which may only read and is ended after `seconds`."""
+
+    def is_out_of_time(self, error: Exception) -> bool:
+        """Whether `answer` was ended after its seconds."""
+
     def explain(self, error: Exception) -> OptionError:
         """The database's error as one sentence; never with a password in it."""
         ...

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pymysql
 from pymysql.constants import CLIENT
-from pymysql.cursors import SSCursor
+from pymysql.cursors import Cursor, SSCursor
 
 from headrace.connectors.sql.dialect import (
     Connection,
@@ -31,6 +31,7 @@ from headrace.connectors.sql.mysql_columns import incompatible, limit_of
 from headrace.connectors.sql.mysql_connection import lock_holder
 from headrace.connectors.sql.mysql_faults import (
     LOCK_WAIT,
+    OUT_OF_TIME,
     explained,
     is_contended,
     is_part_lost,
@@ -328,6 +329,30 @@ class MySqlDialect:
         with closing(connection.cursor()) as cursor:
             cursor.execute(statement, ())
             yield from chunks(cursor)
+
+    def answer(self, statement: str, limit: int, seconds: float) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        bounded = statement
+        connection = cast(Any, self.connect_to_read())
+        try:
+            with connection.cursor(Cursor) as cursor:
+                cursor.execute(f"SET SESSION sql_select_limit = {limit}")
+                if is_mariadb(self.url):
+                    bounded = f"SET STATEMENT max_statement_time = {seconds} FOR {statement}"
+                else:
+                    cursor.execute(f"SET SESSION max_execution_time = {round(seconds * 1000)}")
+                cursor.execute("START TRANSACTION READ ONLY")
+            # Rows come as they are fetched; a LIMIT of the statement's own counts before that of the session.
+            cursor = connection.cursor()
+            cursor.execute(bounded)
+            return [each[0] for each in cursor.description or ()], cursor.fetchmany(limit)
+        finally:
+            # To close it in order, all further rows would be read; the result would do so as well.
+            connection._force_close()
+            if connection._result is not None:
+                connection._result.unbuffered_active = False
+
+    def is_out_of_time(self, error: Exception) -> bool:
+        return number_of(error) in OUT_OF_TIME
 
     def explain(self, error: Exception) -> OptionError:
         problem = explained(error, self.url)

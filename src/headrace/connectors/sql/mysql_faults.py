@@ -18,6 +18,8 @@ _CONTENDED = (1205, 1213, 1412, 1050, 1060, 1061, 1062, 1091)
 _PART_LOST = (126, 127, 145, 1034, 1035, 1146, 1194, 1195, 1932)
 
 LOCK_WAIT = 1205
+# MariaDB's max_statement_time, MySQL's max_execution_time.
+OUT_OF_TIME = (1969, 3024)
 _AGAIN = "then start again; nothing of the batch is in"
 _WORDS: dict[int, tuple[str, str, str]] = {
     1044: ("HR414", "refuses this user the database", "grant the rights that the sink's documentation lists"),

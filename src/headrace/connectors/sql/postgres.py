@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -336,6 +336,21 @@ class PostgresDialect:
         with cast(psycopg.Connection[Any], connection).cursor(name="headrace_read") as cursor:
             cursor.execute(statement, ())
             yield from chunks(cursor)
+
+    def answer(self, statement: str, limit: int, seconds: float) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        with closing(self.connect_to_read()) as found:
+            connection = cast("psycopg.Connection[Any]", found)
+            with connection.cursor() as cursor:
+                cursor.execute("BEGIN")
+                cursor.execute("SET TRANSACTION READ ONLY")
+                cursor.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
+                # Sent as binary, it is one statement by the protocol: nothing behind a semicolon is run.
+                cursor.execute(f"DECLARE headrace_answer NO SCROLL CURSOR FOR {statement}", binary=True)  # type: ignore[arg-type]
+                cursor.execute(f"FETCH {limit} FROM headrace_answer")
+                return [each.name for each in cursor.description or ()], cursor.fetchall()
+
+    def is_out_of_time(self, error: Exception) -> bool:
+        return isinstance(error, psycopg.errors.QueryCanceled)
 
     def explain(self, error: Exception) -> OptionError:
         problem = explained(error, self.url)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from headrace.connectors.exactly_once import BatchWriter, Retry
-from headrace.connectors.sql import adoption, generations, late_rows, renames, rewind, swap
+from headrace.connectors.sql import adoption, asking, generations, late_rows, renames, rewind, swap
 from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.dialect import Dialect
@@ -24,8 +24,10 @@ from headrace.contract import (
     Correction,
     Held,
     KeptResult,
+    LedgerLine,
     OptionError,
     OutputMode,
+    Rows,
     Session,
     Sink,
     SinkContext,
@@ -191,6 +193,15 @@ class DatabaseSink(Sink):
 
     def last_batch(self, context: SinkContext) -> int | None:
         return exactly_once.last_batch(self.dialect(), self.table, context)
+
+    def ask(self, statement: str, *, limit: int, seconds: float) -> Rows:
+        return asking.ask(self.dialect(), statement, limit=limit, seconds=seconds)
+
+    def newest_rows(self, *, limit: int, seconds: float) -> Rows:
+        return asking.newest(self.dialect(), self.table, limit=limit, seconds=seconds)
+
+    def ledger_lines(self, query: str, generation: int, first: int, last: int) -> Mapping[int, LedgerLine]:
+        return asking.ledger_lines(self.dialect(), self.table, query, generation, first, last)
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         return exactly_once.planned(self.dialect(), self.table, context, first)

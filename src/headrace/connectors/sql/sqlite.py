@@ -5,8 +5,9 @@ from __future__ import annotations
 import glob
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -55,6 +56,10 @@ BUSY_SECONDS = 10.0
 LOG_PAGES = 16_000
 # SQLite attaches ten files to a connection; one is left for rows quarantined by each task.
 MOST_ATTACHED = 5
+
+# No value of an answer is longer, so that a function that makes large ones does not fill the memory.
+ANSWER_BYTES = 10_000_000
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
 _DECLARED = {"boolean": "BOOLEAN", "integer": "INTEGER", "float": "REAL", "double": "REAL", "binary": "BLOB"}
 _FAULTS = (
@@ -120,6 +125,12 @@ class Sqlite(DatabaseSink):
         if self.table.lower().startswith("sqlite_"):
             what = f"a result table may not be called '{self.table}'"
             yield OptionError(code="HR401", what=what, fix="choose another name")
+
+
+def _only_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    """What SQLite asks before each thing that a statement does: reading is allowed, as of no other file."""
+    loads = action == sqlite3.SQLITE_FUNCTION and second == "load_extension"
+    return sqlite3.SQLITE_OK if action in _ALLOWED and not loads else sqlite3.SQLITE_DENY
 
 
 @dataclass(frozen=True)
@@ -330,6 +341,24 @@ class SqliteDialect:
 
     def is_part_lost(self, error: Exception) -> bool:
         return f"no such table: {OWN_PREFIX}s_" in str(error)
+
+    def answer(self, statement: str, limit: int, seconds: float) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        until = time.monotonic() + seconds
+        with closing(replace(self, busy_seconds=min(self.busy_seconds, seconds)).connect_to_read()) as found:
+            connection = cast(sqlite3.Connection, found)
+            connection.execute("PRAGMA query_only = ON")
+            if hasattr(connection, "setlimit"):  # From Python 3.11 on.
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, ANSWER_BYTES)
+            connection.set_authorizer(_only_reading)
+            connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+            try:
+                cursor = connection.execute(statement)
+            except sqlite3.Warning as error:  # Before Python 3.12, for a second statement.
+                raise sqlite3.ProgrammingError(str(error)) from error
+            return [each[0] for each in cursor.description or ()], cursor.fetchmany(limit)
+
+    def is_out_of_time(self, error: Exception) -> bool:
+        return "interrupted" in str(error)
 
     def explain(self, error: Exception) -> OptionError:
         for sign, what, fix in _FAULTS:
