@@ -67,6 +67,7 @@ class Scene:
         """The progress of a query that counts, as the listener heard it."""
         from headrace.spark.batch_work import batch_work
         from headrace.spark.listener import Listener
+        from headrace.spark.plan_text import plan_text
 
         listener = Listener(self.spark)
         try:
@@ -82,6 +83,7 @@ class Scene:
                 self.work.append(batch_work(self.spark, str(query.runId), seconds=0.0))
                 self.events_heard += _drained(listener.events)
                 time.sleep(0.01)
+            self.plan = plan_text(query)
             query.stop()
         finally:
             listener.close()
@@ -849,6 +851,12 @@ JARS = {
     "connectors/delta/rewind": "delta",
     "connectors/kafka/client": "kafka",
 }
+
+
+@canary("spark/plan_text")
+def _plan_text(scene: Scene) -> None:
+    assert scene.progress
+    assert "== Physical Plan ==" in scene.plan
 
 
 def _rows() -> list[Any]:

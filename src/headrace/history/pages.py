@@ -131,6 +131,34 @@ def verdicts_of(history: History, query: str, limit: int = 100) -> list[dict[str
     return [{"at": _text(row["at"]), **json.loads(row["verdict"])} for row in reversed(rows)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LateBatch:
+    """A batch that dropped late rows. rows: as Spark counts them. watermark: what its rows had to reach, if known."""
+
+    batch: int
+    rows: int
+    oldest: datetime | None
+    watermark: datetime | None
+
+
+def late_batches(history: History, query: str, generation: int, most: int = 10_000) -> list[LateBatch]:
+    """Those among the newest `most` batches, in order; late is what is behind the watermark of the batch before."""
+    with history._reading() as db:
+        last = db.execute(f"SELECT max(batch) FROM batches WHERE {_OF}", (query, generation)).fetchone()[0]
+        rows = db.execute(
+            "SELECT batch, json_extract(record, '$.dropped_by_watermark') AS late, "
+            "json_extract(record, '$.event_min') AS oldest, (SELECT json_extract(b.record, '$.watermark') "
+            "FROM batches b WHERE b.query = batches.query AND b.generation = batches.generation "
+            f"AND b.batch = batches.batch - 1) AS mark FROM batches WHERE {_OF} AND batch > ? AND late > 0 "
+            "ORDER BY batch",
+            (query, generation, (last or 0) - most),
+        ).fetchall()
+    return [
+        LateBatch(batch=row["batch"], rows=row["late"], oldest=_moment(row["oldest"]), watermark=_moment(row["mark"]))
+        for row in rows
+    ]
+
+
 def change_mark(history: History) -> int:
     """A number that is another one once any other process has written to the history."""
     with history._reading() as db:
@@ -181,6 +209,10 @@ def _condition(search: str) -> tuple[str, list[Any]]:
 
 def _record(text: str) -> BatchRecord:
     return BatchRecord.from_dict(json.loads(text))
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def _text(seconds: float | None) -> str | None:

@@ -74,6 +74,11 @@ class QueryLayout:
         return self.home / "adopted.json"
 
     @property
+    def plan(self) -> Path:
+        """The plans of the first batch of the newest start, as Spark tells them."""
+        return self.home / "plan.txt"
+
+    @property
     def staged(self) -> QueryLayout:
         """The same generation while the copy of an adopted checkpoint is not yet in its place."""
         return Staged(self.storage, self.query, self.generation)

@@ -11,18 +11,23 @@ from headrace.checkpoint import Checkpoint
 from headrace.errors import Finding
 from headrace.model import Project
 from headrace.progress import BatchRecord
+from headrace.redaction import redacted
 from headrace.run.counted import missed_records, rightly_counted
 from headrace.run.notes import Notes
 from headrace.run.query_run import QueryRun
 from headrace.run.result import Reporter
 from headrace.run.starts import Start
 from headrace.spark.batch_work import batch_work
+from headrace.spark.messages import is_from_spark
+from headrace.spark.plan_text import plan_text
+from headrace.storage.durable import replace_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HEARTBEAT_SECONDS = 1.0
 LOOK_SECONDS, LOOKS = 1.0, 4
+PLAN_LONGEST = 200_000
 
 
 class Account:
@@ -56,9 +61,21 @@ class Account:
         self.reporter.progressed(record)
         for ill in watched.new_warnings(record):
             self.notes.tell(ill)
+        if watched.batches == 1 and watched.archive is not None:
+            self.notes.guarded(watched.query, lambda: self._keep_plan(watched))
         if watched.quarantine is not None:
             quarantine = watched.quarantine
             self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
+
+    def _keep_plan(self, watched: QueryRun) -> None:
+        """Note the plans of the first batch, for pages that start no Spark."""
+        try:
+            text = plan_text(watched.running.handle)
+        except Exception as error:
+            if not is_from_spark(error):
+                raise
+            return  # It has ended meanwhile.
+        replace_file(watched.running.layout.plan, redacted(text[:PLAN_LONGEST]))
 
     def missed(self, watched: QueryRun, committed: int) -> None:
         """Bring into the history what batches took that were committed by a driver that could not tell of it."""

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from headrace.check.policy import POLICY
+from headrace.check.window_lengths import window_lengths
 from headrace.checkpoint import Archive, Checkpoint, planned
 from headrace.errors import HeadraceError
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, history_file, latest_generation
-from headrace.model.project import View
-from headrace.model.transform import PythonTransform
 from headrace.progress import BatchRecord
 from headrace.run.naming import commanded
 from headrace.run.offsets_look import known_batches
 from headrace.units import Duration
-
-# `window(time, '1 hour')`, also with a slide; a session window has no end that is known before.
-_WINDOW = re.compile(
-    r"\bwindow\(\s*(?:[^(),]|\([^()]*\))+,\s*(?P<q>['\"])(?P<length>[^'\"]+)(?P=q)"
-    r"(?:\s*,\s*(?P<p>['\"])(?P<slide>[^'\"]+)(?P=p))?(?P<more>\s*,)?"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +149,7 @@ def _sources(
 def _windows(project: Project, query: Query, watermark_ms: int) -> Iterator[NextWindow]:
     """The next window of each length, counted from 1970 as Spark does; one with another start is left out."""
     delays = [(source.name, source.watermark.delay) for source in project.sources_of(query) if source.watermark]
-    for length, slide in sorted(_lengths(project, query)):
+    for length, slide in sorted(window_lengths(project, query)):
         step = round(Duration.parse(slide or length).seconds * 1000)
         whole = round(Duration.parse(length).seconds * 1000)
         if watermark_ms <= 0 or not step:
@@ -166,25 +157,6 @@ def _windows(project: Project, query: Query, watermark_ms: int) -> Iterator[Next
         ends = ((watermark_ms - whole) // step + 1) * step + whole
         needs = tuple((name, _known(ends + round(delay.seconds * 1000))) for name, delay in delays)
         yield NextWindow(length=length if not slide else f"{length} each {slide}", ends=_known(ends), needs=needs)
-
-
-def _lengths(project: Project, query: Query) -> set[tuple[str, str]]:
-    """The lengths and slides of windows that stand in the texts of the query and its views."""
-    views = [thing.transform for thing in project.upstream(query.transform) if isinstance(thing, View)]
-    found = set()
-    for transform in (query.transform, *views):
-        try:
-            text = inspect.getsource(transform.function) if isinstance(transform, PythonTransform) else transform.sql
-        except (OSError, TypeError):
-            continue
-        for match in _WINDOW.finditer(text):
-            try:
-                Duration.parse(match["length"]), Duration.parse(match["slide"] or "1 s")
-            except ValueError:
-                continue
-            if not match["more"]:
-                found.add((match["length"], match["slide"] or ""))
-    return found
 
 
 def _known(milliseconds: int) -> datetime:

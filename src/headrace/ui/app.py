@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,25 +12,31 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from headrace.check.window_lengths import window_lengths
 from headrace.errors import HeadraceError
 from headrace.history import History
-from headrace.history.pages import SearchError, batch_page, change_mark, runs_of, sampled, verdicts_of
+from headrace.history.pages import SearchError, batch_page, change_mark, late_batches, runs_of, sampled, verdicts_of
 from headrace.model import Project, Query
-from headrace.model.layout import history_file
+from headrace.model.layout import QueryLayout, history_file
 from headrace.ui.graph import definition, graph
-from headrace.ui.guard import COOKIE, Guard
+from headrace.ui.guard import COOKIE, NO_TOKEN, Guard
+from headrace.ui.late import late
 from headrace.ui.live import Live
+from headrace.ui.looks import ROWS_MOST, Looks, Refused
 from headrace.ui.series import series
 from headrace.ui.standing import standings
+from headrace.ui.verifying import AlreadyRunning, Verifying
 
 STATIC = Path(__file__).parent / "static"
 PAGE_MOST, POINTS_MOST, EVENTS_MOST = 500, 2_000, 1_000
+BODY_BYTES = 20_000
 _LARGEST = 2**53
 Answer: TypeAlias = Callable[[Request], Response]
 
@@ -45,8 +52,11 @@ class UnknownQuery(WrongRequest):
 class Pages:
     """What each address answers; every call looks at the history anew and keeps nothing."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, *, with_token: bool = False, verifying: Verifying | None = None) -> None:
         self._project = project
+        self._with_token = with_token
+        self._looks = Looks(project)
+        self._verifying = verifying or Verifying(project)
         self._file = history_file(project.storage)
         self._graph = graph(project)
         self._watched: History | None = None
@@ -69,6 +79,8 @@ class Pages:
                     **self._standings(history, query.name),
                     "runs": self._runs(history, query),
                     "verdicts": verdicts_of(history, query.name) if history else [],
+                    "plan": self._plan(query, history),
+                    "may": {"act": self._with_token, "ask": query.sink.answers},
                 }
             )
 
@@ -95,6 +107,69 @@ class Pages:
                 return self._json(series([], points))
             found = sampled(history, query.name, self._generation(request, history, query), seconds=seconds)
         return self._json(series(found.batches, points, found.step))
+
+    def late(self, request: Request) -> Response:
+        """How many rows were late, how late, and of which windows."""
+        query = self._asked(request)
+        with self._history() as history:
+            found = late_batches(history, query.name, self._generation(request, history, query)) if history else []
+        return self._json(late(found, window_lengths(self._project, query)))
+
+    def ledger(self, request: Request) -> Response:
+        """What the sink's ledger has of batches."""
+        query = self._asked(request)
+        first = _whole(request, "first", 0, least=0, most=_LARGEST)
+        last = _whole(request, "last", first, least=first, most=first + PAGE_MOST)
+        with self._history() as history:
+            generation = self._generation(request, history, query) if history else 1
+        return self._json(self._looks.ledger(query, generation, first, last))
+
+    def rows(self, request: Request) -> Response:
+        """The newest rows of the result."""
+        query = self._asked(request)
+        limit = _whole(request, "limit", 20, least=1, most=ROWS_MOST)
+        if not self._with_token:
+            return self._json({"error": NO_TOKEN}, 403)
+        return self._looked(lambda: self._looks.rows(query, limit))
+
+    async def ask(self, request: Request) -> Response:
+        """What the database of a query's sink answers to one statement that reads."""
+        given = await _body(request)
+        query, statement = self._named(given.get("query")), given.get("sql")
+        if not isinstance(statement, str):
+            raise WrongRequest("sql is a text")
+        return await run_in_threadpool(self._looked, lambda: self._looks.ask(query, statement))
+
+    def verified(self, request: Request) -> Response:
+        """Which verify runs, or how the last one that was started here ended."""
+        return self._json(self._verifying.told())
+
+    async def verify(self, request: Request) -> Response:
+        """Start a verify."""
+        query = self._named((await _body(request)).get("query"))
+        try:
+            return self._json(await run_in_threadpool(self._verifying.start, query.name), 202)
+        except AlreadyRunning as error:
+            return self._json({"error": str(error)}, 409)
+        except OSError as error:
+            return self._json({"error": f"verify cannot be started: {error.strerror or error}"}, 503)
+
+    def _looked(self, look: Callable[[], Mapping[str, Any]]) -> Response:
+        try:
+            return self._json(look())
+        except HeadraceError as error:
+            (finding, *_) = error.findings
+            return self._json({"error": finding.what, "fix": finding.fix, "code": finding.code}, 400)
+        except Refused as error:
+            return self._json({"error": str(error)}, 503)
+
+    def _plan(self, query: Query, history: History | None) -> str | None:
+        """The plans that the newest start has noted."""
+        newest = next((run["generation"] for run in runs_of(history, query.name, 1)), 1) if history else 1
+        try:
+            return QueryLayout(self._project.storage, query.name, newest).plan.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
 
     def events(self, request: Request) -> Response:
         """The newest events, the newest first."""
@@ -138,8 +213,10 @@ class Pages:
         return {"name": self._project.name, "target": self._project.target.name, "version": version("headrace")}
 
     def _asked(self, request: Request) -> Query:
-        name = request.path_params["name"]
-        if name not in self._project.queries:
+        return self._named(request.path_params["name"])
+
+    def _named(self, name: object) -> Query:
+        if not isinstance(name, str) or name not in self._project.queries:
             raise UnknownQuery(f"there is no query '{name}' in the project '{self._project.name}'")
         return self._project.queries[name]
 
@@ -176,23 +253,30 @@ class Pages:
             self._watched = None
             raise
 
-    def _json(self, found: Mapping[str, Any]) -> Response:
-        return JSONResponse(self._clean(found))
+    def _json(self, found: Mapping[str, Any], status: int = 200) -> Response:
+        return JSONResponse(self._clean(found), status)
 
     def _clean(self, value: Any) -> Any:
         """Plain data without a secret in any text, and without numbers that JSON does not have."""
         if isinstance(value, str):
             return self._project.redacted(value)
         if isinstance(value, Mapping):
-            return {key: self._clean(each) for key, each in value.items()}
+            return {str(key): self._clean(each) for key, each in value.items()}
         if isinstance(value, (list, tuple)):
             return [self._clean(each) for each in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def application(project: Project, *, hosts: Collection[str], token: str = "", secure: bool = False) -> ASGIApp:
-    """The application, behind its guard; `secure`: it is served by TLS."""
-    pages = Pages(project)
+def application(
+    project: Project,
+    *,
+    hosts: Collection[str],
+    token: str = "",
+    secure: bool = False,
+    verifying: Verifying | None = None,
+) -> ASGIApp:
+    """The application, behind its guard; `secure`: it is served by TLS; `verifying`: what starts its verifies."""
+    pages = Pages(project, with_token=bool(token), verifying=verifying)
 
     async def login(request: Request) -> Response:
         if request.method != "POST":
@@ -227,6 +311,12 @@ def application(project: Project, *, hosts: Collection[str], token: str = "", se
             Route("/api/queries/{name}", pages.query),
             Route("/api/queries/{name}/batches", pages.batches),
             Route("/api/queries/{name}/series", pages.series),
+            Route("/api/queries/{name}/late", pages.late),
+            Route("/api/queries/{name}/ledger", pages.ledger),
+            Route("/api/queries/{name}/rows", pages.rows),
+            Route("/api/ask", pages.ask, methods=["POST"]),
+            Route("/api/verify", pages.verify, methods=["POST"]),
+            Route("/api/verify", pages.verified),
             Route("/api/events", pages.events),
             Route("/api/live", pages.follow),
             Mount("/static", StaticFiles(directory=STATIC)),
@@ -250,6 +340,22 @@ def _missing(request: Request, error: Exception) -> Response:
     if request.url.path.startswith(("/api/", "/static/")):
         return JSONResponse({"error": "there is nothing at this address"}, 404)
     return FileResponse(STATIC / "missing.html", 404)
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    """The JSON object that was sent."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES:
+            raise WrongRequest(f"more than {BODY_BYTES} bytes were sent")
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise WrongRequest("a JSON object is sent")
+    return found
 
 
 def _whole(request: Request, name: str, default: int, *, least: int, most: int) -> int:

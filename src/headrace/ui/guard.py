@@ -15,6 +15,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "headrace_ui"
 OPEN = ("/login", "/static/")
+ACTIONS = ("/api/ask", "/api/verify")
+OWN_HEADER = "x-headrace"
+NO_TOKEN = (
+    "rows are shown, questions answered and verifies started only for who has the token: set HEADRACE_UI_TOKEN and "
+    "start the dashboard again"
+)
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -64,12 +70,26 @@ class Guard:
         if not self._is_meant_for_us(headers.get("host", "")):
             return JSONResponse({"error": "this address is not served here"}, 421)
         if scope["method"] not in ("GET", "HEAD") and scope["path"] != "/login":
-            return JSONResponse({"error": "pages can only be read"}, 405)
+            return self._action_refusal(scope, headers)
         if self._may_read(headers) or scope["path"].startswith(OPEN):
             return None
         if scope["path"].startswith("/api/"):
             return JSONResponse({"error": "the token is missing or wrong"}, 401, headers={"WWW-Authenticate": "Bearer"})
         return RedirectResponse("/login", 303)
+
+    def _action_refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        """Why something is not done; None: it may be. Pages of other sites send neither our header nor our origin."""
+        if scope["path"] not in ACTIONS or scope["method"] != "POST":
+            return JSONResponse({"error": "pages can only be read"}, 405)
+        if not self._token:
+            return JSONResponse({"error": NO_TOKEN}, 403)
+        if not self._may_read(headers):
+            return JSONResponse({"error": "the token is missing or wrong"}, 401, headers={"WWW-Authenticate": "Bearer"})
+        origin = headers.get("origin", "").partition("://")[2]
+        own = headers.get(OWN_HEADER) == "1" and origin == headers.get("host", "")
+        if "authorization" in headers or (own and headers.get("sec-fetch-site", "same-origin") == "same-origin"):
+            return None
+        return JSONResponse({"error": "this was asked by the page of another site"}, 403)
 
     def _is_meant_for_us(self, given: str) -> bool:
         host = _without_port(given).lower()

@@ -86,9 +86,11 @@ def _prepared(project: Project, address: Address) -> Iterator[tuple[uvicorn.Serv
     import uvicorn
 
     from headrace.ui.app import application
+    from headrace.ui.verifying import Verifying
 
-    bound = _bound(address)
-    app = application(project, hosts=address.hosts(), token=address.token, secure=address.certificate is not None)
+    bound, verifying = _bound(address), Verifying(project)
+    secure = address.certificate is not None
+    app = application(project, hosts=address.hosts(), token=address.token, secure=secure, verifying=verifying)
     config = uvicorn.Config(
         app,
         log_level="critical",
@@ -107,7 +109,10 @@ def _prepared(project: Project, address: Address) -> Iterator[tuple[uvicorn.Serv
             what = f"the certificate {address.certificate} cannot be used: {error.strerror or error}"
             fix = "give --certificate and --key two PEM files that belong together"
             raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from error
-        yield uvicorn.Server(config), bound
+        try:
+            yield uvicorn.Server(config), bound
+        finally:
+            verifying.close()
 
 
 def require_extra() -> None:

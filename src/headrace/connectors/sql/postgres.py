@@ -345,7 +345,7 @@ class PostgresDialect:
                 cursor.execute("SET TRANSACTION READ ONLY")
                 cursor.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
                 # Sent as binary, it is one statement by the protocol: nothing behind a semicolon is run.
-                cursor.execute(f"DECLARE headrace_answer NO SCROLL CURSOR FOR {statement}", binary=True)  # type: ignore[arg-type]
+                cursor.execute(f"DECLARE headrace_answer NO SCROLL CURSOR FOR {statement}", binary=True)
                 cursor.execute(f"FETCH {limit} FROM headrace_answer")
                 return [each.name for each in cursor.description or ()], cursor.fetchall()
 

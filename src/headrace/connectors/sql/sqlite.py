@@ -59,6 +59,7 @@ MOST_ATTACHED = 5
 
 # No value of an answer is longer, so that a function that makes large ones does not fill the memory.
 ANSWER_BYTES = 10_000_000
+_LENGTH = 0  # SQLITE_LIMIT_LENGTH, which Python 3.10 does not name.
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
 _DECLARED = {"boolean": "BOOLEAN", "integer": "INTEGER", "float": "REAL", "double": "REAL", "binary": "BLOB"}
@@ -348,7 +349,7 @@ class SqliteDialect:
             connection = cast(sqlite3.Connection, found)
             connection.execute("PRAGMA query_only = ON")
             if hasattr(connection, "setlimit"):  # From Python 3.11 on.
-                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, ANSWER_BYTES)
+                connection.setlimit(_LENGTH, ANSWER_BYTES)
             connection.set_authorizer(_only_reading)
             connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
             try:

@@ -3,7 +3,7 @@ import { get, paced } from "./api.js";
 import { h, show } from "./dom.js";
 import { bytes, compact, instant, lag, ms, whole } from "./format.js";
 
-const COLUMNS = [["", ""], ["Batch", "num"], ["Triggered", ""], ["Rows", "num"], ["Rows/s in", "num"], ["Duration", "num"], ["Watermark", ""], ["Late", "num"], ["State rows", "num"], ["Lag", "num"]];
+const COLUMNS = [["", ""], ["Batch", "num"], ["Triggered", ""], ["Rows", "num"], ["Rows/s in", "num"], ["Duration", "num"], ["Watermark", ""], ["Late", "num"], ["State rows", "num"], ["Lag", "num"], ["Ledger", "ledger"]];
 
 const pairs = (title, rows) => rows.length > 0 && h("div", {}, h("h3", {}, title), h("table", {}, h("tbody", {}, rows.map((row) => h("tr", {}, row.map((each) => h("td", {}, each)))))));
 const code = (words) => h("code", {}, words ?? "the beginning");
@@ -14,6 +14,8 @@ const detail = (each) => h("div", { class: "detail" },
   pairs("Event time", [["oldest", instant(each.event_min)], ["mean", instant(each.event_mean)], ["newest", instant(each.event_max)]].filter(([, at]) => each.event_max && at)),
   pairs("Spark", [["run", h("code", {}, each.run_id)]]));
 
+const inLedger = (line) => (line ? h("span", { title: line.committed_at ? `committed at ${instant(line.committed_at)} UTC` : "" }, `✓ ${whole(line.rows)} rows`) : "–");
+
 export const drawBatches = (path) => {
   const opened = new Set();
   const body = h("tbody", {});
@@ -23,6 +25,7 @@ export const drawBatches = (path) => {
   let shown = [];
   let before = null;
   let further = false;
+  let lines = {};
 
   const rowsOf = (each) => {
     const open = opened.has(each.batch);
@@ -34,7 +37,7 @@ export const drawBatches = (path) => {
     return [
       h("tr", {}, h("td", {}, button), h("td", { class: "num" }, each.batch), h("td", {}, instant(each.at)), h("td", { class: "num" }, whole(each.rows)),
         h("td", { class: "num" }, compact(each.input_rate)), h("td", { class: "num" }, ms(each.duration_ms)), h("td", {}, instant(each.watermark)),
-        h("td", { class: `num ${each.dropped_by_watermark ? "warning" : ""}` }, whole(each.dropped_by_watermark)), h("td", { class: "num" }, compact(each.state_rows)), h("td", { class: "num" }, lag(each.backlog))),
+        h("td", { class: `num ${each.dropped_by_watermark ? "warning" : ""}` }, whole(each.dropped_by_watermark)), h("td", { class: "num" }, compact(each.state_rows)), h("td", { class: "num" }, lag(each.backlog)), h("td", { class: "ledger" }, inLedger(lines[each.batch]))),
       open && h("tr", {}, h("td", { colspan: COLUMNS.length }, detail(each))),
     ];
   };
@@ -56,6 +59,11 @@ export const drawBatches = (path) => {
       show(said, error.message);
     }
     draw();
+    const numbers = shown.map((each) => each.batch);
+    if (!numbers.length || Math.max(...numbers) - Math.min(...numbers) >= 500) return;
+    const told = await get(`${path}/ledger?first=${Math.min(...numbers)}&last=${Math.max(...numbers)}`).catch(() => ({ lines: {} }));
+    lines = told.lines;
+    if (Object.keys(lines).length) draw();
   };
   // What somebody reads does not move: only the first page, with nothing opened or searched, follows what happens.
   const renew = paced(() => (further || opened.size || (input.value && shown.length) ? null : load(null)), 2500);

@@ -3,6 +3,7 @@ import { failed, get, live, paced } from "./api.js";
 import { chart } from "./charts.js";
 import { badge, byId, card, finding, h, show, SIGNS, table } from "./dom.js";
 import { drawBatches } from "./batches.js";
+import { askBox, lateRows, newestRows, verifyButton } from "./looks.js";
 import { bytes, clock, compact, instant, lag, ms, seconds, since, whole } from "./format.js";
 
 const main = byId("main");
@@ -34,7 +35,7 @@ const tiles = (now) => {
   ];
 };
 
-const definition = (about) => [
+const definition = (about, plan) => [
   h("dl", { class: "facts" },
     h("dt", {}, "Reads"), h("dd", {}, about.inputs.map((each, at) => `${at ? ", " : ""}${each.name} (${each.kind})`).join("") || "nothing"),
     h("dt", {}, "Writes"), h("dd", {}, `${about.sink.kind}${about.sink.place ? `: ${about.sink.place}` : ""}, ${about.mode} mode`),
@@ -43,6 +44,7 @@ const definition = (about) => [
     h("dt", {}, "Declared"), h("dd", {}, about.where)),
   h("pre", { tabindex: "0", role: "group", "aria-label": `The ${about.code.language === "sql" ? "SQL" : "Python"} of ${about.name}` }, h("code", {}, about.code.text)),
   about.views.map((view) => [h("p", { class: "soft" }, `View ${view.name}`), h("pre", { tabindex: "0", role: "group", "aria-label": `View ${view.name}` }, h("code", {}, view.code.text))]),
+  plan && h("details", {}, h("summary", {}, "Plan, as noted at the first batch of the newest start"), h("pre", { tabindex: "0", role: "group", "aria-label": "The plan" }, h("code", {}, plan))),
 ];
 
 const runs = ({ runs: found, queries }) => table("Runs", [["Started"], ["State"], ["Lasted", "num"], ["Process", "num"], ["Error"]], found.map((each, at) => {
@@ -119,7 +121,7 @@ const start = async () => {
   const { definition: about } = found;
   document.title = `${name}: ${found.name}`;
   byId("crumbs").replaceChildren(h("a", { href: "/" }, found.name), " / ", h("b", {}, name));
-  const parts = Object.fromEntries(["state", "attention", "runs", "verdicts"].map((each) => [each, h("div", {})]));
+  const parts = Object.fromEntries(["state", "attention", "runs", "verdicts", "late"].map((each) => [each, h("div", {})]));
   parts.state = h("span", {});
   parts.attention = h("div", { class: "attention", tabindex: "0", role: "group", "aria-label": "What needs attention" });
   parts.tiles = h("dl", { class: "tiles", "aria-label": "The query in figures" });
@@ -146,6 +148,7 @@ const start = async () => {
     show(parts.runs, runs(found));
     show(parts.verdicts, verdicts(found.verdicts));
   }, 2000);
+  const lateness = paced(async () => show(parts.late, lateRows(await get(`${path}/late`))), 5000);
   let batch = null;
   let newest = null;
   let state = null;
@@ -157,7 +160,7 @@ const start = async () => {
     show(parts.tiles, tiles(now).filter(Boolean));
     show(parts.attention, now.findings.length ? now.findings.map((each) => finding(each)) : h("p", { class: "good" }, `${SIGNS.good} Nothing needs attention.`));
     const mark = JSON.stringify(now.verdict);
-    if (newest !== null && (now.batch !== batch || now.at !== newest)) { refresh(); batches.renew(); }
+    if (newest !== null && (now.batch !== batch || now.at !== newest)) { refresh(); batches.renew(); if (now.late) lateness(); }
     if (state !== null && (now.state !== state || mark !== verdict || now.run !== found.queries[name].run)) details();
     [batch, newest, state, verdict] = [now.batch, now.at ?? "", now.state, mark];
   };
@@ -168,14 +171,17 @@ const start = async () => {
     h("div", { class: "top" }, parts.tiles, card("Needs attention", null, parts.attention)),
     h("div", { class: "tools" }, h("span", { class: "group", role: "group", "aria-label": "How far back" }, buttons), drawn),
     charts,
-    h("div", { class: "halves" }, card("Runs and errors", h("span", { class: "soft" }, "UTC"), parts.runs), card("Verified", h("span", { class: "soft" }, "does the sink hold the batch answer; UTC"), parts.verdicts)),
-    card("Definition", h("span", { class: "soft" }, "as loaded when the dashboard was started"), definition(about)),
+    h("div", { class: "halves" }, card("Runs and errors", h("span", { class: "soft" }, "UTC"), parts.runs), card("Verified", h("span", { class: "soft" }, "does the sink hold the batch answer; UTC"), verifyButton(name, found.may), parts.verdicts)),
+    card("Late rows, how late", h("span", { class: "soft" }, "of the batches that the history has; UTC"), parts.late),
+    card("Definition", h("span", { class: "soft" }, "as loaded when the dashboard was started"), definition(about, found.plan)),
+    h("div", { class: "halves" }, card("Newest rows", h("span", { class: "soft" }, "of the result"), newestRows(path, found.may)), card("Ask", h("span", { class: "soft" }, "the database of the result"), askBox(name, found.may))),
     card("Batches", h("span", { class: "soft" }, "UTC"), batches.frame));
   show(parts.runs, found.runs.length ? runs(found) : h("p", { class: "soft" }, "It has not run yet."));
   show(parts.verdicts, verdicts(found.verdicts));
   update(found);
   showSeries();
   batches.renew();
+  lateness();
   live(update);
 };
 
