@@ -111,6 +111,8 @@ def test_a_running_application_is_seen_and_stopped_from_elsewhere(
         eventually(lambda: [file for file in (tmp_path / "csv").iterdir() if "streaming.totals.inputRate" in file.name])
         standing = json.loads(get(f"{page}api/queries/totals"))["queries"]["totals"]
         assert (standing["state"], standing["pid"]) == ("running", running.pid)
+        assert "== Physical Plan ==" in json.loads(get(f"{page}api/queries/totals"))["plan"]
+        assert json.loads(get(f"{page}api/queries/totals/ledger?first=0&last=1"))["lines"]["1"]["rows"] > 0
         assert main(["stop", "-C", str(root)]) == 0
         assert capsys.readouterr().out == f"process {running.pid} has ended\n"
         assert running.wait(10) == 0

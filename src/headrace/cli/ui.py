@@ -29,8 +29,9 @@ def ui(
 ) -> int:
     """Show the project in the browser: state, rates, faults.
 
-    The pages read the history, and need neither Spark nor a running application; nothing can be changed by them. They
-    are served to this machine alone: any other --address needs a token in the variable HEADRACE_UI_TOKEN, and TLS.
+    The pages read the history, and need neither Spark nor a running application. They are
+    served to this machine alone: any other --address needs a token in the variable HEADRACE_UI_TOKEN, and TLS. Rows,
+    questions in SQL and the start of a verify need the token in any case.
     Ctrl-C ends.
     """
     from headrace.ui.server import Address, serve
