@@ -70,7 +70,7 @@ def _follow(spark: SparkSession, root: Path, kind: str, prefix: str, sink: Any) 
         query = renamed.queries["new"]
         snapshot = query.sink.read_back(spark, _context(renamed, query))
         assert (snapshot.batch, sorted(map(tuple, snapshot.rows.collect()))) == (2, [("a", 11), ("b", 2)]), again
-        assert hr.verify(renamed, "new", spark=spark).state == "equal"
+    assert hr.verify(renamed, "new", spark=spark).state == "equal"
     # Batches of before the rename can still be planned again.
     assert min(query.sink.planned(_context(renamed, query), 0)) == 0
     # An older driver of the old name writes nothing more, wherever it looks.

@@ -7,10 +7,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.verify.kit import scene
@@ -23,10 +24,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 BEGIN = datetime(2024, 1, 1)
-# `make soak` has forty.
-EXAMPLES = int(os.environ.get("HEADRACE_TIMELINES", "4"))
 Timeline = list[list[int]]
+# `make soak` draws forty more beside those that are given.
+EXAMPLES = int(os.environ.get("HEADRACE_TIMELINES", "0"))
+PHASES = tuple(Phase) if EXAMPLES else (Phase.explicit,)
 EMPTY_OR_FULL = st.lists(st.lists(st.integers(0, 120), max_size=4), min_size=4, max_size=4)
+
+
+def drawn(seed: int, count: int) -> list[Timeline]:
+    """Timelines of four batches, of which each has up to four minutes of two hours."""
+    random = Random(seed)
+    return [[[random.randint(0, 120) for _ in range(random.randrange(5))] for _ in range(4)] for _ in range(count)]
 
 
 def dropped(timelines: Sequence[Timeline], size: int, slide: int, delay: int) -> int:
@@ -49,7 +57,15 @@ def dropped(timelines: Sequence[Timeline], size: int, slide: int, delay: int) ->
     window=st.sampled_from([(10, 10), (20, 10), (15, 5), (60, 60), (7, 3)]),
     delay=st.integers(0, 20),
 )
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@example(timelines=drawn(1, 4), window=(20, 10), delay=5)
+@example(timelines=drawn(2, 4), window=(7, 3), delay=0)
+@settings(
+    max_examples=EXAMPLES or 1,
+    phases=PHASES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 def test_late_rows_are_counted_as_a_simulation_counts_them(
     timelines: list[Timeline], window: tuple[int, int], delay: int, spark: SparkSession
 ) -> None:
@@ -78,7 +94,15 @@ def test_late_rows_are_counted_as_a_simulation_counts_them(
     function=st.sampled_from([inner, outer, counted_join]),
     delay=st.integers(0, 20),
 )
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@example(left=drawn(3, 1)[0], right=drawn(4, 1)[0], function=outer, delay=5)
+@example(left=drawn(5, 1)[0], right=drawn(6, 1)[0], function=counted_join, delay=0)
+@settings(
+    max_examples=EXAMPLES or 1,
+    phases=PHASES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 def test_no_right_result_of_a_join_is_called_wrong_or_left_open(
     left: Timeline, right: Timeline, function: Callable[..., DataFrame], delay: int, spark: SparkSession
 ) -> None:

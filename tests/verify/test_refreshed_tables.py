@@ -115,9 +115,9 @@ def test_each_batch_is_proved_over_the_tables_of_its_time(tmp_path: Path, spark:
     ]
     # What the tables are now is not asked: the prices of the batches count.
     set_rate(root, 9)
-    states = {name: verify(project, name, spark=spark).state for name in QUERIES}
-    assert states == dict.fromkeys(QUERIES, "equal")
-    assert verify(project, "joined", spark=spark).rows_read == 4
+    verdicts = {name: verify(project, name, spark=spark) for name in QUERIES}
+    assert {name: each.state for name, each in verdicts.items()} == dict.fromkeys(QUERIES, "equal")
+    assert verdicts["joined"].rows_read == 4
 
 
 @pytest.mark.capability("JOIN-ST-03")

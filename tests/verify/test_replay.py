@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import headrace as hr
 from headrace.api import late, load, verify
 from headrace.contract import Boundary
 from headrace.errors import HeadraceError
@@ -26,6 +29,8 @@ from tests.verify.late_project import BATCHES, counts, held, land, read, run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.conftest import Sessions
+
 pytestmark = pytest.mark.spark
 
 REPLAYS = "SELECT batch, late_rows, rows_written, rows_deleted FROM _headrace_replays ORDER BY batch"
@@ -35,6 +40,23 @@ class Stop(BaseException):
     """Nothing that any handler of faults takes for one."""
 
 
+@pytest.fixture(scope="module")
+def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose query `updated` has run, and beside it a copy of it as it was then."""
+    root = late_project.write_project(tmp_path_factory.mktemp("late") / "p")
+    run(root, "updated", sessions.with_connectors(()))
+    shutil.copytree(root, root.with_name("then"))
+    return root
+
+
+@pytest.fixture
+def root(ran: Path) -> Iterator[Path]:
+    """The project as it was after its run."""
+    yield ran
+    shutil.rmtree(ran)
+    shutil.copytree(ran.with_name("then"), ran)
+
+
 def replay(project: Project, query: str, spark: SparkSession) -> Replayed:
     found = late(project, query, replay=True, spark=spark)
     assert found.replay is not None
@@ -42,9 +64,8 @@ def replay(project: Project, query: str, spark: SparkSession) -> Replayed:
 
 
 @pytest.mark.capability("OP-WM-04")
-def test_in_update_mode_the_result_holds_every_row_and_stays_so(spark: SparkSession, tmp_path: Path) -> None:
-    root = late_project.write_project(tmp_path / "p")
-    project = run(root, "updated", spark)
+def test_in_update_mode_the_result_holds_every_row_and_stays_so(spark: SparkSession, root: Path) -> None:
+    project = load(root)
     assert (verify(project, "updated", spark=spark).state, held(root, "updated")["a", "12:00"]) == ("late", 2)
 
     assert replay(project, "updated", spark) == Replayed(late=2, written=2, deleted=0)
@@ -87,8 +108,7 @@ def test_in_append_mode_rows_are_replaced_and_those_that_are_no_more_deleted(
     assert held(root, "small") == {key: count for key, count in closed.items() if count < 3}
 
 
-def test_a_row_late_for_one_window_only_is_brought_back_into_that_one(spark: SparkSession, tmp_path: Path) -> None:
-    root = late_project.write_project(tmp_path / "p")
+def test_a_row_late_for_one_window_only_is_brought_back_into_that_one(spark: SparkSession, root: Path) -> None:
     project = run(root, "sliding", spark)
     before = held(root, "sliding")
     assert replay(project, "sliding", spark).late == 3
@@ -116,9 +136,8 @@ apply_late_rows(project, project.queries["updated"], layout, session(project, pu
 
 
 @pytest.mark.capability("OP-WM-04")
-def test_cut_off_at_any_moment_and_given_again_it_comes_to_the_same_result(spark: SparkSession, tmp_path: Path) -> None:
-    root = late_project.write_project(tmp_path / "p")
-    project = run(root, "updated", spark)
+def test_cut_off_at_any_moment_and_given_again_it_comes_to_the_same_result(spark: SparkSession, root: Path) -> None:
+    project = load(root)
     before, layout = held(root, "updated"), QueryLayout(project.storage, "updated")
 
     def halted(boundary: Boundary) -> dict[tuple[str, str], int]:
@@ -143,33 +162,39 @@ def test_cut_off_at_any_moment_and_given_again_it_comes_to_the_same_result(spark
     assert verify(project, "updated", spark=spark).state == "equal"
 
 
-@pytest.mark.parametrize(
-    ("query", "why"),
-    [
-        ("keyless", "no key"),
-        ("filed", "cannot replace single rows"),
-        ("sessions", "one session of two"),
-        ("distinct", "is no aggregation"),
-        ("chained", "more than one operator with state"),
-        ("unplaced", "holds no window or event time"),
-        ("ordered", "depends on the order in which rows come"),
-    ],
-)
+REFUSED = {
+    "keyless": "no key",
+    "filed": "cannot replace single rows",
+    "sessions": "one session of two",
+    "distinct": "is no aggregation",
+    "chained": "more than one operator with state",
+    "unplaced": "holds no window or event time",
+    "ordered": "depends on the order in which rows come",
+}
+
+
+@pytest.fixture(scope="module")
+def begun(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose queries that are to be refused have run over one file, all at once."""
+    root = late_project.write_project(tmp_path_factory.mktemp("refused") / "p", BATCHES[:1])
+    project = load(root)
+    assert hr.run(project, list(REFUSED), trigger=hr.available_now, spark=sessions.with_connectors(())).exit_code == 0
+    return project
+
+
+@pytest.mark.parametrize(("query", "why"), REFUSED.items())
 def test_where_a_group_may_still_change_rows_are_not_brought_back(
-    query: str, why: str, spark: SparkSession, tmp_path: Path
+    query: str, why: str, begun: Project, spark: SparkSession
 ) -> None:
-    root = late_project.write_project(tmp_path / "p", BATCHES[:1])
-    project = run(root, query, spark)
     with pytest.raises(HeadraceError) as refused:
-        late(project, query, replay=True, spark=spark)
+        late(begun, query, replay=True, spark=spark)
     (finding,) = refused.value.findings
     assert (finding.code, why in finding.what) == ("HR691", True), finding
     assert f"headrace late {query} --export" in finding.fix
 
 
-def test_while_the_query_runs_nothing_is_brought_back(spark: SparkSession, tmp_path: Path) -> None:
-    root = late_project.write_project(tmp_path / "p")
-    project = run(root, "updated", spark)
+def test_while_the_query_runs_nothing_is_brought_back(spark: SparkSession, root: Path) -> None:
+    project = load(root)
     before = held(root, "updated")
     with History.open(history_file(project.storage)) as history:
         history.begin_run("updated", pid=os.getpid(), mode="update", trigger="", sink="sqlite", generation=1)
@@ -180,9 +205,8 @@ def test_while_the_query_runs_nothing_is_brought_back(spark: SparkSession, tmp_p
     assert late(project, "updated", spark=spark).count == 2
 
 
-def test_a_batch_that_comes_between_stops_it(spark: SparkSession, tmp_path: Path) -> None:
-    root = late_project.write_project(tmp_path / "p")
-    project = run(root, "updated", spark)
+def test_a_batch_that_comes_between_stops_it(spark: SparkSession, root: Path) -> None:
+    project = load(root)
     more = [[("13:05", "a")]]
 
     def go_on(boundary: Boundary, batch: int) -> None:
@@ -200,9 +224,7 @@ def test_a_batch_that_comes_between_stops_it(spark: SparkSession, tmp_path: Path
     assert held(root, "updated") == counts([*BATCHES, *more])
 
 
-def test_only_a_result_that_is_right_is_changed(spark: SparkSession, tmp_path: Path) -> None:
-    root = late_project.write_project(tmp_path / "p")
-    run(root, "updated", spark)
+def test_only_a_result_that_is_right_is_changed(spark: SparkSession, root: Path) -> None:
     with sqlite3.connect(root / "result.db") as wrong:
         wrong.execute("UPDATE updated SET count = 9 WHERE who = 'b'")
     with pytest.raises(HeadraceError) as refused:

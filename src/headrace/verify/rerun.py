@@ -98,14 +98,14 @@ class Rerun:
         steps = [batch for batch in sorted(self.prefix.watermarks) if batch not in self.left_out]
         sources = {name: source for name, source in self.prefix.sources.items() if source_of(name) == name}
         gates = [_Gate(home / "staged" / name, home / "landing" / name) for name in sources]
-        schemas = {
-            name: gate.fill(spark, self._batches(spark, name), reordered=reordered)
-            for name, gate in zip(sources, gates, strict=True)
-        }
         new = [
             {each.batch for each in source.batches if each.end is not None and each.end != each.start}
             for source in sources.values()
         ]
+        schemas = {
+            name: gate.fill(spark, self._batches(spark, name), batches, reordered=reordered)
+            for name, gate, batches in zip(sources, gates, new, strict=True)
+        }
 
         def release(number: int) -> None:
             if number < len(steps):
@@ -172,8 +172,8 @@ class _Gate:
     staged: Path
     landing: Path
 
-    def fill(self, spark: SparkSession, rows: DataFrame, *, reordered: bool) -> StructType:
-        """Write all batches; the schema of their rows."""
+    def fill(self, spark: SparkSession, rows: DataFrame, batches: set[int], *, reordered: bool) -> StructType:
+        """Write the rows of all `batches`; the schema of their rows."""
         from pyspark.sql import functions as F
 
         visible = rows.drop(BATCH)
@@ -183,12 +183,17 @@ class _Gate:
             rows = rows.sortWithinPartitions(BATCH, F.desc(_ORDER)).drop(_ORDER)
         self.landing.mkdir(parents=True)
         rows.write.partitionBy(BATCH).parquet(str(self.staged / "batches"))
-        visible.limit(0).coalesce(1).write.parquet(str(self.staged / "empty"))
+        if not all(self._place(batch).is_dir() for batch in batches):
+            visible.limit(0).coalesce(1).write.parquet(str(self.staged / "empty"))
         return visible.schema
+
+    def _place(self, batch: int) -> Path:
+        """Where the rows of a batch are, if it has any."""
+        return self.staged / "batches" / f"{BATCH}={batch}"
 
     def open(self, batch: int) -> None:
         """Let the rows of `batch` in; one file at least, for Spark counts a file without rows as new too."""
-        found = sorted((self.staged / "batches" / f"{BATCH}={batch}").glob("*.parquet"))
+        found = sorted(self._place(batch).glob("*.parquet"))
         for index, file in enumerate(found):
             os.rename(file, self.landing / f"{batch:09d}-{index:05d}.parquet")
         if not found:
