@@ -64,7 +64,7 @@ SINKS = {
     "mariadb": 'hr.sink.mysql("${SOAK_DATABASE_URL}", table=table, key=key)',
 }
 # Few rows come through the driver, many by staging tables.
-SIZES = (20, 20, 12_000)
+SIZES = (20, 20, 24_000)
 LONGEST_LIFE = 11.0
 
 
@@ -154,6 +154,10 @@ class Soak:
         return f"driver told to die at {kill}: {code}"
 
     def worker_dies(self) -> str:
+        # Only for many rows has a database workers of Python.
+        self.land()
+        while sum(1 for _ in self.events(self.files - 1)) < max(SIZES):
+            self.land()
         driver = Driver(self.root)
         ends, killed = time.monotonic() + self.chance.uniform(4.0, LONGEST_LIFE), 0
         while driver.process.poll() is None and killed < 2:

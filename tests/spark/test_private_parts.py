@@ -728,11 +728,16 @@ def the_thread_that_reads_a_socket_is_known_by_name(scene: Scene) -> None:
 
 
 @canary("connectors/sql/staging")
-def a_plan_tells_by_what_its_rows_are_clustered(scene: Scene) -> None:
-    from headrace.connectors.sql.staging import is_clustered
+def a_plan_tells_by_what_its_rows_are_clustered_and_how_large_they_are(scene: Scene) -> None:
+    from headrace.connectors.sql.staging import TINY_BYTES, estimated_bytes, is_clustered
 
     assert is_clustered(scene.batch.repartition(2, "name"), ["name", "amount"])
     assert not is_clustered(scene.batch.repartition(2, "name"), ["amount"])
+
+    sizes: list[int] = []
+    writer = scene.stream.writeStream.foreachBatch(lambda frame, _: sizes.append(estimated_bytes(frame)))
+    writer.option("checkpointLocation", str(scene.home / "sized")).trigger(availableNow=True).start().awaitTermination()
+    assert 0 < sizes[0] < TINY_BYTES < estimated_bytes(scene.spark.range(1_000_000))
 
 
 @canary("connectors/delta/generations")

@@ -33,6 +33,9 @@ SCHEMA = StructType([StructField("name", StringType()), StructField("total", Lon
 class Given(Stage):
     """A stage that is given its rows."""
 
+    def reads_little(self, frame: Any) -> bool:
+        return False
+
     def small(self, frame: Any) -> Content | None:
         return None
 

@@ -150,11 +150,30 @@ def test_a_large_batch_goes_by_the_executors_and_a_small_one_by_the_driver(
     writer = context.begin()
     for batch, rows in enumerate([100, 100, 60_000, 60_000, 100, 100]):
         writer(context.spark.range(0, rows, 1, 2).selectExpr("concat('n', id) name", f"id + {batch} total"), batch)
-    assert ways == ["large 0", "small 0", "small None", "large 2", "large 2", "large 0", "small 0"]
+    assert ways == ["small 0", "small 0", "small None", "large 2", "large 2", "large 0", "small 0"]
     assert [rows for _, rows, _ in context.database.batches()] == [100, 100, 60_000, 60_000, 100, 100]
     assert context.database.query("SELECT count(*), sum(total) FROM result") == [
         (60_000, sum(range(60_000)) + 60_000 * 3 + 200)
     ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "rows", "way"),
+    [
+        pytest.param("update", 100, "small 0", id="few rows"),
+        pytest.param("update", 1_000_000, "large", id="many rows"),
+        pytest.param("complete", 100, "large 0", id="a whole result, whatever the batch read"),
+    ],
+)
+def test_the_first_batch_goes_by_the_driver_if_it_reads_little(
+    context: Life, monkeypatch: pytest.MonkeyPatch, mode: OutputMode, rows: int, way: str
+) -> None:
+    ways, context.mode = ways_taken(monkeypatch), mode
+    frame = context.spark.range(0, rows, 1, 2).selectExpr("concat('n', id % 5) name", "id total")
+    context.begin()(frame.where("total < 5"), 0)
+    assert len(ways) == 1
+    assert ways[0].startswith(way)
+    assert context.rows() == [(f"n{number}", number) for number in range(5)]
 
 
 def test_a_few_wide_rows_go_by_the_executors_too(context: Life, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +184,7 @@ def test_a_few_wide_rows_go_by_the_executors_too(context: Life, monkeypatch: pyt
         writer(
             context.spark.range(0, 200, 1, 2).selectExpr("concat('n', id) name", f"repeat('x', {width}) body"), batch
         )
-    assert ways == ["large 0", "small 0", "large 2", "large 0", "small 0"]
+    assert ways == ["small 0", "small 0", "large 2", "large 0", "small 0"]
     assert context.database.query("SELECT count(*), sum(length(body)) FROM result") == [(200, 200 * 10)]
 
 

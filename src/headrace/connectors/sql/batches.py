@@ -42,8 +42,8 @@ class SqlStore(Store[Content]):
     name: str = field(init=False)
     _connection: Connection | None = field(default=None, init=False, repr=False)
     _transaction: Transaction = field(default_factory=Transaction, init=False, repr=False)
-    # Whether the last batch had few rows; the next one is then tried through the driver first.
-    _last_was_small: bool = field(default=False, init=False, repr=False)
+    # Whether the last batch had few rows; the next one is then tried through the driver first. None: there was none.
+    _last_was_small: bool | None = field(default=None, init=False, repr=False)
     _batch: int = field(default=-1, init=False, repr=False)
     # Whether executors may have staged rows of the batch at hand.
     _has_staged: bool = field(default=False, init=False, repr=False)
@@ -71,7 +71,7 @@ class SqlStore(Store[Content]):
     def compute(self, frame: DataFrame, batch: int) -> Content:
         """The rows of the batch, before the transaction begins, so that its lock is short."""
         content = None
-        if self._last_was_small:
+        if self._may_be_small(frame):
             with self.computing(batch):
                 content = self.stage.small(frame)
         if content is None:
@@ -80,6 +80,16 @@ class SqlStore(Store[Content]):
                 content = self.stage.large(frame)
         self._last_was_small = not content.parts and content.table.nbytes <= DRIVER_BYTES
         return content
+
+    def _may_be_small(self, frame: DataFrame) -> bool:
+        """Whether to try the driver first.
+
+        Of the first batch only what it reads is known, and in complete mode it holds the whole result all the same. A
+        worker of Python that would write it takes longer to start than a few rows take.
+        """
+        if self._last_was_small is None:
+            return self.context.mode != "complete" and self.stage.reads_little(frame)
+        return self._last_was_small
 
     def commit(self, rows: Content, batch: int, admit: Admission) -> None:
         connection, bad = self._connect(), 0

@@ -18,19 +18,37 @@ from headrace.connectors.sql.staging_task import StageTask
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import flat
 from headrace.contract import SinkContext
+from headrace.spark.plans import analysed_plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["DRIVER_BYTES", "Content", "RowError", "Stage", "drop_staged", "is_clustered", "staging_prefix"]
+__all__ = [
+    "DRIVER_BYTES",
+    "TINY_BYTES",
+    "Content",
+    "RowError",
+    "Stage",
+    "drop_staged",
+    "estimated_bytes",
+    "is_clustered",
+    "staging_prefix",
+]
 
+# A batch that Spark takes for no larger is tried through the driver; if it has many rows all the same, it is computed
+# once more.
+TINY_BYTES = 1 << 20
 _ROW_BITS = (1 << 33) - 1
 _AT = "_headrace_at"
 
 
 class Stage(StageTask):
     """Computes the rows of a batch, in the driver or by tasks."""
+
+    def reads_little(self, frame: DataFrame) -> bool:
+        """Whether a batch is tiny by what Spark knows of its files."""
+        return estimated_bytes(frame) <= TINY_BYTES
 
     def small(self, frame: DataFrame) -> Content | None:
         """The batch through the driver; None when a partition has too many rows. Nothing of it is written.
@@ -106,6 +124,11 @@ def _empty(frame: DataFrame) -> pa.Table:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(frame.schema, timezone="UTC").empty_table()
+
+
+def estimated_bytes(frame: DataFrame) -> int:
+    """How many bytes Spark takes a batch for, by the sizes of its files; of other systems, more than there can be."""
+    return int(analysed_plan(frame).stats().sizeInBytes())
 
 
 def is_clustered(frame: DataFrame, key: Sequence[str]) -> bool:
