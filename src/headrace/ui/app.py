@@ -30,6 +30,7 @@ from headrace.ui.guard import COOKIE, NO_TOKEN, Guard
 from headrace.ui.late import late
 from headrace.ui.live import Live
 from headrace.ui.looks import ROWS_MOST, Looks, Refused
+from headrace.ui.openapi import openapi
 from headrace.ui.series import series
 from headrace.ui.standing import standings
 from headrace.ui.verifying import AlreadyRunning, Verifying
@@ -37,6 +38,7 @@ from headrace.ui.verifying import AlreadyRunning, Verifying
 STATIC = Path(__file__).parent / "static"
 PAGE_MOST, POINTS_MOST, EVENTS_MOST = 500, 2_000, 1_000
 BODY_BYTES = 20_000
+MOST = {"limit": PAGE_MOST, "points": POINTS_MOST, "count": EVENTS_MOST, "rows": ROWS_MOST}
 _LARGEST = 2**53
 Answer: TypeAlias = Callable[[Request], Response]
 
@@ -318,6 +320,7 @@ def application(
             Route("/api/verify", pages.verify, methods=["POST"]),
             Route("/api/verify", pages.verified),
             Route("/api/events", pages.events),
+            Route("/api/openapi.json", lambda request: JSONResponse(openapi(MOST))),
             Route("/api/live", pages.follow),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
