@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.run.running import Reached
     from headrace.run.state_look import StateLook
     from headrace.run.stop import StopRequest
+    from headrace.run.stored_status import StoredStatus
     from headrace.run.watermark_look import Watermarks
     from headrace.verify import Lateness, Verdict
 
@@ -388,9 +389,9 @@ def _remember(project: Project, verdict: Verdict) -> None:
     from headrace.history import History
     from headrace.model.layout import history_file
 
-    if project.storage.is_dir():
+    if project.local_storage.is_dir():
         # A verdict is worth no less because it cannot be kept.
-        with suppress(HeadraceError), History.open(history_file(project.storage)) as history:
+        with suppress(HeadraceError), History.open(history_file(project.local_storage)) as history:
             history.record_verdict(verdict.query, json.dumps(verdict.as_dict(), default=str, ensure_ascii=False))
             history.note("verdict", verdict.query, None, {"verdict": verdict.state, "sentence": verdict.sentence})
 
@@ -427,7 +428,7 @@ def status(project: Project) -> list[QueryStatus]:
     from headrace.history import History
     from headrace.model.layout import history_file
 
-    file = history_file(project.storage)
+    file = history_file(project.local_storage)
     if not file.exists():
         return []
     history = History.open(file, read_only=True)
@@ -435,6 +436,13 @@ def status(project: Project) -> list[QueryStatus]:
         return history.statuses()
     finally:
         history.close()
+
+
+def stored_status(project: Project) -> list[StoredStatus]:
+    """How each query stands by its storage alone, without the history and without a JVM, from any machine."""
+    from headrace.run.stored_status import stored_status as of_one
+
+    return [of_one(project, query) for query in project.queries.values() if query.sink.facts.durable]
 
 
 def start_all(
@@ -464,8 +472,8 @@ def stop(project: Project, query: str | None = None, *, now: bool = False) -> li
     from headrace.operate.control_client import running
 
     if query is not None:
-        return [each.order("stop", query) for each in running(project.storage, query)]
-    return [each.stop(now=now) for each in running(project.storage)]
+        return [each.order("stop", query) for each in running(project.local_storage, query)]
+    return [each.stop(now=now) for each in running(project.local_storage)]
 
 
 def pause(project: Project, query: str) -> Answer:
@@ -486,14 +494,14 @@ def restart(project: Project, query: str) -> Answer:
 def _ordered(project: Project, query: str, verb: Verb) -> Answer:
     from headrace.operate.control_client import running
 
-    return running(project.storage, query)[0].order(verb, query)
+    return running(project.local_storage, query)[0].order(verb, query)
 
 
 def follow(project: Project) -> Generator[dict[str, Any], None, None]:
     """Every event of the application of this project that runs, until it ends; raises HeadraceError where none does."""
     from headrace.operate.control_client import running
 
-    yield from running(project.storage)[-1].follow()
+    yield from running(project.local_storage)[-1].follow()
 
 
 def events(project: Project, count: int = 100, *, query: str | None = None) -> list[Event]:
@@ -501,7 +509,7 @@ def events(project: Project, count: int = 100, *, query: str | None = None) -> l
     from headrace.history import History
     from headrace.model.layout import history_file
 
-    file = history_file(project.storage)
+    file = history_file(project.local_storage)
     if not file.exists():
         return []
     with History.open(file, read_only=True) as history:

@@ -160,15 +160,15 @@ def test_an_archive_that_cannot_be_written_is_a_finding(checkpoint: Checkpoint, 
 @pytest.fixture
 def listings(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Count how often a log's directory is listed."""
-    import headrace.checkpoint.logs as logs
+    import headrace.storage.listing as listing
 
-    count, scandir = [0], logs.os.scandir
+    count, scandir = [0], listing.os.scandir
 
     def counted(folder: Path):  # type: ignore[no-untyped-def]
         count[0] += 1
         return scandir(folder)
 
-    monkeypatch.setattr(logs.os, "scandir", counted)
+    monkeypatch.setattr(listing.os, "scandir", counted)
     return lambda: count[0]
 
 

@@ -8,8 +8,8 @@ own, so that one process alone writes a directory.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,7 +27,7 @@ from headrace.spark.failures import python_error
 from headrace.spark.literal_path import literal
 from headrace.spark.messages import sentence_of
 from headrace.spark.pickling import kept, taken_up
-from headrace.storage.durable import publish
+from headrace.storage.durable import publish, remove_tree
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -124,7 +124,8 @@ class Tables:
         except Exception as error:
             raise CheckFailed(self._failed(table, error, versions)) from error
         finally:
-            shutil.rmtree(making, ignore_errors=True)
+            with suppress(OSError):
+                remove_tree(making)
         return number
 
     def _rows(self, table: Table, others: Mapping[str, Any], making: Path) -> Version:
@@ -205,7 +206,8 @@ class Tables:
             kept = {str(number) for number in used[: KEPT + 1]}
             for version in folder.iterdir():
                 if version.name not in kept:
-                    shutil.rmtree(version, ignore_errors=True)
+                    with suppress(OSError):
+                        remove_tree(version)
 
     def _free(self, name: str) -> int:
         there = [int(path.name) for path in (self._home / name).glob("[0-9]*") if path.name.isdigit()]

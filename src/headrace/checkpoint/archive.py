@@ -10,10 +10,11 @@ from typing import Any
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import numbered
-from headrace.checkpoint.segments import OPEN_LINES, close, damaged, lines_of, needed, segments
+from headrace.checkpoint.segments import OPEN_LINES, OPEN_REMOTE_LINES, close, damaged, lines_of, needed, segments
 from headrace.checkpoint.source_names import renamed
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage import json_lines
+from headrace.storage.remote import RemotePath
 
 # What the machine loses with its power is taken from Spark's own files again, and those reach back 100 batches.
 _SYNC_EVERY = 16
@@ -196,7 +197,7 @@ class Archive:
         json_lines.append(self.path, lines, sync=sync)
 
     def _close_if_long(self) -> None:
-        if self._lines >= OPEN_LINES:
+        if self._lines >= (OPEN_REMOTE_LINES if isinstance(self.path, RemotePath) else OPEN_LINES):
             self._lines = close(self.path, self.folder, self._lines)
             self._unsynced = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import zipfile
 import zlib
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.checkpoint.rewrite import checksum_of
+from headrace.storage.remote import RemotePath
 
 # The whole content of larger files is left to Spark, which reads it all: a start must not take longer for it.
 WHOLE_BYTES = 1024 * 1024
@@ -21,6 +23,8 @@ _CODECS = (_LZ4, b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\x00", b"ZV")
 
 def fault_of(file: Path) -> str | None:
     """What is wrong with `file`, which is there; None if nothing can be found."""
+    if isinstance(file, RemotePath):
+        return None  # HDFS keeps checksums of its own, and compares them when a file is read.
     size = file.stat().st_size
     if size == 0:
         return "it is empty"
@@ -49,7 +53,8 @@ def _stream_fault(file: Path) -> str | None:
         if not head.startswith(_CODECS):
             return "it does not begin as Spark writes such files"
         if head == _LZ4:
-            stream.seek(max(file.stat().st_size - _LZ4_END_BYTES, 0))
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(size - _LZ4_END_BYTES, 0))
             end = stream.read()
             if not end.startswith(_LZ4) or any(end[len(_LZ4) + 1 :]):
                 return "it is cut off"
@@ -58,7 +63,7 @@ def _stream_fault(file: Path) -> str | None:
 
 def _zip_fault(file: Path) -> str | None:
     try:
-        with zipfile.ZipFile(file) as archive:
+        with file.open("rb") as opened, zipfile.ZipFile(opened) as archive:
             broken = archive.testzip() if file.stat().st_size <= WHOLE_BYTES else None
             if broken is not None:
                 return f"its part {broken} is damaged"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from headrace.errors import CheckpointError, Finding, Where
+from headrace.storage.listing import names_in
 
 COMPACT = ".compact"
 
@@ -17,8 +17,7 @@ def numbered(folder: Path) -> dict[int, Path]:
     """
     found: dict[int, Path] = {}
     try:
-        with os.scandir(folder) as listing:
-            names = [entry.name for entry in listing]
+        names = names_in(folder)
     except (FileNotFoundError, NotADirectoryError):
         return found
     except OSError as error:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage.durable import publish, replace_file
 from headrace.storage.json_lines import DamagedLine, text_of
+from headrace.storage.remote import RemotePath
 
 OPEN_LINES = 10_000
 """With so many lines the open file is closed. A start reads it whole, which takes a tenth of a second."""
+OPEN_REMOTE_LINES = 1_000
+"""Beyond this machine each line that is added puts the open file anew."""
 KEPT_OPEN = 200
 """Twice what Spark keeps of its own: what a start compares with the checkpoint is in the open file."""
 _NAME = re.compile(r"(\d{6,})-(\d+)-(\d+)\.jsonl\.gz")
@@ -37,7 +42,7 @@ class Segment:
         """Its lines, oldest first. Raises OSError, and DamagedLine."""
         number = 1
         try:
-            with gzip.open(self.file, "rb") as opened:
+            with self.file.open("rb") as packed, gzip.open(packed, "rb") as opened:
                 for line in opened:
                     yield json.loads(line)
                     number += 1
@@ -89,7 +94,7 @@ def close(file: Path, folder: Path, count: int) -> int:
         draft = folder / ".closing.headrace"
         batches = (sys.maxsize, -1)
         conf: Mapping[str, str] = {}
-        with gzip.GzipFile(draft, "wb", mtime=0) as packed:
+        with _written(draft) as whole, gzip.GzipFile(draft.name, "wb", fileobj=whole, mtime=0) as packed:
             for at, line in enumerate(islice(opened, count - KEPT_OPEN), start=1):
                 facts = _parsed(file, at, line)
                 if "batch" in facts:
@@ -100,6 +105,18 @@ def close(file: Path, folder: Path, count: int) -> int:
     publish(draft, folder / f"{number:06d}-{min(batches)}-{max(batches)}.jsonl.gz")
     replace_file(file, text_of([{"segment": number + 1}]) + b"".join(_with_conf(kept, conf)).decode())
     return len(kept) + 1
+
+
+@contextmanager
+def _written(file: Path) -> Iterator[IO[bytes]]:
+    """A file to write into, which a store beyond this machine is given as a whole."""
+    if isinstance(file, RemotePath):
+        with io.BytesIO() as content:
+            yield content
+            file.write_bytes(content.getvalue())
+    else:
+        with file.open("wb") as opened:
+            yield opened
 
 
 def _with_conf(lines: Sequence[bytes], conf: Mapping[str, str]) -> Iterable[bytes]:

@@ -26,17 +26,23 @@ REDRAWN_SECONDS = 0.25
 @click.command()
 @click.option("--watch", type=click.FloatRange(min=0.2), metavar="SECONDS", help="Look again and again; Ctrl-C ends.")
 @click.option("--follow", is_flag=True, help="Follow the running application until it ends.")
+@click.option("--storage-only", is_flag=True, help="Ask the storage alone, from any machine that reaches it.")
 @project_options
-def status(watch: float | None, follow: bool, directory: Path, target: str | None, as_json: bool) -> int:
+def status(
+    watch: float | None, follow: bool, storage_only: bool, directory: Path, target: str | None, as_json: bool
+) -> int:
     """Show how each query stands; 1 when one is in trouble.
 
     Trouble: its newest run failed or was killed, or a newer driver has fenced off the one before. Rows in are what all
     batches since the query's first one have read, as verify counts them. --follow is told by the running application of
-    every batch as soon as it is committed, and ends with it.
+    every batch as soon as it is committed, and ends with it. --storage-only tells which batches are planned and
+    committed and who runs the query, by the checkpoint and the lock, while the history stays on the driver's machine.
     """
     from headrace.api import status as status_of
 
     project = opened(directory, target)
+    if storage_only:
+        return _show_stored(project, as_json=as_json)
     if follow:
         with contextlib.suppress(KeyboardInterrupt):
             _follow(project, as_json=as_json)
@@ -72,6 +78,21 @@ def _follow(project: Project, *, as_json: bool) -> None:
             elif time.monotonic() - shown_at >= REDRAWN_SECONDS or event["event"] != "batch":
                 shown_at = time.monotonic()
                 live.update(status_table(project.queries, status_of(project)), refresh=True)
+
+
+def _show_stored(project: Project, *, as_json: bool) -> int:
+    from headrace.api import stored_status
+    from headrace.cli.view.tables import stored_table
+
+    found = stored_status(project)
+    if as_json:
+        say_json({"queries": [each.as_dict() for each in found]})
+    else:
+        say_table(stored_table(found))
+    faults = [each.fault for each in found if each.fault is not None]
+    for fault in () if as_json else faults:
+        click.echo(str(fault))
+    return 1 if faults else 0
 
 
 def _is_bad(status: QueryStatus) -> bool:

@@ -15,6 +15,7 @@ from headrace.model.restart import Restart
 from headrace.model.transform import PythonTransform, Transform
 from headrace.model.trigger import Default, Trigger
 from headrace.redaction import Redactor, redacted
+from headrace.storage.location import is_remote, located
 from headrace.units import Duration
 
 INPUT_KINDS = ("source", "table", "view")
@@ -177,8 +178,17 @@ class Project:
 
     @property
     def storage(self) -> Path:
-        """The storage directory; a relative one lies in the project."""
-        return self.root / self.target.storage
+        """The storage directory; a relative one lies in the project. Raises PlatformError for a store without package.
+
+        It holds all that the result depends on, and may lie beyond this machine.
+        """
+        return located(self.root, self.target.storage, self.target.spark)
+
+    @property
+    def local_storage(self) -> Path:
+        """Where the history, the log and the sockets of this machine's drivers are: the storage, if it is local."""
+        storage = self.storage
+        return self.root / ".headrace" / "targets" / self.target.name if is_remote(storage) else storage
 
     def inputs(self) -> dict[str, Source | Table | View]:
         """Every name of something with rows, or a value, that a transformation may ask for."""

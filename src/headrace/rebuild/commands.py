@@ -22,6 +22,7 @@ from headrace.rebuild.comparing import report_on
 from headrace.rebuild.values import Done, RebuildReport, RebuildResult
 from headrace.run import driver_lock
 from headrace.run.driver_lock import DriverLock
+from headrace.run.exchangeable import require_local
 from headrace.run.naming import commanded
 from headrace.run.plan import plan
 from headrace.run.rebuild_record import Phase, RebuildRecord, forget
@@ -111,6 +112,7 @@ def _work(project: Project, query: str, spark: SparkSession | None) -> Iterator[
         fix = nearest(query, project.queries)
         raise ProjectError(Finding(code="HR606", what=f"no query is named '{query}'", fix=fix))
     declared = project.queries[query]
+    require_local(project, declared, "rebuilt", f"begin it anew from its sources: headrace reset {query}")
     work = _Work(project, declared, spark, changes=True)
     lock = None
     try:

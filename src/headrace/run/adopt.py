@@ -22,6 +22,7 @@ from headrace.run import driver_lock
 from headrace.run.adopt_look import AdoptionLook
 from headrace.run.adopt_plan import Adoption, AdoptionPlan, PlannedIs
 from headrace.run.adopt_record import AdoptionRecord
+from headrace.run.exchangeable import require_local
 from headrace.run.home import Home
 from headrace.run.naming import commanded
 from headrace.run.planned import present
@@ -88,6 +89,7 @@ def _looking(
         fix = nearest(query, project.queries)
         raise ProjectError(Finding(code="HR606", what=f"no query is named '{query}'", fix=fix))
     declared = project.queries[query]
+    require_local(project, declared, "given an adopted checkpoint", "adopt it into local storage")
     require_stopped(project, declared, code="HR553", fix="stop it first, by Ctrl-C or SIGTERM")
     lock = driver_lock.take(project, declared) if locked else None
     old = Checkpoint(checkpoint.absolute())

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from headrace.checkpoint import Archive, Checkpoint, StateOperator
 from headrace.errors import CheckpointError
 from headrace.model.layout import QueryLayout, generations_set_aside
+from headrace.storage.remote import RemotePath
 
 # The first and the last of batches that follow each other.
 Range: TypeAlias = tuple[int, int]
@@ -108,6 +109,8 @@ def _sizes(layout: QueryLayout) -> dict[str, int]:
 
 def size_of(place: Path) -> int:
     """The bytes of a file, or of all files below a directory; what goes away meanwhile has none."""
+    if isinstance(place, RemotePath):
+        return place.size_bytes()
     files = [place] if place.is_file() else [Path(home) / name for home, _, names in os.walk(place) for name in names]
     total = 0
     for file in files:

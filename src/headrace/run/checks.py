@@ -187,7 +187,7 @@ def _set_back(spark: SparkSession, seen: Watched) -> None:
 
 def _held(project: Project) -> dict[str, HeldState]:
     """What the state of each query came to in its newest batch, where the history tells."""
-    file = history_file(project.storage)
+    file = history_file(project.local_storage)
     if not file.exists():
         return {}
     try:

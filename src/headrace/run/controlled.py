@@ -60,7 +60,12 @@ def controlled(
             reporters.append(Hooked(hooks, board))
         try:
             server = ControlServer(
-                project.storage, project=project.name, board=board, orders=orders, stop=stop, owns_process=owns_process
+                project.local_storage,
+                project=project.name,
+                board=board,
+                orders=orders,
+                stop=stop,
+                owns_process=owns_process,
             )
         except OSError as error:
             reporter.note(_no_socket(error))
@@ -89,7 +94,7 @@ def _serve_metrics(project: Project, board: Board, reporters: list[Reporter], st
 def _log(project: Project, reporters: list[Reporter], stack: ExitStack) -> None:
     """Write the log, whose default is plain text; without it the run is as it was, after one warning."""
     try:
-        log = RunLog(project.storage, project.target.operations.log or Log())
+        log = RunLog(project.local_storage, project.target.operations.log or Log())
     except OSError as error:
         what = f"the log cannot be written: {error.filename}: {error.strerror or error}"
         reporters[0].note(Finding(code="HR878", what=what, fix="give the right to write into the storage directory"))
@@ -103,7 +108,7 @@ def _log(project: Project, reporters: list[Reporter], stack: ExitStack) -> None:
 
 def _verdicts(project: Project) -> Mapping[str, Mapping[str, Any]]:
     """The newest verdicts; metrics do without them where the history cannot be read."""
-    with suppress(HeadraceError), History.open(history_file(project.storage), read_only=True) as history:
+    with suppress(HeadraceError), History.open(history_file(project.local_storage), read_only=True) as history:
         return history.verdicts()
     return {}
 

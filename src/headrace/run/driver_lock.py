@@ -1,7 +1,8 @@
 """One driver a query: a lock on a file in the storage, which the kernel takes back when the process is gone.
 
 It is known before the start, unlike the epoch in the sink's database, which fences off an older driver at its next
-batch. The fence remains for storages without such locks and for copies of a storage.
+batch. The fence remains for storages without such locks and for copies of a storage. Beyond this machine a lease takes
+the place of the lock.
 """
 
 from __future__ import annotations
@@ -11,24 +12,29 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from headrace.errors import CheckFailed, Finding, PlatformError
 from headrace.history.processes import birth
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
+from headrace.run import lease
 from headrace.storage.faults import writing_to
+from headrace.storage.location import is_remote
 from headrace.storage.private import make_private
 
 NAME = "driver.lock"
 REBUILDS = "rebuild.lock"
-# By the path of the lock's file: this process's descriptor of it, and how often it is held. A query that halts between
+LEASES = ".leases"
+# By the path of the lock's file: how this process gives it back, and how often it is held. A query that halts between
 # two batches is started again before its first start has ended.
-_held: dict[str, tuple[int, int]] = {}
+_held: dict[str, tuple[Callable[[], None], int]] = {}
 _guard = threading.Lock()
 
 
@@ -45,14 +51,12 @@ class DriverLock:
             if self._released or self.path not in _held:
                 return
             self._released = True
-            descriptor, times = _held[self.path]
+            give_back, times = _held[self.path]
             if times > 1:
-                _held[self.path] = (descriptor, times - 1)
+                _held[self.path] = (give_back, times - 1)
                 return
             del _held[self.path]
-            with suppress(OSError):
-                os.ftruncate(descriptor, 0)
-            os.close(descriptor)
+            give_back()
 
 
 def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLock | None:
@@ -67,8 +71,11 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
     path = str(file)
     with _guard:
         if path in _held:
-            descriptor, times = _held[path]
-            _held[path] = (descriptor, times + 1)
+            give_back, times = _held[path]
+            _held[path] = (give_back, times + 1)
+            return DriverLock(path)
+        if is_remote(file):
+            _held[path] = (_leased(query, file, rebuilds), 1)
             return DriverLock(path)
         with writing_to(file.parent):
             make_private(project.storage)
@@ -77,7 +84,7 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            finding = _rebuilding(query, descriptor) if rebuilds else _running(query, descriptor)
+            finding = (_rebuilding if rebuilds else _running)(query, _holder(descriptor))
             os.close(descriptor)
             raise CheckFailed(finding) from error
         except OSError:
@@ -88,8 +95,47 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-        _held[path] = (descriptor, 1)
+        _held[path] = (partial(_unlock, descriptor), 1)
         return DriverLock(path)
+
+
+def _unlock(descriptor: int) -> None:
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+    os.close(descriptor)
+
+
+def _leased(query: Query, file: Path, rebuilds: bool) -> Callable[[], None]:
+    """Take the lease that stands for a lock; how it is given back."""
+    folder = file.with_name(file.name + LEASES)
+    with writing_to(folder):
+        try:
+            return lease.take(folder, _now()).release
+        except lease.Held as held:
+            who = "another process" if held.holder is None else _named(asdict(held.holder))
+            who += f" (it told so {held.seconds:.0f} s ago; {lease.LEASE_SECONDS:.0f} s of silence end its lease)"
+            raise CheckFailed(_rebuilding(query, who) if rebuilds else _running(query, who)) from held
+
+
+def seen(project: Project, query: Query) -> str | None:
+    """Who runs `query`, as far as the storage tells; nothing is changed."""
+    file = _file(project, query)
+    if is_remote(file):
+        holder = lease.seen(file.with_name(file.name + LEASES))
+        return None if holder is None else _named(asdict(holder))
+    try:
+        descriptor = os.open(file, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return None
 
 
 def is_held_here(project: Project, query: Query) -> bool:
@@ -107,6 +153,11 @@ def require_one_free(project: Project, queries: Sequence[Query]) -> None:
 
 def _taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
     for query in queries:
+        # A lease is several files; to see that nobody has it is enough here.
+        if is_remote(project.storage) and not is_held_here(project, query):
+            if query.sink.facts.durable and (who := seen(project, query)) is not None:
+                yield _running(query, who)
+            continue
         try:
             lock = take(project, query)
         except CheckFailed as error:
@@ -118,20 +169,20 @@ def _taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
                 lock.release()
 
 
-def _running(query: Query, descriptor: int) -> Finding:
+def _running(query: Query, who: str) -> Finding:
     return Finding(
         code="HR526",
-        what=f"query '{query.name}' is already running as {_holder(descriptor)}",
+        what=f"query '{query.name}' is already running as {who}",
         fix=f"let it run, or stop it first (headrace stop {query.name}, or Ctrl-C where it runs): "
         "its running batch finishes, and nothing is lost",
         where=query.where,
     )
 
 
-def _rebuilding(query: Query, descriptor: int) -> Finding:
+def _rebuilding(query: Query, who: str) -> Finding:
     return Finding(
         code="HR571",
-        what=f"query '{query.name}' is already being rebuilt by {_holder(descriptor)}",
+        what=f"query '{query.name}' is already being rebuilt by {who}",
         fix=f"let it end, and watch it: headrace rebuild {query.name} --status; or stop it first by Ctrl-C or SIGTERM",
         where=query.where,
     )
@@ -140,10 +191,13 @@ def _rebuilding(query: Query, descriptor: int) -> Finding:
 def _holder(descriptor: int) -> str:
     who = "another process"
     with suppress(OSError, ValueError, KeyError, TypeError):
-        holder = json.loads(os.pread(descriptor, 4096, 0))
-        host = "" if holder["host"] == socket.gethostname() else f" on {holder['host']}"
-        who = f"process {holder['pid']}{host} since {holder['started']}"
+        who = _named(json.loads(os.pread(descriptor, 4096, 0)))
     return who
+
+
+def _named(holder: Mapping[str, Any]) -> str:
+    host = "" if holder["host"] == socket.gethostname() else f" on {holder['host']}"
+    return f"process {holder['pid']}{host} since {holder['started']}"
 
 
 def _file(project: Project, query: Query, name: str = NAME) -> Path:

@@ -9,11 +9,13 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.durability import Durability
 from headrace.errors import Finding, PlatformError
 from headrace.model import Target
+from headrace.storage.location import is_remote
 
 
 def secured(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
     """What a SinkContext calls before each commit; None where the machine is left to write when it likes."""
-    if target.checkpoint_durability != "power_loss":
+    # What HDFS has taken lies on several machines; a file cannot be brought to their disks from here.
+    if target.checkpoint_durability != "power_loss" or is_remote(checkpoint):
         return None
     durability = Durability(Checkpoint(checkpoint))
 

@@ -15,6 +15,7 @@ from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.checkpoint_look import require_usable
 from headrace.run.sink_location import require_same_sink
 from headrace.storage.faults import writing_to
+from headrace.storage.location import is_remote
 from headrace.storage.private import make_private
 
 
@@ -70,5 +71,7 @@ def _make_home(layout: QueryLayout) -> None:
     with writing_to(layout.home):
         make_private(layout.storage)
         layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if is_remote(layout.home):
+            return  # Its store refuses by itself, with a sentence of its own.
         probe = tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-")  # noqa: SIM115
         probe.close()

@@ -20,7 +20,7 @@ class Notes:
         self._reporter = reporter
         self._history: History | None = None
         try:
-            self._history = History.open(history_file(project.storage))
+            self._history = History.open(history_file(project.local_storage))
         except HeadraceError as error:
             self._warn(error)
 

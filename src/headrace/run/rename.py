@@ -23,6 +23,7 @@ from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.plan.judgement import refusals
 from headrace.run import driver_lock
 from headrace.run.application import application
+from headrace.run.exchangeable import require_local
 from headrace.run.home import Home, layout_of
 from headrace.run.moved_project import bring_schemas_along
 from headrace.run.naming import named
@@ -81,6 +82,7 @@ def take_over(
     found = pending(project, query)
     if found is None:
         return tuple(_nothing_there(project, query))
+    require_local(project, query, f"renamed from '{found.former}'", "keep the former name, and drop `renamed_from`")
     if RenameRecord.of(project.storage, found.former) is not None:
         # One of several renames was cut off; perhaps that which is now taken back.
         before = replace(query, name=found.former, renamed_from=())

@@ -18,7 +18,7 @@ from headrace.run import driver_lock
 from headrace.run.checkpoint_look import require_usable
 from headrace.run.naming import commanded
 from headrace.run.rename_record import require_renamed
-from headrace.run.state_store import begun_with
+from headrace.run.state_store import begun_with, query_settings
 from headrace.spark.messages import sentence_of
 from headrace.spark.session_conf import applied
 from headrace.spark.state_partitions import repartition_state
@@ -117,7 +117,7 @@ def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change
     own = spark is None
     spark = spark or session(project)
     try:
-        with applied(spark, project.target.state_store):
+        with applied(spark, query_settings(project, query)):
             repartition_state(spark, checkpoint.root, change.after)
     except Exception as error:
         raise CheckpointError(
@@ -136,9 +136,9 @@ def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change
 
 def require_stopped(project: Project, query: Query, *, code: str, fix: str) -> None:
     """Raise CheckFailed with finding `code` if the history says that `query` is running."""
-    if not history_file(project.storage).exists():
+    if not history_file(project.local_storage).exists():
         return
-    with History.open(history_file(project.storage), read_only=True) as history:
+    with History.open(history_file(project.local_storage), read_only=True) as history:
         running = next((each for each in history.statuses() if each.query == query.name and each.state in ALIVE), None)
     if running is not None:
         raise CheckFailed(

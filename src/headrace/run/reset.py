@@ -6,10 +6,8 @@ step may be done again, so that a reset that was cut off is ended by the same co
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
@@ -25,7 +23,7 @@ from headrace.run.reset_record import Choice, ResetRecord, current, cut_off, new
 from headrace.run.rewind_record import require_rewound
 from headrace.run.sink_location import former_location, table_before
 from headrace.run.sink_work import SinkWork
-from headrace.storage.durable import sync_directory
+from headrace.storage.durable import move, remove_tree, sync_directory
 from headrace.storage.faults import writing_to
 
 if TYPE_CHECKING:
@@ -139,7 +137,7 @@ class _Work(SinkWork):
         reached("sink")
         with writing_to(aside.home.parent):
             aside.home.parent.mkdir(exist_ok=True, mode=0o700)
-            os.rename(live.home, aside.home)
+            move(live.home, aside.home)
             sync_directory(aside.home.parent)
             sync_directory(live.home.parent)
         reached("moved")
@@ -177,8 +175,9 @@ class _Work(SinkWork):
         self._bring_back(old, record, following, reached)
         with writing_to(at_home.home):
             if old.home != at_home.home:
-                shutil.rmtree(following.home, ignore_errors=True)
-                os.rename(old.home, at_home.home)
+                with suppress(OSError):
+                    remove_tree(following.home)
+                move(old.home, at_home.home)
                 sync_directory(at_home.home.parent)
             reached("moved")
             at_home.reset.unlink(missing_ok=True)
@@ -227,7 +226,7 @@ class _Work(SinkWork):
                 with self.named():
                     self.query.sink.discard(self.context(old), self.session)
             with writing_to(old.home):
-                shutil.rmtree(old.home)
+                remove_tree(old.home)
         return self._result("discard")
 
     # ---------------------------------------------------------------------------------------------- what is told

@@ -10,13 +10,16 @@ from headrace.model import Query
 from headrace.model.restart import Restart
 
 # Something outside does not answer, or was taken away: the same batch can succeed later.
-TRANSIENT = frozenset({"HR318", "HR331", "HR351", "HR405", "HR411", "HR421", "HR441", "HR451", "HR541", "HR607"})
+TRANSIENT = frozenset(
+    {"HR318", "HR331", "HR351", "HR405", "HR411", "HR421", "HR441", "HR451", "HR541", "HR607", "HR831"}
+)
 # Failures of functions of the user's, and those that nobody knows: what passes among them is told by its words.
 UNKNOWN = frozenset({"HR323", "HR417", "HR561", "HR601"})
 _PASSING = re.compile(
     r"time[d]?[ -]?out|connection (?:was |is )?(?:refused|reset|aborted|closed|lost|timed out)|broken pipe|"
     r"could ?n[o']t connect|(?:no route|unknown|unreachable) host|network is unreachable|name resolution|"
     r"temporar(?:y|ily)|try again|too many (?:requests|connections)|service unavailable|bad gateway|slow ?down|"
+    r"end of file exception between|in safe ?mode|"
     r"\b(?:429|502|503|504)\b|(?:Connection|Timeout|ConnectTimeout|ReadTimeout|ConnectionReset|ConnectionRefused)"
     r"(?:Error|Exception)",
     re.IGNORECASE,

@@ -24,6 +24,7 @@ from headrace.model.layout import QueryLayout, history_file
 from headrace.run import rewind_copy
 from headrace.run.adopt_record import require_adopted
 from headrace.run.alone import alone
+from headrace.run.exchangeable import require_local
 from headrace.run.rebuild_record import under_way
 from headrace.run.rename_record import require_renamed, unfinished
 from headrace.run.reset_record import current, require_whole
@@ -93,6 +94,9 @@ def discard_rewind(project: Project, query: str, *, spark: SparkSession | None =
 def _work(
     project: Project, query: str, spark: SparkSession | None, *, locked: bool = False
 ) -> AbstractContextManager[_Work]:
+    if query in project.queries:
+        instead = f"begin it anew from its sources: headrace reset {query}"
+        require_local(project, project.queries[query], "rewound", instead)
     return alone(project, query, spark, _Work, changes=locked)
 
 

@@ -5,7 +5,6 @@ The record comes first; each step may be done again, so that the next start ends
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 
 from headrace.checkpoint import Archive
@@ -15,7 +14,7 @@ from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout
 from headrace.run.home import layout_of
 from headrace.run.source_names import enter_record, pending_sources
-from headrace.storage.durable import sync_directory
+from headrace.storage.durable import move, sync_directory
 from headrace.storage.faults import writing_to
 
 
@@ -62,7 +61,7 @@ def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[st
         for folder in sorted(layout.quarantine.iterdir()) if layout.quarantine.is_dir() else ():
             new = folder.with_name(renamed(folder.name, names))
             if folder.is_dir() and new != folder:
-                os.rename(folder, new)
+                move(folder, new)
         reached("quarantine")
         layout.source_rename.unlink()
         sync_directory(layout.home)

@@ -12,6 +12,7 @@ from headrace.checkpoint.repartitions import Repartitions
 from headrace.checkpoint.state_operators import StateOperator
 from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
+from headrace.run.checkpoint_facts import size_of
 from headrace.run.checkpoint_look import require_usable
 from headrace.run.home import layout_of
 from headrace.run.naming import commanded
@@ -112,7 +113,7 @@ def _operators(
             number=operator.number,
             name=operator.name,
             partitions=operator.partitions,
-            size_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+            size_bytes=size_of(folder),
             parts=parts,
         )
 

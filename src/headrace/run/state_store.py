@@ -12,6 +12,8 @@ from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
 from headrace.run.adopt_record import AdoptionRecord
+from headrace.spark.settings import FILE_MANAGER
+from headrace.storage.location import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,11 +38,13 @@ def adopted_settings(project: Project, checkpoint: Checkpoint) -> Mapping[str, s
 
 
 def query_settings(project: Project, query: Query) -> Mapping[str, str]:
-    """The settings of the state store that `query` starts with."""
+    """The settings of the state store, and of the storage, that `query` starts with."""
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     if not query.sink.facts.durable or AdoptionRecord.of(layout) is None:
-        return project.target.state_store
-    return adopted_settings(project, Checkpoint(layout.checkpoint))
+        chosen = project.target.state_store
+    else:
+        chosen = adopted_settings(project, Checkpoint(layout.checkpoint))
+    return {**chosen, **FILE_MANAGER} if is_remote(project.storage) and query.sink.facts.durable else chosen
 
 
 def provider_of(checkpoint: Checkpoint) -> str | None:

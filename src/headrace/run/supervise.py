@@ -55,7 +55,7 @@ def run(
     require_one_free(project, chosen)
     own = spark is None
     with suppress(OSError):  # told when the first query starts
-        make_private(project.storage)
+        make_private(project.local_storage)
     request, board, orders = StopRequest() if stop is None else stop, board or Board(), orders or Orders()
     with controlled(project, board, orders, request, reporter or Silent(), owns_process=own) as told:
         spark = spark or session(project)

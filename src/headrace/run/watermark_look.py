@@ -115,7 +115,7 @@ def _moved(before: Any, after: Any) -> bool:
 
 def _records(project: Project, layout: QueryLayout) -> list[BatchRecord]:
     """What the history has of the generation's batches; nothing where it cannot be read."""
-    file = history_file(project.storage)
+    file = history_file(project.local_storage)
     if not file.exists():
         return []
     try:

@@ -15,6 +15,13 @@ BLOCK_CACHE = "spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB"
 STATE_CACHE_MB, LEAST_CACHE_MB = 128, 8
 UNFINISHED_REPARTITION = "spark.sql.streaming.checkUnfinishedRepartitionOnRestart"
 LOCAL_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+# Of a checkpoint on HDFS, which renames a file in one step, over one that is there if so asked: Spark's own choice. The
+# one above asks first whether the file is there, and HDFS does not rename over it.
+FILE_MANAGER = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+    )
+}
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
+
+from headrace.storage.remote import RemotePath
 
 # Of Linux's fcntl.h.
 _AT_FDCWD = -100
@@ -31,6 +35,11 @@ def replacing(file: Path, *, shared: bool = False, private: bool = False) -> Ite
 
     The draft's name begins with a dot, so that Spark does not read it. private: only its owner may read a new file.
     """
+    if isinstance(file, RemotePath):
+        text = io.StringIO()
+        yield text
+        file.write_text(text.getvalue())
+        return
     with _draft(file, shared=shared, private=private) as (draft, stream):
         yield stream
         _finish(stream)
@@ -40,6 +49,9 @@ def replacing(file: Path, *, shared: bool = False, private: bool = False) -> Ite
 
 def publish(made: Path, place: Path) -> None:
     """Let `place` be the file or the directory `made`, with all that is in it, in one step. Raises OSError."""
+    if isinstance(made, RemotePath):
+        made.rename(place)
+        return
     inside = sorted(made.rglob("*"), reverse=True) if made.is_dir() else []
     for each in (*inside, made):
         (sync_directory if each.is_dir() else sync_file)(each)
@@ -52,6 +64,8 @@ def exchange(one: Path, other: Path) -> None:
 
     OSError with ENOTSUP: the system has no such step, and nothing was changed.
     """
+    if isinstance(one, RemotePath):
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):
@@ -65,8 +79,18 @@ def exchange(one: Path, other: Path) -> None:
         sync_directory(folder)
 
 
+def move(old: Path, new: Path) -> None:
+    """Give a file or a directory another name in the same storage, in one step. Raises OSError."""
+    if isinstance(old, RemotePath):
+        old.rename(new)
+    else:
+        os.rename(old, new)
+
+
 def create_file(file: Path, text: str) -> bool:
     """Let `file` hold `text` if it is not there; of several that create it at once, one does. Raises OSError."""
+    if isinstance(file, RemotePath):
+        return file.create(text.encode())
     with _draft(file, shared=True) as (draft, stream):
         stream.write(text)
         _finish(stream)
@@ -79,8 +103,22 @@ def create_file(file: Path, text: str) -> bool:
     return True
 
 
+def remove_tree(folder: Path) -> None:
+    """Remove a directory with all that is in it; one that is gone already is no fault. Raises OSError."""
+    if isinstance(folder, RemotePath):
+        folder.remove_tree()
+        return
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+
+
 def sync_file(file: Path) -> None:
-    """Bring to the disk what was written into `file`, by this program or another. Raises OSError."""
+    """Bring to the disk what was written into `file`, by this program or another. Raises OSError.
+
+    A store beyond this machine has what it has taken.
+    """
+    if isinstance(file, RemotePath):
+        return
     descriptor = os.open(file, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -90,6 +128,8 @@ def sync_file(file: Path) -> None:
 
 def sync_directory(folder: Path) -> None:
     """Bring the names in `folder` to the disk, where the file system can do that for a directory."""
+    if isinstance(folder, RemotePath):
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

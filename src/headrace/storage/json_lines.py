@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+from headrace.storage.remote import RemotePath
+
 _TAIL_BYTES = 65_536
 
 
@@ -25,6 +27,9 @@ def append(path: Path, values: Iterable[Any], *, sync: bool = True) -> None:
     With `sync` the lines are on the disk when this returns, and the name of a file that is new as well.
     """
     text = text_of(values)
+    if isinstance(path, RemotePath):
+        _append_remote(path, text)
+        return
     is_new = not path.exists()
     with path.open("ab") as file:
         if not is_new:
@@ -39,6 +44,15 @@ def append(path: Path, values: Iterable[Any], *, sync: bool = True) -> None:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+def _append_remote(path: RemotePath, text: str) -> None:
+    """Put the file anew as a whole, so that no reader and no crash ever sees a part of a line."""
+    try:
+        before = path.read_bytes()
+    except FileNotFoundError:
+        before = b""
+    path.write_bytes(before + text.encode())
 
 
 def text_of(values: Iterable[Any]) -> str:

@@ -7,9 +7,13 @@ import os
 import shutil
 import stat
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from headrace.errors import HeadraceError
+from headrace.storage.remote import RemotePath
 
 LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
 LOCAL_SETTING = "spark.local.dir"
@@ -22,6 +26,8 @@ def make_private(storage: Path) -> None:
     What lies deeper is hidden with it. Raises OSError where it cannot be made.
     """
     storage.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if isinstance(storage, RemotePath):
+        return
     # A project that is its own storage is more than that, and belongs to whoever works on it.
     if not (storage / "headrace.yml").exists():
         tighten(storage)
@@ -40,6 +46,22 @@ def tighten(place: Path) -> None:
 def _own(storage: Path) -> Iterator[Path]:
     for pattern in ("history.db*", "headrace-crash-*", "queries", "queries/*", "queries/*/g*", "queries/*/g*/*"):
         yield from storage.glob(pattern)
+
+
+@contextmanager
+def scratch(parent: Path | None) -> Iterator[Path]:
+    """A private directory in `parent`, or where this machine has such, that is gone after the block."""
+    if isinstance(parent, RemotePath):
+        place = parent / f"headrace-{uuid.uuid4().hex[:12]}"
+        try:
+            place.mkdir()
+            yield place
+        finally:
+            with suppress(OSError, HeadraceError):
+                place.remove_tree()
+        return
+    with tempfile.TemporaryDirectory(prefix="headrace-", dir=parent, ignore_cleanup_errors=True) as home:
+        yield Path(home)
 
 
 def umask() -> int:

@@ -59,7 +59,7 @@ class Pages:
         self._with_token = with_token
         self._looks = Looks(project)
         self._verifying = verifying or Verifying(project)
-        self._file = history_file(project.storage)
+        self._file = history_file(project.local_storage)
         self._graph = graph(project)
         self._watched: History | None = None
         self._mark: tuple[int, int] | None = None

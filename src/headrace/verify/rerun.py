@@ -8,13 +8,10 @@ checkpoint tells of, those without data among them.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import build
@@ -24,6 +21,8 @@ from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.spark.plan_rewrite import BATCH
 from headrace.spark.settings import is_local
+from headrace.storage.durable import move
+from headrace.storage.private import scratch
 from headrace.verify.prefix import Prefix
 from headrace.verify.version_ranges import VersionRanges
 
@@ -89,8 +88,8 @@ class Rerun:
         if not local:
             self.project.storage.mkdir(parents=True, exist_ok=True)
         parent = None if local else self.project.storage
-        with TemporaryDirectory(prefix="headrace-", dir=parent, ignore_cleanup_errors=True) as home:
-            yield self._run(spark, Path(home), key, reordered=reordered)
+        with scratch(parent) as home:
+            yield self._run(spark, home, key, reordered=reordered)
 
     def _run(self, spark: SparkSession, home: Path, key: tuple[str, ...], *, reordered: bool) -> DataFrame:
         from pyspark.sql.types import LongType, StructField, StructType
@@ -195,12 +194,12 @@ class _Gate:
         """Let the rows of `batch` in; one file at least, for Spark counts a file without rows as new too."""
         found = sorted(self._place(batch).glob("*.parquet"))
         for index, file in enumerate(found):
-            os.rename(file, self.landing / f"{batch:09d}-{index:05d}.parquet")
+            move(file, self.landing / f"{batch:09d}-{index:05d}.parquet")
         if not found:
             empty = next((self.staged / "empty").glob("*.parquet"))
             hidden = self.landing / f".{batch:09d}"
-            shutil.copyfile(empty, hidden)
-            os.rename(hidden, self.landing / f"{batch:09d}-empty.parquet")
+            hidden.write_bytes(empty.read_bytes())
+            move(hidden, self.landing / f"{batch:09d}-empty.parquet")
 
 
 def _held(rows: DataFrame, columns: Sequence[str], query: Query, key: tuple[str, ...], last: int) -> DataFrame:

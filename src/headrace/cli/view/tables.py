@@ -23,6 +23,7 @@ from headrace.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.history import QueryStatus
+    from headrace.run.stored_status import StoredStatus
     from headrace.spark.batch_work import BatchWork
 
 # The words of a verdict that 0.1.0 left in a history.
@@ -71,6 +72,22 @@ def live_table(rows: Iterable[Row]) -> Fitting:
             state_rows(last),
             left(last.backlog if last else None),
             besides=f"running batch: {inside(row.work)}" if row.work else "",
+        )
+    return table
+
+
+def stored_table(statuses: Sequence[StoredStatus]) -> Fitting:
+    """Every query of a project as its storage tells of it."""
+    table = Fitting("query", "generation", "driver", "planned", "committed", "committed at", "watermark")
+    for each in statuses:
+        table.add(
+            each.query,
+            str(each.generation),
+            each.driver or NOTHING,
+            number(each.planned),
+            number(each.committed),
+            instant(each.committed_at),
+            instant(each.watermark),
         )
     return table
 

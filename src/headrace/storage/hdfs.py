@@ -1,0 +1,211 @@
+"""HDFS by WebHDFS, the REST interface of its NameNode: without a JVM and without native libraries."""
+
+from __future__ import annotations
+
+import errno
+import getpass
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import requests
+from fsspec.implementations.webhdfs import WebHDFS
+
+from headrace.storage.store import Entry, Store, refused, silent
+
+WEB_PORT = 9870
+# Hadoop's own name of the setting that says where WebHDFS answers.
+WEB_ADDRESS = "dfs.namenode.http-address"
+_SPARK = "spark.hadoop."
+# A NameNode that is restarted is back within seconds; whoever waits longer is told.
+_PAUSES = (0.2, 1.0, 3.0)
+_TIMEOUT_SECONDS = (3.0, 60.0)
+
+
+class Hdfs(Store):
+    """One NameNode. Files are written beside their place and renamed, which HDFS does in one step."""
+
+    def __init__(self, authority: str, web_address: str, user: str) -> None:
+        self.url = f"hdfs://{authority}"
+        self.web_address = web_address
+        host, _, port = web_address.rpartition(":")
+        self._web: Any = WebHDFS(host, int(port), user=user, skip_instance_cache=True)
+        self._web.session.request = _with_timeout(self._web.session.request)
+
+    @classmethod
+    def of(cls, authority: str, settings: Mapping[str, str]) -> Hdfs:
+        """The NameNode of `hdfs://authority`, found and logged in to as Hadoop's client does."""
+        host = authority.rpartition(":")[0] or authority
+        known = settings.get(f"{_SPARK}{WEB_ADDRESS}") or _site_setting(WEB_ADDRESS)
+        web = known or f"{host}:{WEB_PORT}"
+        name, _, port = web.rpartition(":")
+        # Hadoop's default is an address to listen on.
+        web = f"{host}:{port}" if name in ("", "0.0.0.0") else web
+        return cls(authority, web, os.environ.get("HADOOP_USER_NAME") or getpass.getuser())
+
+    def entry(self, path: str) -> Entry:
+        return _entry(self._ask("GETFILESTATUS", path).json()["FileStatus"])
+
+    def listing(self, path: str) -> Sequence[Entry]:
+        found = self._ask("LISTSTATUS", path).json()["FileStatuses"]["FileStatus"]
+        if len(found) == 1 and found[0]["pathSuffix"] == "":
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.url + path)
+        return sorted((_entry(each) for each in found), key=lambda each: each.name)
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        part = {"offset": str(start)} if length is None else {"offset": str(start), "length": str(length)}
+        return bytes(self._ask("OPEN", path, **part).content)
+
+    def put(self, path: str, data: bytes) -> None:
+        draft = self._draft(path, data)
+        try:
+            self._rename(draft, path, overwrite=True)
+        except BaseException:
+            self.delete(draft)
+            raise
+
+    def create(self, path: str, data: bytes) -> bool:
+        draft = self._draft(path, data)
+        try:
+            self._rename(draft, path)
+        except FileExistsError:
+            self.delete(draft)
+            return False
+        return True
+
+    def delete(self, path: str) -> None:
+        self._ask("DELETE", path, method="delete", recursive="true")
+
+    def make_directory(self, path: str) -> None:
+        self._ask("MKDIRS", path, method="put", permission="700")
+
+    def move(self, path: str, new: str) -> None:
+        self._rename(path, new)
+
+    def _draft(self, path: str, data: bytes) -> str:
+        """A file beside `path` that holds `data`; its name begins with a dot, so that Spark does not read it."""
+        folder, _, name = path.rpartition("/")
+        draft = f"{folder}/.{name}.{uuid.uuid4().hex[:12]}.headrace"
+        for last, pause in _attempts():
+            try:
+                # The NameNode names a DataNode, which takes the bytes.
+                answer = self._call("CREATE", draft, method="put", redirect=False, overwrite="true", permission="600")
+                sent = self._web.session.put(answer.headers["Location"], data=data)
+                if sent.status_code in (401, 403):
+                    raise refused(self.url, _remote_reason(sent))
+                sent.raise_for_status()
+                return draft
+            except requests.RequestException as error:
+                self._pause(error, last, pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _rename(self, path: str, new: str, *, overwrite: bool = False) -> None:
+        """Rename in one step; an answer that was lost is found again in what became of the old name."""
+        option = "OVERWRITE" if overwrite else "NONE"
+        asked = False
+        for last, pause in _attempts():
+            try:
+                self._call("RENAME", path, method="put", destination=new, renameoptions=option)
+                return
+            except FileNotFoundError:
+                if asked:
+                    return
+                raise
+            except requests.RequestException as error:
+                asked = True
+                self._pause(error, last, pause)
+
+    def _ask(self, verb: str, path: str, *, method: str = "get", **options: str) -> Any:
+        """What may be asked again without harm."""
+        for last, pause in _attempts():
+            try:
+                return self._call(verb, path, method=method, redirect=True, **options)
+            except requests.RequestException as error:
+                self._pause(error, last, pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _call(self, verb: str, path: str, *, method: str, redirect: bool = True, **options: str) -> Any:
+        try:
+            return self._web._call(verb, method=method, path=path, redirect=redirect, **options)
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url + path) from None
+        except PermissionError as error:
+            raise refused(self.url, _first_line(error)) from error
+        except (RuntimeError, ValueError) as error:
+            said = _first_line(error)
+            if "already exists" in said or "FileAlreadyExists" in said:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + path) from None
+            if any(word in said for word in ("safe mode", "StandbyException", "standby")):
+                raise requests.ConnectionError(said) from error
+            raise OSError(errno.EIO, said, self.url + path) from error
+
+    def _pause(self, error: requests.RequestException, last: bool, seconds: float) -> None:
+        if last:
+            raise silent(f"{self.url} (by WebHDFS at {self.web_address})", _reason(error)) from error
+        time.sleep(seconds)
+
+
+def _attempts() -> list[tuple[bool, float]]:
+    return [*((False, pause) for pause in _PAUSES), (True, 0.0)]
+
+
+def _with_timeout(request: Any) -> Any:
+    def asked(*arguments: Any, **options: Any) -> Any:
+        options.setdefault("timeout", _TIMEOUT_SECONDS)
+        if options["timeout"] is None:
+            options["timeout"] = _TIMEOUT_SECONDS
+        return request(*arguments, **options)
+
+    return asked
+
+
+def _entry(facts: Mapping[str, Any]) -> Entry:
+    return Entry(
+        name=str(facts["pathSuffix"]),
+        size_bytes=int(facts["length"]),
+        modified_ms=int(facts["modificationTime"]),
+        is_directory=facts["type"] == "DIRECTORY",
+    )
+
+
+def _site_setting(name: str) -> str | None:
+    """What the cluster's own hdfs-site.xml says, where HADOOP_CONF_DIR leads to one."""
+    home = os.environ.get("HADOOP_CONF_DIR")
+    if not home:
+        return None
+    try:
+        root = ElementTree.parse(Path(home) / "hdfs-site.xml").getroot()
+    except (OSError, ElementTree.ParseError):
+        return None
+    found = {each.findtext("name"): each.findtext("value") for each in root.iter("property")}
+    return found.get(name)
+
+
+def _remote_reason(answer: Any) -> str:
+    try:
+        return str(answer.json()["RemoteException"]["message"]).splitlines()[0]
+    except (ValueError, KeyError, TypeError, IndexError):
+        return f"HTTP status {answer.status_code}"
+
+
+def _reason(error: requests.RequestException) -> str:
+    if isinstance(error, requests.Timeout):
+        return "it does not answer in time"
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.strerror:
+            return inner.strerror
+        reason = getattr(inner, "reason", None)
+        inner = reason if isinstance(reason, BaseException) else inner.__cause__ or inner.__context__
+    text = str(error)
+    if "Name or service not known" in text or "resolve" in text:
+        return "no such host is known"
+    return "connection refused" if "refused" in text else _first_line(error)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

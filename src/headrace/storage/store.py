@@ -1,0 +1,111 @@
+"""What storage beyond this machine must offer, and which of its kinds Headrace knows."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import Finding, HeadraceError, PlatformError
+
+SCHEMES = ("hdfs",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A file or a directory in a store."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    is_directory: bool
+
+
+class Store(ABC):
+    """One file system or bucket. Paths are absolute, with `/`.
+
+    A file is there as a whole or not at all, and whoever asks next sees it. Faults of a path are OSErrors, as those of
+    a local one; a store that does not answer, or does not let us in, raises PlatformError.
+    """
+
+    @abstractmethod
+    def entry(self, path: str) -> Entry:
+        """What lies there. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def listing(self, path: str) -> Sequence[Entry]:
+        """What lies in a directory, in order of the names. Raises FileNotFoundError, NotADirectoryError."""
+
+    @abstractmethod
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """What a file holds, or a part of it. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def put(self, path: str, data: bytes) -> None:
+        """Let a file hold `data`, or what it held before; never a part of either."""
+
+    @abstractmethod
+    def create(self, path: str, data: bytes) -> bool:
+        """Let a file hold `data` if it is not there; of several that create it at once, one does."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove a file, or a directory with all that is in it; what is gone already is no fault."""
+
+    @abstractmethod
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it, where the store has directories."""
+
+    @abstractmethod
+    def move(self, path: str, new: str) -> None:
+        """Give a file or a directory a new name that is free, in one step. Raises OSError."""
+
+
+_stores: dict[str, Store] = {}
+_guard = threading.Lock()
+
+
+def keep(scheme: str, authority: str, made: Callable[[], Store]) -> None:
+    """Let a store be found by `store_of`; it is made when it is first asked for."""
+    with _guard:
+        if _key(scheme, authority) not in _stores:
+            _stores[_key(scheme, authority)] = made()
+
+
+def store_of(scheme: str, authority: str) -> Store:
+    """The store that was kept."""
+    return _stores[_key(scheme, authority)]
+
+
+def forget(scheme: str, authority: str) -> None:
+    """Let a store be made anew at its next use."""
+    with _guard:
+        _stores.pop(_key(scheme, authority), None)
+
+
+def silent(url: str, why: str) -> HeadraceError:
+    """The fault of a store that does not answer."""
+    return PlatformError(
+        Finding(
+            code="HR831",
+            what=f"the storage {url} cannot be reached: {why}",
+            fix="look whether the store runs and the address is right; what was committed is safe, and the next start "
+            "resumes from there",
+        )
+    )
+
+
+def refused(url: str, why: str) -> HeadraceError:
+    """The fault of a store that does not let this user do something."""
+    return PlatformError(
+        Finding(
+            code="HR833",
+            what=f"the storage {url} refuses access: {why}",
+            fix="give the user that runs Headrace the right to read and write there, or renew its credentials",
+        )
+    )
+
+
+def _key(scheme: str, authority: str) -> str:
+    return f"{scheme}://{authority}"

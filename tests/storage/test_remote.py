@@ -1,0 +1,267 @@
+"""Paths beyond this machine: the methods of local ones, files that are whole, one creator, one driver."""
+
+from __future__ import annotations
+
+import getpass
+import io
+import os
+import time
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.segments import close, segments
+from headrace.errors import PlatformError
+from headrace.run import lease
+from headrace.storage import hdfs, json_lines, remote
+from headrace.storage.durable import create_file, exchange, move, publish, remove_tree, replace_file
+from headrace.storage.hdfs import Hdfs
+from headrace.storage.remote import RemotePath
+from headrace.storage.store import keep
+from services import HdfsServer
+from tests.storage.stores import MemoryStore, memory_store
+
+KINDS = [pytest.param("memory", marks=pytest.mark.plain), pytest.param("hdfs", marks=pytest.mark.services)]
+
+
+@pytest.fixture(autouse=True)
+def _no_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases that are left behind are not renewed in stores that are gone."""
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 3600.0)
+
+
+@pytest.fixture
+def root(request: pytest.FixtureRequest) -> Iterator[RemotePath]:
+    """A directory of a store of the kind."""
+    if request.param == "memory":
+        with memory_store("test") as (_, place):
+            yield place / "a b"
+        return
+    server: HdfsServer = request.getfixturevalue("hdfs_server")
+    authority = server.url().partition("://")[2]
+    keep("hdfs", authority, lambda: Hdfs(authority, server.web_address, getpass.getuser()))
+    place = RemotePath(f"{server.url()}/{request.node.name} %41")
+    yield place
+    place.remove_tree()
+
+
+@pytest.fixture
+def memory() -> Iterator[tuple[MemoryStore, RemotePath]]:
+    with memory_store("test") as found:
+        yield found
+
+
+EACH = pytest.mark.parametrize("root", KINDS, indirect=True)
+
+
+@pytest.mark.plain
+def test_a_remote_path_is_spelled_as_spark_spells_it() -> None:
+    path = RemotePath("hdfs://name:9000/lake") / "g1" / "offsets"
+    assert str(path) == f"{path}" == "hdfs://name:9000/lake/g1/offsets"
+    assert (path.parent.name, path.name, path.with_name("commits").name) == ("g1", "offsets", "commits")
+    assert str(path.relative_to(RemotePath("hdfs://name:9000/lake"))) == "g1/offsets"
+    assert {path, RemotePath(str(path))} == {path}
+    assert isinstance(path / "0", Path)
+    with pytest.raises(TypeError, match="no path of this machine"):
+        os.stat(path)
+
+
+@EACH
+def test_files_are_put_and_listed_as_on_a_disk(root: RemotePath) -> None:
+    assert numbered(root / "offsets") == {}
+    for name in ("10", "9", ".9.crc", "sub/x"):
+        replace_file(root / "offsets" / name, name)
+    assert list(numbered(root / "offsets")) == [9, 10]
+    assert [each.name for each in root.glob("off*/[0-9]*")] == ["10", "9"]
+    assert sorted(each.name for each in root.rglob("*")) == [".9.crc", "10", "9", "offsets", "sub", "x"]
+    assert [(root / name).is_dir() for name in ("offsets", "offsets/9", "gone")] == [True, False, False]
+    assert ((root / "offsets/10").stat().st_size, (root / "offsets").size_bytes()) == (2, 14)
+    assert [each.name for each in (root / "offsets" / "sub").iterdir()] == ["x"]
+    for missing in (root / "gone", root / "offsets" / "gone"):
+        with pytest.raises(FileNotFoundError):
+            missing.read_text()
+    with pytest.raises(NotADirectoryError):
+        (root / "offsets" / "9").entries()
+    replace_file(root / "offsets" / "9", "nine\r\nlines")
+    assert (root / "offsets" / "9").read_text() == "nine\nlines"
+    remove_tree(root / "offsets")
+    remove_tree(root / "offsets")
+    assert not (root / "offsets").exists()
+
+
+@EACH
+def test_of_a_large_file_only_parts_are_fetched(root: RemotePath, monkeypatch: pytest.MonkeyPatch) -> None:
+    with io.BytesIO() as packed:
+        with zipfile.ZipFile(packed, "w") as archive:
+            for name in "abc":
+                archive.writestr(name, name * 10_000)
+        (root / "large.zip").write_bytes(packed.getvalue())
+    fetched, read = [], type(root._store).read
+    monkeypatch.setattr(remote, "_WHOLE_BYTES", 1000)
+    monkeypatch.setattr(remote, "_PART_BYTES", 1000)
+
+    def counted(*arguments: Any) -> bytes:
+        fetched.append(len(found := read(*arguments)))
+        return found
+
+    monkeypatch.setattr(type(root._store), "read", counted)
+    with (root / "large.zip").open("rb") as opened, zipfile.ZipFile(opened) as archive:
+        assert archive.read("b") == b"b" * 10_000
+    assert 10_000 < sum(fetched) < 20_000
+
+
+@EACH
+def test_of_several_that_create_a_file_one_does(root: RemotePath) -> None:
+    texts = [f"{number}" * 1000 for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda text: create_file(root / "id", text), texts))
+    assert sum(made) == 1
+    assert (root / "id").read_text() == texts[made.index(True)]
+    assert [each.name for each in root.iterdir()] == ["id"]
+
+
+@EACH
+def test_directories_are_moved_to_a_free_name_alone(root: RemotePath) -> None:
+    replace_file(root / "g1" / "checkpoint" / "metadata", "{}")
+    move(root / "g1", root / "g2")
+    assert (root / "g2" / "checkpoint" / "metadata").read_text() == "{}"
+    replace_file(root / "g1" / "metadata", "")
+    for step in (move, publish):
+        with pytest.raises(FileExistsError):
+            step(root / "g2", root / "g1")
+    with pytest.raises(FileNotFoundError):
+        move(root / "g3", root / "g4")
+    with pytest.raises(OSError, match="not supported"):
+        exchange(root / "g1", root / "g2")
+
+
+@EACH
+def test_lines_are_added_and_closed_into_compressed_files(root: RemotePath) -> None:
+    file, folder = root / "archive.jsonl", root / "archive"
+    json_lines.append(file, [{"batch": number} for number in range(290)])
+    json_lines.append(file, [{"batch": number} for number in range(290, 300)])
+    assert len(json_lines.read(file)) == 300
+    assert close(file, folder, 300) == 201
+    (closed,) = segments(folder)
+    assert [line["batch"] for line in (*closed.lines(), *json_lines.read(file)[1:])] == list(range(300))
+
+
+@EACH
+def test_one_driver_has_the_lease(root: RemotePath) -> None:
+    folder = root / "lease"
+
+    def taken(number: int) -> lease.Lease | None:
+        try:
+            return lease.take(folder, str(number))
+        except lease.Held:
+            return None
+
+    with ThreadPoolExecutor(6) as pool:
+        (first,) = filter(None, pool.map(taken, range(6)))
+    assert lease.seen(folder) is not None, "its record is whole as soon as it is there"
+    assert taken(7) is None
+    first.release()
+    assert lease.seen(folder) is None
+    second = taken(8)
+    assert second is not None
+    assert [each.name for each in folder.iterdir() if each.name.isdigit()] == ["2"]
+    second.release()
+
+
+@pytest.mark.plain
+def test_a_lease_ends_with_its_process_or_with_its_silence(
+    memory: tuple[MemoryStore, RemotePath], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of this machine is seen to be gone; of another one only its silence is known."""
+    made, root = memory
+    folder, host = root / "lease", lease.socket.gethostname()
+    lease.take(folder, "first")
+    with monkeypatch.context() as patch:
+        patch.setattr(lease.socket, "gethostname", lambda: "elsewhere")
+        made.now_ms += int(lease.LEASE_SECONDS * 1000)
+        with pytest.raises(lease.Held) as held:
+            lease.take(folder, "early")
+        assert (held.value.holder.host, held.value.seconds) == (host, lease.LEASE_SECONDS)  # type: ignore[union-attr]
+        made.now_ms += 1
+        lease.take(folder, "late").release()
+    lease.take(folder, "again")
+    with monkeypatch.context() as patch:
+        patch.setattr(lease, "birth", lambda pid: None)
+        lease.take(folder, "after its death").release()
+
+
+@pytest.mark.plain
+def test_a_lease_is_renewed_while_its_process_lives(
+    memory: tuple[MemoryStore, RemotePath], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, root = memory
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    held = lease.take(root / "lease", "now")
+    made.now_ms += int(lease.LEASE_SECONDS * 2000)
+    for _ in range(500):
+        if "/lease/1.alive" in made.files:
+            break
+        time.sleep(0.01)
+    with pytest.raises(lease.Held):
+        lease.take(root / "lease", "other")
+    held.release()
+
+
+@pytest.mark.plain
+def test_a_record_that_comes_too_late_is_taken_back(
+    memory: tuple[MemoryStore, RemotePath], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow starter has seen record 1 alone; meanwhile 2 was taken, and cleaned up by whoever has 3."""
+    _, root = memory
+    folder = root / "lease"
+    lease.take(folder, "1").release()
+    known, told = lease._records, []
+
+    def slow(place: Path) -> list[int]:
+        found = known(place)
+        if not told:
+            told.append(found)
+            lease.take(place, "2").release()
+            lease.take(place, "3")
+        return found
+
+    monkeypatch.setattr(lease, "_records", slow)
+    with pytest.raises(lease.Held):
+        lease.take(folder, "late")
+    assert told == [[1]]
+    assert known(folder) == [3]
+
+
+@pytest.mark.services
+def test_hdfs_refuses_with_a_sentence_and_finds_an_answer_that_was_lost(
+    hdfs_server: HdfsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, web = hdfs_server.url().partition("://")[2], hdfs_server.web_address
+    with pytest.raises(PlatformError) as refused:
+        Hdfs(authority, web, "nobody").put("/not/mine", b"")
+    assert refused.value.findings[0].code == "HR833"
+    made, lost = Hdfs(authority, web, getpass.getuser()), []
+    asked = made._web._call
+
+    def deaf(verb: str, **options: Any) -> Any:
+        answer = asked(verb, **options)
+        if verb in ("RENAME", "CREATE", "DELETE") and lost.count(verb) == 0:
+            lost.append(verb)
+            raise requests.ConnectionError("the answer is lost")
+        return answer
+
+    monkeypatch.setattr(hdfs, "_PAUSES", (0.0,))
+    monkeypatch.setattr(made._web, "_call", deaf)
+    assert made.create("/lost/one", b"1") is True
+    assert made.create("/lost/one", b"2") is False
+    lost.clear()
+    made.put("/lost/one", b"3")
+    assert (made.read("/lost/one"), [each.name for each in made.listing("/lost")]) == (b"3", ["one"])
+    made.delete("/lost")
+    assert lost == ["CREATE", "RENAME", "DELETE"]
