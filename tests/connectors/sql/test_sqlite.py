@@ -71,12 +71,12 @@ def test_pages_that_every_batch_changes_wait_in_the_log(context: Life) -> None:
     writer, file = context.begin(), Path(context.sink.path)
     log = file.with_name(f"{file.name}-wal")
     for batch in range(3):
-        writer(context.spark.range(30_000).selectExpr("repeat(id, 40) name", f"id + {batch} total"), batch)
+        writer(context.spark.range(3_000).selectExpr("repeat(id, 500) name", f"id + {batch} total"), batch)
     assert log.stat().st_size > 3 * (4 << 20)
     assert file.stat().st_size < 4 << 20
     writer.store.disconnect()
     assert not log.exists()
-    assert (len(context.rows()), file.stat().st_size > 4 << 20) == (30_000, True)
+    assert (len(context.rows()), file.stat().st_size > 4 << 20) == (3_000, True)
 
 
 @pytest.mark.parametrize(
