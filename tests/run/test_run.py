@@ -14,6 +14,7 @@ import pytest
 
 from headrace.api import load, run, status, verify
 from headrace.checkpoint import Checkpoint
+from headrace.connectors.sql.sqlite import Sqlite
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.model import AvailableNow, Query
 from headrace.model.layout import QueryLayout
@@ -21,6 +22,7 @@ from headrace.progress import BatchRecord
 from headrace.run import launch, supervision
 from headrace.run.result import Outcome, Silent
 from headrace.run.stop import StopRequest
+from headrace.run.watching import Watching
 from headrace.spark.listener import Event, Listener
 
 from .projects import land, rows, write_project
@@ -361,3 +363,28 @@ def test_a_start_that_cannot_be_recorded_leaves_no_stream_behind(
     monkeypatch.undo()
     assert run(load(root), spark=spark).exit_code == 0
     assert verify(load(root), "totals", spark=spark).state == "equal"
+
+
+def test_a_run_that_is_cut_off_does_not_wait_for_a_start_that_hangs_in_its_sink(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, released = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        waits.set()
+        released.wait(60)
+
+    def cut_off(*_: object, **__: object) -> None:
+        if waits.wait(0.1):
+            raise KeyboardInterrupt
+
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    monkeypatch.setattr(Sqlite, "open", hang)
+    monkeypatch.setattr(Watching, "hear", cut_off)
+    begun = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(load(root), spark=spark)
+        assert time.monotonic() - begun < 30
+    finally:
+        released.set()

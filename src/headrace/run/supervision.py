@@ -107,6 +107,9 @@ class Supervision:
                     self._begun(begun)
             self.watching.hear(seconds=0.0)
         finally:
+            # Only what cuts a run off leaves a start here: one that waits in its sink may hang there for ever.
+            if self.start is not None and self.start.attempt.give_up():
+                self._give_up(self.start)
             self.starts.close()
             if self.start is not None:
                 self._begun(self.start)
