@@ -48,6 +48,64 @@ def project(root: Path) -> Project:
     return hr.load(root, environ={"DATABASE_URL": f"postgresql://user:{PASSWORD}@localhost/phones"})
 
 
+NEWCOMER = """\
+name: shop
+sources:
+  orders:
+    files: {path: orders, format: json, schema: "id STRING, time TIMESTAMP"}
+    watermark: {column: time, delay: 1 hour}
+  payments:
+    files: {path: payments, format: json, schema: "id STRING, paid TIMESTAMP"}
+    watermark: {column: paid, delay: 1 hour}
+queries:
+  paid_orders:
+    select: SELECT o.id FROM orders o JOIN payments p ON o.id = p.id AND p.paid < o.time + INTERVAL 1 HOUR
+    sink: {files: {path: paid, format: json}}
+  order_counts:
+    select: SELECT id, count(*) AS n FROM orders GROUP BY id
+    mode: update
+    sink: {sqlite: {path: out.db, table: order_counts, key: [id]}}
+  archived:
+    select: SELECT * FROM payments
+    sink: {files: {path: archive, format: json}}
+"""
+
+
+def newcomer(root: Path) -> Project:
+    """Three queries in trouble: one whose watermark a silent source holds back, one that is behind, one that failed."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "headrace.yml").write_text(NEWCOMER)
+    with sqlite3.connect(root / "out.db") as db:
+        db.execute("CREATE TABLE order_counts (id TEXT, n INT)")
+        db.executemany("INSERT INTO order_counts VALUES (?, ?)", [("a", 3), ("b", 5)])
+        db.execute("CREATE TABLE _headrace_tables (table_name, application, spark_schema)")
+        db.execute("INSERT INTO _headrace_tables VALUES ('order_counts', 'ours', '{\"fields\": []}')")
+    db.close()
+    found = hr.load(root)
+    started = datetime.now(timezone.utc) - timedelta(seconds=20)
+    with History.open(history_file(found.storage)) as history:
+        runs = {
+            query: history.begin_run(query, pid=os.getpid(), mode="append", trigger="t", sink="s", generation=1)
+            for query in found.queries
+        }
+        for batch in range(20):
+            each = replace(record(batch, started=started), dropped_by_watermark=0, state_rows=5)
+            orders = replace(each.sources[0], name="orders", rows=100)
+            silent = replace(orders, name="payments", rows=0, start="0", end="0")
+            held = {"watermark": started - timedelta(hours=5), "sources": (orders, silent), "backlog": None}
+            history.record(runs["paid_orders"], replace(each, query="paid_orders", **held))  # type: ignore[arg-type]
+            lag = Lag(count=10 + 5 * batch, unit="files", bytes=100)
+            behind = {"sources": (replace(orders, lag=lag),), "backlog": lag}
+            history.record(runs["order_counts"], replace(each, query="order_counts", **behind))  # type: ignore[arg-type]
+        for query in ("paid_orders", "order_counts"):
+            history.state(runs[query], "running")
+        fault = Finding(
+            code="HR405", what="the disk is full", fix="make room", where=Where(file="headrace.yml", line=20)
+        )
+        history.end_run(runs["archived"], "failed", fault)
+    return found
+
+
 def record(batch: int, *, started: datetime = STARTED, query: str = "counts") -> BatchRecord:
     """One batch a second; every hundredth is slow, every tenth has late rows."""
     at = started + timedelta(seconds=batch)

@@ -20,11 +20,13 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from headrace.history import History
 from headrace.model.layout import history_file
+from headrace.ui.server import Address, beside
 from tests.servers import unavailable
 from tests.ui import made
 
 pytestmark = pytest.mark.browser
 BATCHES = 400
+TOKEN = "a-token-that-is-long-enough"
 WIDTHS = (390, 1000, 1600)
 SETTLED = """
 const done = arguments[arguments.length - 1];
@@ -199,3 +201,41 @@ def test_the_theme_that_is_chosen_stays(browser: webdriver.Chrome, address: str)
     look(browser, address + "/queries/counts", theme="light")
     assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
     browser.execute_script("localStorage.clear()")
+
+
+def words(browser: webdriver.Chrome, label: str) -> str:
+    return browser.find_element(By.CSS_SELECTOR, f"[aria-label='{label}']").text
+
+
+def test_a_newcomer_finds_what_is_wrong_with_three_queries_and_asks_for_rows(
+    browser: webdriver.Chrome, tmp_path: Path, axe: str
+) -> None:
+    project = made.newcomer(tmp_path)
+    with beside(project, Address(port=0, token=TOKEN)) as url:
+        address = url.rstrip("/")
+        browser.get(address)
+        browser.find_element(By.NAME, "token").send_keys(TOKEN, Keys.ENTER)
+        WebDriverWait(browser, 10).until(lambda each: each.find_elements(By.CSS_SELECTOR, ".attention .finding"))
+        found = [each.text for each in browser.find_elements(By.CSS_SELECTOR, ".attention .finding")]
+        facts = {
+            "paid_orders": ("held back by 'payments'", "see why 'payments' gives nothing"),
+            "order_counts": ("its lag grew with each of the last 5 batches", "give the query more cores"),
+            "archived": ("the disk is full", "make room"),
+        }
+        for query, (what, fix) in facts.items():
+            (own,) = [text for text in found if query in text and what in text]
+            assert fix in own
+        for query, (what, _) in facts.items():
+            look(browser, f"{address}/")
+            browser.find_element(By.CSS_SELECTOR, f".attention a[href='/queries/{query}']").click()
+            WebDriverWait(browser, 10).until(lambda each, what=what: what in words(each, "What needs attention"))
+        look(browser, f"{address}/queries/order_counts", until="[aria-label='Newest rows'] td")
+        assert "b" in words(browser, "Newest rows")
+        box = browser.find_element(By.TAG_NAME, "textarea")
+        box.send_keys("SELECT sum(n) FROM order_counts", Keys.CONTROL, Keys.ENTER)
+        WebDriverWait(browser, 10).until(lambda each: each.find_elements(By.CSS_SELECTOR, "[aria-label='Answer'] td"))
+        assert words(browser, "Answer").split() == ["sum(n)", "8"]
+        assert browser.find_element(By.XPATH, "//button[text()='Verify now']").is_enabled()
+        assert faults(browser) == []
+        browser.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
+        assert browser.execute_async_script(AXE)["violations"] == []
