@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.spark.observed import metric
+from headrace.spark.session_conf import applied
 from headrace.verify.comparison import compare, schema_differences
 
 if TYPE_CHECKING:
@@ -69,6 +71,17 @@ def test_rows_are_compared(
 def test_at_most_twenty_rows_are_kept_and_all_are_counted(spark: SparkSession) -> None:
     found = compare(spark.range(100), spark.range(50, 130))
     assert (found.missing, found.unexpected, len(found.differences)) == (50, 30, 20)
+
+
+@pytest.mark.parametrize("replans", ["true", "false"])
+def test_what_was_observed_below_is_told_though_the_differing_rows_are_kept(spark: SparkSession, replans: str) -> None:
+    from pyspark.sql import functions as F
+
+    with applied(spark, {"spark.sql.adaptive.enabled": replans}):
+        expected = spark.range(100).observe("below", F.count(F.lit(1)).alias("rows")).groupBy("id").count()
+        found = compare(expected, spark.range(50, 130).groupBy("id").count())
+        assert (found.rows_expected, found.rows_actual, found.missing, found.unexpected) == (100, 80, 50, 30)
+        assert metric(found.executed, "below") == 100
 
 
 def test_schemas_differ_by_names_and_types(spark: SparkSession) -> None:

@@ -154,6 +154,7 @@ def test_a_wrong_sink_is_told(
     assert [finding.code for finding in verdict.findings] == [code]
     assert (verdict.missing, verdict.unexpected, verdict.different) == counts
     assert len(verdict.differences) == sum(counts)
+    assert verdict.rows_read == (7 if code == "HR712" else 0)
     assert words in verdict.sentence
     assert all(each.key["who"] in ("b", "z") for each in verdict.differences)
 

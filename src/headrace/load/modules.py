@@ -115,7 +115,7 @@ def _importing(root: Path, runner: _Runner, before: dict[str, ModuleType]) -> It
 def _below(root: Path, before: Mapping[str, ModuleType]) -> tuple[ModuleType, ...]:
     """Modules imported since `before` whose files lie below `root`, but for installed packages."""
     # Thousands of modules are loaded, few of them by the project: only those are asked for their file.
-    new = {name: module for name, module in sys.modules.items() if name not in before}
+    new = {name: module for name, module in list(sys.modules.items()) if name not in before}
     found = []
     for name, module in new.items():
         file = None if name.startswith("headrace_project_") else getattr(module, "__file__", None)
