@@ -429,7 +429,7 @@ CODES = (
     Code("HR832", "a package for the storage is not installed"),
     Code("HR833", "the storage refuses access"),
     Code("HR834", "the storage is of a kind that is not known"),
-    Code("HR835", "the storage's directories cannot be exchanged"),
+    Code("HR835", "directories of the storage cannot be rewritten"),
     Code("HR850", "no application runs that could take the order"),
     Code("HR851", "the application ended before it answered"),
     Code("HR852", "the running application does not understand a request"),

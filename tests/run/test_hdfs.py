@@ -110,7 +110,12 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
     # The history and the sockets are this machine's.
     assert {"history.db", "logs"} <= {each.name for each in (root / ".headrace" / "targets" / "dev").iterdir()}
     assert not (root / ".headrace" / "queries").exists()
-    for words in (["rewind", "counts", "--to-batch", "2", "--yes"], ["rebuild", "counts", "--yes"]):
+    refused = (
+        ["rewind", "counts", "--to-batch", "2", "--yes"],
+        ["rebuild", "counts", "--yes"],
+        ["state", "repartition", "counts", "3"],
+    )
+    for words in refused:
         capsys.readouterr()
         assert main([*words, "-C", str(root)]) != 0
         assert "HR835" in capsys.readouterr().err

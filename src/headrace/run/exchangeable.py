@@ -1,4 +1,4 @@
-"""What exchanges directories of the storage, and is refused where that cannot be done in one step."""
+"""What rewrites whole directories of the storage, and is refused where Headrace does not know how to."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def require_local(project: Project, query: Query, doing: str, instead: str) -> N
         raise CheckFailed(
             Finding(
                 code="HR835",
-                what=f"query '{query.name}' cannot be {doing}: that copies and exchanges directories of the storage, "
-                f"which Headrace does on local paths and not on {project.storage}",
+                what=f"query '{query.name}' cannot be {doing}: that rewrites whole directories of the storage, which "
+                f"Headrace does on local paths and not on {project.storage}",
                 fix=instead,
                 where=query.where,
             )

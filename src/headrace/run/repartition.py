@@ -16,9 +16,10 @@ from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.plan.ways_out import reset_command
 from headrace.run import driver_lock
 from headrace.run.checkpoint_look import require_usable
+from headrace.run.exchangeable import require_local
 from headrace.run.naming import commanded
 from headrace.run.rename_record import require_renamed
-from headrace.run.state_store import begun_with, query_settings
+from headrace.run.state_store import begun_with
 from headrace.spark.messages import sentence_of
 from headrace.spark.session_conf import applied
 from headrace.spark.state_partitions import repartition_state
@@ -56,6 +57,8 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     declared = project.queries[query]
     if partitions < 1:
         raise _impossible(declared, f"{partitions} is no number of partitions", "give a number from 1 on")
+    instead = f"keep the number, or begin the query anew with another one: headrace reset {query}"
+    require_local(project, declared, "given another number of state partitions", instead)
     require_stopped(
         project,
         declared,
@@ -117,7 +120,7 @@ def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change
     own = spark is None
     spark = spark or session(project)
     try:
-        with applied(spark, query_settings(project, query)):
+        with applied(spark, project.target.state_store):
             repartition_state(spark, checkpoint.root, change.after)
     except Exception as error:
         raise CheckpointError(
