@@ -19,6 +19,7 @@ NAMES = (
     "durability",
     "checkout",
     "rewind",
+    "operate",
 )
 
 
