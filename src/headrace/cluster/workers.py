@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import Finding, PlatformError
+from headrace.spark.messages import is_from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,13 +36,16 @@ def require_workers(spark: SparkSession, packages: Collection[str]) -> None:
 
     packages: names of distributions, as pip knows them.
     """
-    from py4j.protocol import Py4JJavaError
     from pyspark import __version__
 
     try:
         workers = look(spark, sorted({*COMMON, *packages}))
-    except Py4JJavaError as error:
-        found = _not_started(str(error), ".".join(platform.python_version_tuple()[:2]))
+    except Exception as error:
+        found = (
+            None
+            if not is_from_spark(error)
+            else _not_started(str(error), ".".join(platform.python_version_tuple()[:2]))
+        )
         if found is None:
             raise
         raise PlatformError(found) from None
@@ -50,7 +54,7 @@ def require_workers(spark: SparkSession, packages: Collection[str]) -> None:
 
 
 def look(spark: SparkSession, packages: Collection[str]) -> list[Worker]:
-    """The Python of each executor that has a free core. Raises Py4JJavaError where none can be started."""
+    """The Python of each executor that has a free core. Raises Spark's error where none can be started."""
     names = tuple(packages)
 
     def told(_: Iterable[int]) -> Iterator[tuple[str, str, str, tuple[str | None, ...]]]:
