@@ -64,6 +64,7 @@ test-spark:
 
 soak: servers
 	$(BIN)/python -m tests.crash.soak $(SOAK)
+	HEADRACE_KILLS=40 $(BIN)/pytest -q --timeout 3600 -o faulthandler_timeout=3900 tests/crash/test_kill.py
 	HEADRACE_PAIRS=40 $(BIN)/pytest -q tests/connectors/exactly_once
 	HEADRACE_DAMAGES=all HEADRACE_TIMELINES=40 $(BIN)/pytest -q --timeout 3600 \
 		-o faulthandler_timeout=3900 \

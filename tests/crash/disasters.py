@@ -27,7 +27,7 @@ def copies(soak: Soak) -> str:
     """
     copy = soak.root / ".copy"
     if not soak.storage.exists():
-        assert Driver(soak.root).wait(LONGEST_RUN_SECONDS) == 0, soak.end_of_log()
+        assert soak.run() == 0, soak.end_of_log()
     shutil.copytree(soak.storage, copy)
     query = soak.chance.choice(["action_counts", "every_event"])
     moment = soak.chance.choice(["before-transaction", "after-transaction"])
@@ -36,8 +36,8 @@ def copies(soak: Soak) -> str:
     soak.land()
     soak.land()
     with soak.configured(storage=copy.name, files=3):
-        second = Driver(soak.root).wait(LONGEST_RUN_SECONDS)
-    again = Driver(soak.root).wait(LONGEST_RUN_SECONDS)
+        second = soak.run()
+    again = soak.run()
     assert 0 in (second, again), f"neither storage continues: {soak.end_of_log()}"
     if again:
         shutil.rmtree(soak.storage)
@@ -68,7 +68,7 @@ def network(soak: Soak) -> str:
         code = driver.wait(LONGEST_RUN_SECONDS)
     finally:
         timer.cancel()
-        timer.join()
+        timer.join(LONGEST_RUN_SECONDS)
         proxy.serve()
     return f"network ({name}): {code}{soak.said()}"
 
@@ -85,11 +85,11 @@ def damage(soak: Soak) -> str:
         return "nothing to damage yet"
     file = soak.chance.choice(files)
     what = _damaged(file, soak.chance)
-    code = Driver(soak.root).wait(LONGEST_RUN_SECONDS)
+    code = soak.run()
     if code:
         shutil.rmtree(soak.storage)
         backup.rename(soak.storage)
-        again = Driver(soak.root).wait(LONGEST_RUN_SECONDS)
+        again = soak.run()
         assert again == 0, f"with the file back: {again}; {soak.end_of_log()}"
     else:
         shutil.rmtree(backup)

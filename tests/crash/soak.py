@@ -25,14 +25,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from headrace.api import load, run
 from headrace.testing.crash import MOMENTS, Driver, KillAt
 from services import KINDS, Server
 from services.process import new_home
 from services.proxy import Proxy
 from tests.connectors.sql.databases import Database
-from tests.crash.disasters import copies, damage, network
+from tests.crash.disasters import LONGEST_RUN_SECONDS, copies, damage, network
 from tests.crash.monitoring import ACTIONS, START, committed_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PIPELINE = """
 import os
@@ -77,6 +82,8 @@ class Soak:
     server: Server | None
     seed: int
     proxy: Proxy | None = None
+    # What nothing happens to may run in it instead of a driver.
+    spark: SparkSession | None = None
     files: int = 0
     round_begins: int = 0
     seen: Counter[str] = field(default_factory=Counter)
@@ -155,14 +162,12 @@ class Soak:
 
     def worker_dies(self) -> str:
         # Only for many rows has a database workers of Python.
-        self.land()
         while sum(1 for _ in self.events(self.files - 1)) < max(SIZES):
             self.land()
-        driver = Driver(self.root)
-        ends, killed = time.monotonic() + self.chance.uniform(4.0, LONGEST_LIFE), 0
+        driver, killed = Driver(self.root), 0
         while driver.process.poll() is None and killed < 2:
             workers = _python_workers(driver.process.pid)
-            if workers and time.monotonic() > ends - 4.0 and self.chance.random() < 0.3:
+            if workers and self.chance.random() < 0.3:
                 with suppress(ProcessLookupError):
                     os.kill(self.chance.choice(workers), signal.SIGKILL)
                     killed += 1
@@ -191,10 +196,15 @@ class Soak:
 
     # ------------------------------------------------------------------------------------------------- checks
 
+    def run(self) -> int:
+        """Run to the end, without a fault; returns the exit code."""
+        if self.spark is None:
+            return Driver(self.root).wait(LONGEST_RUN_SECONDS)
+        return run(load(self.root), spark=self.spark).exit_code
+
     def finish(self) -> None:
-        """Run to the end, without a fault, and find everything."""
-        code = Driver(self.root).wait()
-        assert code == 0, self.end_of_log()
+        """Run to the end, and find everything."""
+        assert self.run() == 0, self.end_of_log()
         self.check()
         for query in ("action_counts", "every_event"):
             files = self.files_of(query, len(self.batches(query)))
@@ -268,7 +278,7 @@ _IN = "(SELECT count(*) FROM _headrace_ledger WHERE query = '{}')"
 # What PySpark's own daemon writes when a worker of it is killed; no code of ours is in it.
 _DAEMON = re.compile(
     r"Traceback \(most recent call last\):\n"
-    r"(?:  File [^\n]*pyspark/(?:daemon|worker|serializers)\.py[^\n]*\n(?:    [^\n]*\n)*)+"
+    r"(?:  File [^\n]*(?:pyspark/(?:daemon|worker|serializers)|tests/worker_daemon)\.py[^\n]*\n(?:    [^\n]*\n)*)+"
     r"\w+(?:Error|Exception)[^\n]*\n"
 )
 
@@ -292,22 +302,22 @@ def _python_workers(driver: int) -> list[int]:
             pid = parents[pid][0]
         return pid == driver
 
-    daemons = {pid for pid, (_, command) in parents.items() if "pyspark.daemon" in command and is_below(pid)}
+    daemons = {pid for pid, (_, command) in parents.items() if "daemon pyspark.worker" in command and is_below(pid)}
     return [pid for pid, (parent, _) in parents.items() if parent in daemons and pid in daemons]
 
 
 @contextmanager
-def soaking(kind: str, root: Path, seed: int) -> Iterator[Soak]:
+def soaking(kind: str, root: Path, seed: int, spark: SparkSession | None = None) -> Iterator[Soak]:
     """A project over a fresh database of `kind`, with a server of its own."""
     if kind == "sqlite":
-        yield Soak(root, Database("sqlite", str(root / "result.db")), None, seed)
+        yield Soak(root, Database("sqlite", str(root / "result.db")), None, seed, spark=spark)
         return
     server = KINDS[kind](new_home(kind))
     try:
         server.install()
         server.start()
         with Proxy(server.port) as proxy:
-            yield Soak(root, Database(kind, server.create_database("soak")), server, seed, proxy)
+            yield Soak(root, Database(kind, server.create_database("soak")), server, seed, proxy, spark)
     finally:
         server.remove()
 

@@ -65,6 +65,8 @@ targets:
   cluster:
     master: ${MASTER}
     spark:
+      spark.sql.codegen.wholeStage: "false"
+      spark.sql.codegen.factoryMode: NO_CODEGEN
       spark.cores.max: "2"
       spark.executor.cores: "1"
       spark.executor.memory: 512m
@@ -163,7 +165,7 @@ def scene_of(tmp_path: Path, *words: str) -> Iterator[Scene]:
         for process in (scene.driver, scene.greedy):
             if process is not None and process.poll() is None:
                 process.kill()
-                process.wait()
+                process.wait(DEADLINE)
         control.stop(home)
         until("end of the executors", lambda: scene.executors() == [])
 

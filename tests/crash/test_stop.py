@@ -70,10 +70,10 @@ class Family:
         return not self.members()
 
     def end(self) -> None:
-        for pid in self.members():
+        for pid in {self.process.pid, *self.members()} if self.process.poll() is None else self.members():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait()
+        self.process.wait(FEW_SECONDS)
 
 
 @pytest.fixture
@@ -106,8 +106,10 @@ def test_a_secret_setting_is_on_no_command_line_in_no_environment_and_in_no_file
     started = Family("secret", [str(script)], tmp_path)
     family.append(started)
     seen: set[int] = set()
+    ends = time.monotonic() + 120
     while "READY" not in started.said():
         assert started.process.poll() is None, started.said()
+        assert time.monotonic() < ends, started.said()
         for pid, command in started.members().items():
             seen.add(pid)
             assert b"sesame-4711" not in command
@@ -130,8 +132,10 @@ def test_a_stop_while_the_jvm_starts_leaves_no_process(
     script.write_text(SESSION.format(secret="sesame-4711"))
     started = Family("start", [str(script)], tmp_path)
     family.append(started)
+    ends = time.monotonic() + 120
     while len(started.members()) < 2:
         assert started.process.poll() is None, started.said()
+        assert time.monotonic() < ends, started.said()
         time.sleep(0.01)
     time.sleep(seconds)
     started.process.send_signal(number)

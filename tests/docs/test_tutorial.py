@@ -1,30 +1,65 @@
-"""The tutorial, typed as it stands: every command really runs, and prints what the page says."""
+"""The tutorial, typed as it stands: every command really runs, and prints what the page says.
+
+What needs Spark and is waited for runs in the session of the tests; the driver that is killed is a process, and so is
+whatever else a shell does.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.cli import main
+from tests import in_session
 from tests.docs.blocks import ROOT, Block, blocks
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 PAGE = ROOT / "docs" / "tutorial" / "first-stream.md"
 MARK = "-- what follows is of command"
+WITH_SPARK = ("headrace check", "headrace run --available-now", "headrace verify")
+# Of half a minute in which events land, the stream needs no more than until it has written some.
+LONG, SHORT = "--seconds 30", "--seconds 2"
+WRITTEN = (
+    "for i in $(seq 600); do [ $(ls .headrace/queries/*/g1/checkpoint/commits | grep -c '^[0-9]') -gt 3 ] && break; "
+    "sleep 0.1; done"
+)
 
 
-def script() -> str:
-    """The commands of the page in their order, each marked in the output, and the edits between them."""
-    lines = []
-    for number, (block, command) in enumerate(steps()):
-        lines += [f"echo '{MARK} {number}'", command or f"cat >> {block.word('append')} <<'END'\n\n\n{block.text}END"]
-    return "\n".join(lines)
+def typed(block: Block, command: str) -> str:
+    """What a shell is given for a step of the page."""
+    if not command:
+        return f"cat >> {block.word('append')} <<'END'\n\n\n{block.text}END"
+    return f"{command.replace(LONG, SHORT)}\n{WRITTEN}" if LONG in command else command
+
+
+def in_shell(steps: list[str], place: Path) -> tuple[list[list[str]], Path]:
+    """What each of the steps prints, and the directory that they end in."""
+    script = "\n".join(f"echo '{MARK}'\n{step}" for step in [*steps, "pwd"])
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=place,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    *printed, [last] = [part.splitlines()[1:] for part in done.stdout.split(MARK)[1:]]
+    return printed, Path(last)
 
 
 def steps() -> Iterator[tuple[Block, str]]:
@@ -56,18 +91,23 @@ def alike(line: str) -> str:
     return re.sub(r"up to batch \d+", "up to batch #", re.sub(r"; .* rows/s$", "; ", line))
 
 
-def test_the_tutorial_goes_as_it_is_written(tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", script()],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    printed = [part.splitlines()[1:] for part in done.stdout.split(MARK)[1:]]
+def test_the_tutorial_goes_as_it_is_written(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_session.lend(spark, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    assert any(LONG in command for _, command in steps())
+    printed: list[list[str]] = []
+    for lent, group in groupby(steps(), key=lambda step: step[1] in WITH_SPARK):
+        if lent:
+            for _, command in group:
+                capsys.readouterr()
+                assert main(shlex.split(command)[1:]) == 0, command
+                printed.append("".join(capsys.readouterr()).splitlines())
+        else:
+            told, place = in_shell([typed(*step) for step in group], Path.cwd())
+            printed += told
+            monkeypatch.chdir(place)
     assert len(printed) == len(shown())
     for (_, command), wanted, lines in zip(steps(), shown(), printed, strict=True):
         rest = iter([alike(line) for line in lines])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import WITHOUT_CODE_GENERATION
 from tests.docs.blocks import ROOT, blocks
 from tests.servers import unavailable
 
@@ -58,7 +60,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, "--no-build-isolation", "--target", str(place), str(DISTRIBUTION)], check=True)
-    return {**os.environ, "PYTHONPATH": str(place)}
+    # The processes live as short as the tests' own sessions do.
+    shutil.copy(ROOT / "tests" / "worker_daemon.py", place)
+    options = " ".join(WITHOUT_CODE_GENERATION).replace("tests.worker_daemon", "worker_daemon")
+    return {**os.environ, "PYTHONPATH": str(place), "PYSPARK_SUBMIT_ARGS": options}
 
 
 CONTEXTS = """

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import headrace as hr
+from headrace.cli import main
+from tests import in_session
 
 from .terminal import EXAMPLES, Terminal, commands, variables
 
@@ -135,12 +135,14 @@ def test_the_figures_of_the_guide_are_expected(file: str) -> None:
 
 
 @pytest.mark.spark
-def test_an_example_runs_from_the_command_line(tmp_path: Path, spark: SparkSession) -> None:
+def test_an_example_runs_from_the_command_line(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = tmp_path / "word-count"
     shutil.copytree(EXAMPLES / "word-count", root, ignore=RESULTS)
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace", "run"], cwd=root, stdout=subprocess.PIPE, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "word_counts: finished after 1 batch with 1 row"
+    in_session.lend(spark, monkeypatch)
+    monkeypatch.chdir(root)
+    assert main(["run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "word_counts: finished after 1 batch with 1 row"
     look = next(command.text for command in commands(root / "README.md") if command.expected)
     assert Terminal(root=root, spark=spark).type(look) == (root / "expected/batch-0.txt").read_text()

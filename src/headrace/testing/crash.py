@@ -1,7 +1,8 @@
 """Drivers that die at a chosen moment, to show that a result does not depend on how often they did.
 
 `python -m headrace.testing.crash PROJECT --at inside-transaction:3` runs a project and kills its own driver with
-SIGKILL at that boundary of that batch; without `--at` it runs to the end.
+SIGKILL at that boundary of that batch; without `--at` it runs to the end. With `--together` it dies when each of its
+queries is there.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MOMENTS: tuple[Moment, ...] = (*get_args(Boundary), "after-commit")
 
 @dataclass(frozen=True)
 class KillAt:
-    """Kill the driver at `moment` of `batch`.
+    """Kill the driver at `moment` of `batch`, as soon as the first of its queries is there.
 
     The first three moments lie around the data's transaction in the sink; `after-commit` is as soon as Spark's commit
     file of the batch is there. Source: MicroBatchExecution.runBatch, which calls the sink and then writes the file.
@@ -64,6 +65,24 @@ class KillAt:
             os.kill(os.getpid(), signal.SIGKILL)
 
         threading.Thread(target=wait, daemon=True).start()
+
+
+class KillTogether:
+    """Kill the driver when as many queries as are told have come to a boundary; each waits there for the last."""
+
+    def __init__(self, kill: KillAt, queries: int) -> None:
+        self._kill, self._missing, self._lock = kill, queries, threading.Lock()
+
+    def reached(self, boundary: Boundary, batch: int) -> None:
+        """The hook for `headrace.run(reached=...)`."""
+        if (boundary, batch) != (self._kill.moment, self._kill.batch):
+            return
+        with self._lock:
+            self._missing -= 1
+            last = self._missing == 0
+        if last:
+            self._kill.reached(boundary, batch)
+        threading.Event().wait()
 
 
 def kill_at_step(step: str) -> Callable[[str], None]:
@@ -154,6 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("project", type=Path)
     parser.add_argument("--at", type=KillAt.parse, metavar="MOMENT:BATCH")
     parser.add_argument("--query", action="append")
+    parser.add_argument("--together", action="store_true", help="wait until each query is at that boundary")
     options = parser.parse_args(arguments)
 
     from headrace.api import load, run
@@ -167,7 +187,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for name in options.query or project.queries:
                 layout = QueryLayout(project.storage, name, latest_generation(project.storage, name))
                 kill.watch(layout.checkpoint)
-        result = run(project, options.query, reached=kill.reached if kill is not None else None)
+        reached = kill.reached if kill is not None else None
+        if kill is not None and options.together:
+            reached = KillTogether(kill, len(options.query or project.queries)).reached
+        result = run(project, options.query, reached=reached)
     except HeadraceError as error:
         print(error, file=sys.stderr)
         return error.exit_code
