@@ -41,11 +41,9 @@ def require_workers(spark: SparkSession, packages: Collection[str]) -> None:
     try:
         workers = look(spark, sorted({*COMMON, *packages}))
     except Exception as error:
-        found = (
-            None
-            if not is_from_spark(error)
-            else _not_started(str(error), ".".join(platform.python_version_tuple()[:2]))
-        )
+        if not is_from_spark(error):
+            raise
+        found = _not_started(str(error), ".".join(platform.python_version_tuple()[:2]))
         if found is None:
             raise
         raise PlatformError(found) from None
