@@ -93,6 +93,20 @@ def home_of(name: str) -> Path:
     return new_home(name, memory if os.environ.get("PYTEST_DEBUG_TEMPROOT") == memory else None)
 
 
+def running(name: str) -> Iterator[Server]:
+    """A server of one test's own; a machine that has none skips the test, except in CI, where it fails."""
+    kind = KINDS[name]
+    if sentence := kind.missing():
+        unavailable(sentence)
+    server = kind(home_of(name))
+    try:
+        server.install()
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
 def answers(server: Server) -> bool:
     """Whether the server answers; one that lives may take its time on a machine with other work."""
     ends = time.monotonic() + PATIENCE

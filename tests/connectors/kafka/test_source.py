@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,10 +20,11 @@ from headrace.connectors.kafka.source import Kafka
 from headrace.run.result import RunResult
 from headrace.testing.conformance import SourceConformance, drain, prefix_of
 from headrace.verify import verify
+from services import KafkaServer
 from services.process import free_port
 from tests.connectors.suites import only
 from tests.run.projects import rows
-from tests.servers import Topics
+from tests.servers import Topics, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -332,24 +334,33 @@ def test_messages_that_retention_took_are_told_and_never_missed_in_silence(
     assert rows(root / "out.db", "SELECT total FROM totals") == [(6,)]
 
 
+@pytest.fixture
+def own_broker() -> Iterator[KafkaServer]:
+    """After a kill it has few topics to look through: a run waits only so long for its broker."""
+    for server in running("kafka"):
+        assert isinstance(server, KafkaServer)
+        yield server
+
+
 @pytest.mark.services
 @pytest.mark.connectors
 def test_a_broker_that_is_down_at_the_start_or_restarts_in_mid_run_costs_nothing(
-    kafka: Topics, spark: SparkSession, tmp_path: Path
+    own_broker: KafkaServer, spark: SparkSession, tmp_path: Path
 ) -> None:
+    kafka = Topics(own_broker)
     topic = kafka.make()
     kafka.send(topic, *[sale("a", 1)] * 6)
     root = write(tmp_path / "p", kafka.url, topic)
-    kafka.server.stop()
+    own_broker.stop()
     down = f"HR331: query 'totals', source 'sales': the broker at {kafka.url} does not answer"
     assert refused_soon(root, spark).startswith(down)
-    kafka.server.start()
+    own_broker.start()
     restarted: list[int] = []
 
     def restart(boundary: str, batch: int) -> None:
         if boundary == "inside-transaction" and batch == 1:
-            kafka.server.kill()
-            kafka.server.start()
+            own_broker.kill()
+            own_broker.start()
             restarted.append(batch)
 
     assert hr.run(hr.load(root), spark=spark, reached=restart).exit_code == 0
