@@ -181,8 +181,11 @@ def running(home: Path) -> int | None:
 
 def is_alive(pid: int) -> bool:
     """Whether the process runs; one that has ended and was our child is taken leave of."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+    try:
+        # The first thread of a JVM may be a zombie while others still hold its ports; its parent is told at the end.
+        return os.waitpid(pid, os.WNOHANG)[0] == 0
+    except ChildProcessError:
+        pass
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
