@@ -64,6 +64,9 @@ test-spark:
 
 soak: servers
 	$(BIN)/python -m tests.crash.soak $(SOAK)
+	$(BIN)/python -m tests.crash.soak --cluster
+	HEADRACE_LOST_WORKERS="worker-1 worker-2" $(BIN)/pytest -q tests/crash/test_distribution.py
+	$(BIN)/python -m tests.crash.soak --minutes 30
 	HEADRACE_KILLS=40 $(BIN)/pytest -q --timeout 3600 -o faulthandler_timeout=3900 tests/crash/test_kill.py
 	HEADRACE_PAIRS=40 $(BIN)/pytest -q tests/connectors/exactly_once
 	HEADRACE_DAMAGES=all HEADRACE_TIMELINES=40 $(BIN)/pytest -q --timeout 3600 \

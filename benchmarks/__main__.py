@@ -20,6 +20,9 @@ NAMES = (
     "checkout",
     "rewind",
     "operate",
+    "lifetime",
+    "scale",
+    "kafka_sink",
 )
 
 

@@ -43,7 +43,7 @@ class Figure:
     against: str
     ours: Side
     theirs: Side
-    unit: Literal["s", "ms", "MB", "share", "batches"]
+    unit: Literal["s", "ms", "MB", "share", "batches", "files", "requests", "bytes", "nodes", "listeners"]
     target: float | None = None
     target_of: Literal["ratio", "ours"] = "ratio"
     note: str = ""

@@ -58,22 +58,41 @@ def lines_of(command: Sequence[str | Path], *, cwd: Path | None = None) -> list[
 
 def lines_until(command: Sequence[str | Path], enough: Callable[[str], bool], *, cwd: Path | None = None) -> list[str]:
     """The lines that `command` prints up to the one that is `enough`; then it is asked to stop, and waited for."""
+    lines: list[str] = []
+
+    def noted(line: str, process: int) -> bool:
+        lines.append(line)
+        return enough(line)
+
+    lines_until_told(command, noted, cwd=cwd)
+    return lines
+
+
+def lines_until_told(
+    command: Sequence[str | Path], enough: Callable[[str, int], bool], *, cwd: Path | None = None
+) -> None:
+    """Hand each line that `command` prints, and its process, to `enough` up to the one that is; then end it.
+
+    Nothing of what it prints is kept.
+    """
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             list(map(str, command)), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True
         )
         assert process.stdout
-        lines, asked = [], False
-        for line in process.stdout:
-            lines.append(line)
-            if not asked and enough(line):
-                process.send_signal(signal.SIGTERM)
-                asked = True
+        asked = False
+        try:
+            for line in process.stdout:
+                if not asked and enough(line, process.pid):
+                    process.send_signal(signal.SIGTERM)
+                    asked = True
+        except BaseException:
+            process.terminate()
+            raise
         process.wait()
         if not asked:
             log.seek(0)
-            raise _failed(command, "".join(lines), log.read())
-    return lines
+            raise _failed(command, "", log.read())
 
 
 def _failed(command: Sequence[str | Path], said: str, log: str) -> RuntimeError:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TITLE = "rewindable: what a batch of upserts costs that keeps what it replaces"
 RUNS = 3
-ROWS = 500_000
+ROWS = 300_000
 SMALL = 1_000
 # Small batches, one after the other, of which the middle one counts.
 SMALL_BATCHES = 21

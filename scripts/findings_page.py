@@ -40,7 +40,13 @@ def _renamed(part: str) -> str:
 
 def _place(parts: list[str], code: str) -> int:
     """Behind the next smaller code of the same hundred, or in front of the next larger one, or at the end."""
-    hundred = [(found, at) for at, part in enumerate(parts) if (found := _of(part)) and found[:3] == code[:3]]
+    told = ((_of(part), at) for at, part in enumerate(parts))
+    hundred = [(found, at) for found, at in told if found and _hundred(found) == _hundred(code)]
     smaller = [at for found, at in hundred if found < code]
     larger = [at for _, at in hundred] or [len(parts)]
     return smaller[-1] + 1 if smaller else larger[0]
+
+
+def _hundred(code: str) -> str:
+    """The section that a code belongs to; the last ten are Headrace's own."""
+    return code[:4] if code.startswith("HR99") else code[:3]

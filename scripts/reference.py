@@ -33,6 +33,7 @@ from scripts import architecture, findings_page
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 EXPLANATION = ROOT / "docs" / "explanation"
+HOW_TO = ROOT / "docs" / "how-to"
 EXAMPLES = ROOT / "examples"
 RESULTS = ROOT / "benchmarks" / "results"
 # The five figures that the README shows; the page of the benchmarks has them all.
@@ -76,6 +77,8 @@ def parts() -> dict[Path, dict[str, Callable[[], str]]]:
     found: dict[Path, dict[str, Callable[[], str]]] = {
         ROOT / "README.md": {"benchmarks": lambda: benchmark_table(IN_SHORT)},
         ROOT / "benchmarks" / "README.md": {"results": benchmark_table},
+        EXPLANATION / "scale.md": {"measured": lambda: benchmark_table(of="scale")},
+        HOW_TO / "operate.md": {"measured": lambda: benchmark_table(of="operate")},
         EXPLANATION / "architecture.md": {"picture": architecture.picture, "rooms": architecture.table},
         REFERENCE / "commands.md": {"commands": command_list},
         REFERENCE / "settings.md": {"settings": setting_list},
@@ -316,11 +319,11 @@ def error_tree() -> str:
 # ----------------------------------------------------------------------------------------------------- benchmarks
 
 
-def benchmark_table(only: str = "") -> str:
-    """The figures of benchmarks/results whose name the pattern `only` fits; results of a quick trial do not count."""
+def benchmark_table(only: str = "", of: str = "*") -> str:
+    """The figures in results of the benchmark `of` whose name the pattern `only` fits; a quick trial does not count."""
     results = [
         json.loads(file.read_text(encoding="utf-8"))
-        for file in sorted(RESULTS.glob("*.json"))
+        for file in sorted(RESULTS.glob(f"{of}.json"))
         if not file.name.endswith(".quick.json")
     ]
     if not results:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headrace.errors import PlatformError
 from headrace.spark import local_files
-from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE, cache, find, known
+from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE, cache, content, find, known
 from headrace.spark.jars import install as install_jars
 from headrace.spark.maven import FetchError, fetch
 from services import process
@@ -50,8 +50,8 @@ def install() -> list[str]:
         except PlatformError as error:
             try:
                 folder = directory() / name
-                fetch(STAND_INS[name], folder, transitive=False, sums=process.jar_sums())
-                (folder / CONTENT).write_text("\n".join(connector.coordinates) + "\n")
+                fetch((), folder, alone=STAND_INS[name], sums=process.jar_sums())
+                (folder / CONTENT).write_text(content(connector))
             except (FetchError, KeyError, OSError):
                 faults.append(error.findings[0].what)
     return faults

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 from xml.sax.saxutils import escape
 
-from headrace.spark.jars import cache
-from headrace.spark.maven import FetchError, fetch
 from services import process
+from services.jar_server import JarServer
 from services.server import Server
 
-# The version of Hadoop's client among Spark's own jars.
-VERSION = "3.5.0"
-COORDINATES = tuple(
-    f"org.apache.hadoop:{artifact}:{VERSION}" for artifact in ("hadoop-hdfs", "hadoop-hdfs-client", "hadoop-common")
-)
-MISSING = "HDFS is not here: install Maven (`sudo apt-get install maven`) and run `make servers`, which fetches it"
 _HOST = "127.0.0.1"
 _PORTS = ("rpc", "web", "data", "data-web", "data-rpc")
 _LOG4J = """log4j.rootLogger=WARN, out
@@ -30,34 +22,27 @@ log4j.appender.out.layout.ConversionPattern=%d %p %c{2}: %m%n
 """
 
 
-def jars() -> Path:
-    """Where the servers' jars are."""
-    return cache().parent / "services" / f"hdfs-{VERSION}"
-
-
-class HdfsServer(Server):
+class HdfsServer(JarServer):
     """The directories of both, and the process of the NameNode; that of the DataNode is `node`."""
 
+    title = "HDFS"
+    # That of Hadoop's client among Spark's own jars.
+    version = "3.5.0"
+    coordinates = (
+        f"org.apache.hadoop:hadoop-hdfs:{version}",
+        f"org.apache.hadoop:hadoop-hdfs-client:{version}",
+        f"org.apache.hadoop:hadoop-common:{version}",
+    )
+
     def __init__(self, home: Path) -> None:
-        super().__init__(home, process.own_user())
+        super().__init__(home)
         self.node = _DataNode(self)
 
-    @staticmethod
-    def missing() -> str | None:
-        """What to do to get it; None when it is there."""
-        return None if (jars() / "whole").exists() else MISSING
-
-    @staticmethod
-    def bring() -> None:
-        """Fetch the servers; raises ServerFault."""
-        try:
-            fetch(COORDINATES, jars(), for_spark=False, sums=process.jar_sums())
-            # Both look for their pages on the class path, and do not start without these directories.
-            for pages in ("hdfs", "datanode"):
-                (jars() / "webapps" / pages).mkdir(parents=True, exist_ok=True)
-            (jars() / "whole").touch()
-        except (FetchError, OSError) as error:
-            raise process.ServerFault(f"{MISSING} ({error})") from error
+    @classmethod
+    def complete(cls) -> None:
+        # Both look for their pages on the class path, and do not start without these directories.
+        for pages in ("hdfs", "datanode"):
+            (cls.jars() / "webapps" / pages).mkdir(parents=True, exist_ok=True)
 
     def url(self) -> str:
         """What Spark calls it."""
@@ -97,18 +82,23 @@ class HdfsServer(Server):
             "dfs.blockreport.initialDelay": "0",
         }
         (conf / "hdfs-site.xml").write_text(_site(settings))
-        process.finish([*self.java("namenode.NameNode"), "-format", "-force", "-nonInteractive"], self.user, self.home)
+        process.finish(
+            [*self.hadoop("namenode.NameNode"), "-format", "-force", "-nonInteractive"], self.user, self.home
+        )
         (self.home / "installed").touch()
 
-    def java(self, name: str) -> list[str]:
+    def hadoop(self, name: str) -> list[str]:
         """The command of one of Hadoop's main classes."""
-        home = os.environ.get("JAVA_HOME")
-        java = f"{home}/bin/java" if home else "java"
-        quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", f"-Dhadoop.log.dir={self.home}/")
-        return [java, *quick, "-cp", f"{self.home}/conf:{jars()}:{jars()}/*", f"org.apache.hadoop.hdfs.server.{name}"]
+        java = self.java("-Xmx256m", f"-Dhadoop.log.dir={self.home}/")
+        return [
+            *java,
+            "-cp",
+            f"{self.home}/conf:{self.jars()}:{self.jars()}/*",
+            f"org.apache.hadoop.hdfs.server.{name}",
+        ]
 
     def command(self) -> list[str]:
-        return self.java("namenode.NameNode")
+        return self.hadoop("namenode.NameNode")
 
     def start(self) -> None:
         """Start both at once, and wait until a file can be written."""
@@ -118,9 +108,12 @@ class HdfsServer(Server):
         super().start()
 
     def answers(self) -> bool:
-        """Whether the NameNode is out of safe mode and knows its DataNode."""
+        """Whether the NameNode is out of safe mode, and knows its DataNode and where each whole file lies."""
         facts = self._bean("FSNamesystemState")
-        return facts.get("FSState") == "Operational" and facts.get("NumLiveDataNodes") == 1
+        if facts.get("FSState") != "Operational" or facts.get("NumLiveDataNodes") != 1:
+            return False
+        # A DataNode is live some moments before it has told which blocks it has.
+        return b" is HEALTHY" in self._ask(f"fsck?path=/&ugi={self.user.name}")
 
     def stop(self) -> None:
         self.node.stop()
@@ -132,12 +125,18 @@ class HdfsServer(Server):
 
     def _bean(self, name: str) -> dict[str, object]:
         try:
-            url = f"http://{self.web_address}/jmx?qry=Hadoop:service=NameNode,name={name}"
-            with urlopen(url, timeout=1) as answer:
-                beans = json.loads(answer.read())["beans"]
-        except (URLError, OSError, ValueError):
+            beans = json.loads(self._ask(f"jmx?qry=Hadoop:service=NameNode,name={name}"))["beans"]
+        except ValueError:
             return {}
         return dict(beans[0]) if beans else {}
+
+    def _ask(self, what: str) -> bytes:
+        """What a page of the NameNode says; empty where it does not answer."""
+        try:
+            with urlopen(f"http://{self.web_address}/{what}", timeout=1) as answer:
+                return bytes(answer.read())
+        except (URLError, OSError):
+            return b""
 
     def ports(self) -> dict[str, int]:
         """The port of each thing that listens."""
@@ -163,7 +162,7 @@ class _DataNode(Server):
 
     def command(self) -> list[str]:
         # The directory in the command line tells `running` whose process it is.
-        first, *rest = self._whole.java("datanode.DataNode")
+        first, *rest = self._whole.hadoop("datanode.DataNode")
         return [first, f"-Dheadrace.home={self.home}/", *rest]
 
     def answers(self) -> bool:

@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 import base64
-import os
 import socket
 import uuid
-from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.spark.jars import cache
-from headrace.spark.maven import FetchError, fetch
 from services import process
-from services.server import Server
+from services.jar_server import JarServer
 
-VERSION = "4.1.1"
-COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
-MISSING = "Kafka is not here: install Maven (`sudo apt-get install maven`) and run `make servers`, which fetches it"
 ANSWER_SECONDS = 30.0
 
 
-def jars() -> Path:
-    """Where the broker's jars are."""
-    return cache().parent / "services" / f"kafka-{VERSION}"
-
-
-class KafkaServer(Server):
+class KafkaServer(JarServer):
     """One data directory."""
 
-    def __init__(self, home: Path) -> None:
-        super().__init__(home, process.own_user())
-
-    @staticmethod
-    def missing() -> str | None:
-        """What to do to get it; None when it is there."""
-        return None if (jars() / "whole").exists() else MISSING
-
-    @staticmethod
-    def bring() -> None:
-        """Fetch the broker; raises ServerFault."""
-        try:
-            fetch(COORDINATES, jars(), for_spark=False, sums=process.jar_sums())
-            (jars() / "whole").touch()
-        except (FetchError, OSError) as error:
-            raise process.ServerFault(f"{MISSING} ({error})") from error
+    title = "Kafka"
+    version = "4.1.1"
+    coordinates = (f"org.apache.kafka:kafka_2.13:{version}", "org.slf4j:slf4j-simple:1.7.36")
 
     def url(self) -> str:
         """What clients call `bootstrap.servers`."""
@@ -78,20 +53,17 @@ class KafkaServer(Server):
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         identity = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         process.finish(
-            [*self._java(), "kafka.tools.StorageTool", "format", f"--cluster-id={identity}", "-c", str(file)],
+            self._kafka("kafka.tools.StorageTool", "format", f"--cluster-id={identity}", "-c", str(file)),
             self.user,
             self.home,
         )
         (self.home / "installed").touch()
 
-    def _java(self) -> list[str]:
-        home = os.environ.get("JAVA_HOME")
-        java = f"{home}/bin/java" if home else "java"
-        quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms256m", "-Xmx512m")
-        return [java, *quick, "-cp", f"{jars()}/*"]
+    def _kafka(self, *command: str) -> list[str]:
+        return [*self.java("-Xms256m", "-Xmx512m"), "-cp", f"{self.jars()}/*", *command]
 
     def command(self) -> list[str]:
-        return [*self._java(), "kafka.Kafka", str(self.home / "server.properties")]
+        return self._kafka("kafka.Kafka", str(self.home / "server.properties"))
 
     def answers(self) -> bool:
         """Whether the broker tells its topics; a client of its own is not made for a port that nobody listens on."""

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server, which stalls, cuts, delays, and loses COMMITs or their answers, as networks do."""
+"""A TCP proxy in front of a server, which stalls, cuts, delays, and loses requests or their answers, as networks do."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 CHUNK_BYTES = 1 << 16
 COMMIT = b"COMMIT"
+# By which HTTP asks for the rest of a request.
+INTERIM = b"HTTP/1.1 100"
 Then = Literal["cut", "stall"]
 
 
 class Proxy:
     """Forwards connections on `port` of loopback to a server; use it as a context manager.
 
-    A stalled connection is half-open: both ends stay connected, and neither hears from the other again. COMMITs are
-    known by their text, so TLS has to be off on the way; `url` sees to that.
+    A stalled connection is half-open: both ends stay connected, and neither hears from the other again. What may be
+    lost is a COMMIT, or a request with another `word`. It is known by that text, so TLS has to be off on the way; `url`
+    sees to that.
     """
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1", *, word: bytes = COMMIT) -> None:
         self.server = (host, port)
+        self._word = word
         self.accepted = 0
         self.commits = 0
         self._stalls = False
@@ -125,7 +129,7 @@ class Proxy:
         seen = b""
         for chunk in _chunks(link.client):
             # The word may be split over two chunks.
-            has_commit = COMMIT in seen[-len(COMMIT) + 1 :] + chunk
+            has_commit = self._word in seen[-len(self._word) + 1 :] + chunk
             seen = chunk
             lost = self._loses() if has_commit else None
             if lost and lost[0] == "commit":
@@ -142,7 +146,9 @@ class Proxy:
         for chunk in _chunks(link.server):
             if self._delay_seconds:
                 time.sleep(self._delay_seconds)
-            if link.swallows == "cut":
+            if link.swallows and chunk.startswith(INTERIM):
+                pass  # The request is not whole yet.
+            elif link.swallows == "cut":
                 link.cut()
             elif link.swallows == "stall":
                 link.stalled = True

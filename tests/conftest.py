@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
-CONNECTORS = ("kafka", "avro", "delta")
+CONNECTORS = ("kafka", "avro", "delta", "s3")
 # Each with what its tests take on average, by which files are put into order.
 SECONDS = {"plain": 0.05, "spark": 2.0, "services": 4.0, "crash": 25.0, "browser": 10.0}
 TIERS = tuple(SECONDS)

@@ -13,7 +13,7 @@ import pytest
 
 from headrace import registry
 from headrace.contract import Jars, ProjectObject, ProjectPath, Sink, SinkContext, SinkFacts, Writer, path_options
-from headrace.declare.assembly import absolute, with_objects
+from headrace.declare.assembly import absolute, build, with_objects
 from headrace.errors import PlatformError, Where
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ BUILT = {
 
 @pytest.mark.parametrize(("options", "name", "value"), BUILT.values(), ids=BUILT)
 def test_options_take_their_declared_types(options, name, value):
-    built, findings = registry.build("sink", "gauge", {"path": "x", **options}, HERE)
+    built, findings = build("sink", "gauge", {"path": "x", **options}, HERE)
     assert findings == []
     assert getattr(built, name) == value
 
@@ -93,7 +93,7 @@ FAULTS = {
 
 @pytest.mark.parametrize(("options", "codes", "fix"), FAULTS.values(), ids=FAULTS)
 def test_every_fault_of_the_options_is_told(options, codes, fix):
-    built, findings = registry.build("sink", "gauge", options, HERE)
+    built, findings = build("sink", "gauge", options, HERE)
     assert built is None
     assert sorted(finding.code for finding in findings) == codes
     assert fix in findings[0].fix
@@ -102,29 +102,29 @@ def test_every_fault_of_the_options_is_told(options, codes, fix):
 
 def test_a_fault_is_told_at_the_options_own_line():
     there = Where(file="headrace.yml", line=9)
-    _, (finding,) = registry.build("sink", "gauge", {"path": "x", "limit": "many"}, HERE, lines={"limit": there})
+    _, (finding,) = build("sink", "gauge", {"path": "x", "limit": "many"}, HERE, lines={"limit": there})
     assert finding.where == there
 
 
 def test_no_message_repeats_a_value():
-    _, findings = registry.build("sink", "gauge", {"path": "x", "limit": "hunter2", "on_bad": "hunter2"}, HERE)
+    _, findings = build("sink", "gauge", {"path": "x", "limit": "hunter2", "on_bad": "hunter2"}, HERE)
     assert len(findings) == 2
     assert "hunter2" not in str(findings)
 
 
 def test_an_option_whose_value_is_not_known_is_not_missing():
-    assert registry.build("sink", "gauge", {"path": ""}, HERE, unresolved={"path"}) == (None, [])
+    assert build("sink", "gauge", {"path": ""}, HERE, unresolved={"path"}) == (None, [])
 
 
 def test_an_unknown_connector_is_told_with_the_nearest():
-    built, (finding,) = registry.build("sink", "guage", {}, HERE)
+    built, (finding,) = build("sink", "guage", {}, HERE)
     assert built is None
     assert (finding.code, finding.where) == ("HR110", HERE)
     assert "'gauge'" in finding.fix
 
 
 def test_a_connector_that_cannot_be_imported_says_what_to_install():
-    _, (finding,) = registry.build("sink", "absent", {}, HERE)
+    _, (finding,) = build("sink", "absent", {}, HERE)
     assert (finding.code, finding.where) == ("HR011", HERE)
     assert "headrace[absent]" in finding.fix
     with pytest.raises(PlatformError):
@@ -132,7 +132,7 @@ def test_a_connector_that_cannot_be_imported_says_what_to_install():
 
 
 def test_what_does_not_extend_the_contract_is_no_connector():
-    _, (finding,) = registry.build("sink", "stranger", {}, HERE)
+    _, (finding,) = build("sink", "stranger", {}, HERE)
     assert (finding.code, finding.where) == ("HR432", HERE)
     assert "headrace.contract.Sink" in finding.what
 

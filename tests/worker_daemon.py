@@ -10,7 +10,10 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
+from headrace.spark.worker_output import install
+
 if __name__ == "__main__":
     for name in (sys.argv[1], "pandas", "pyarrow"):
         import_module(name)
+    install()
     manager()

@@ -176,7 +176,7 @@ def plan_reset(project: Project, query: str, *, result: Choice, spark: SparkSess
 
 
 def reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> ResetResult:
-    """Begin `query`, which must not be running, anew: the next start reads its sources from the beginning.
+    """Reset `query`, which must not be running: the next start reads its sources from the beginning.
 
     result: `drop` sets the sink's rows aside too, `keep` lets them stay where rows that come again replace them.
     `undo_reset` brings everything back as long as no batch was planned since. Called again after a crash, it ends what
@@ -234,7 +234,7 @@ def rewind(
 
 
 def undo_rewind(project: Project, query: str, *, spark: SparkSession | None = None) -> RewindResult:
-    """Bring back what the last rewind of `query` took off, if no batch was planned since."""
+    """Bring back what the last rewind of `query` removed, if no batch was planned since."""
     from headrace.run.rewind import undo_rewind as undo_one
 
     return undo_one(project, query, spark=spark)
@@ -294,7 +294,7 @@ def rebuild(
     reporter: Reporter | None = None,
     told: Callable[[str], None] | None = None,
 ) -> RebuildResult:
-    """Compute the result of `query` anew from its sources beside the one that goes on, and exchange the two.
+    """Recompute the result of `query` from its sources beside the one in use, and exchange the two.
 
     The query may run meanwhile, as it was. When the new generation has caught up it is verified and compared with the
     former one; `approve` is given what was found, and says whether to exchange them. The query must then be stopped,
@@ -397,7 +397,7 @@ def _remember(project: Project, verdict: Verdict) -> None:
 
 
 def _told(project: Project, verdict: Verdict) -> Verdict:
-    """Tell the project's hooks of a verdict; which of them could not be told is said with it."""
+    """Send a verdict to the project's hooks, and say which of them did not get it."""
     hooks = project.target.operations.hooks
     if not hooks:
         return verdict

@@ -102,6 +102,12 @@ class ProjectError(HeadraceError):
 
     exit_code = 1
 
+    @classmethod
+    def of_all(cls, findings: Iterable[Finding]) -> ProjectError:
+        """The error with each of `findings` once, by file and line, without secrets."""
+        clean = [each.but(what=redacted(each.what), fix=redacted(each.fix)) for each in dict.fromkeys(findings)]
+        return cls(sorted(clean, key=lambda finding: (finding.where.file or "", finding.where.line or 0)))
+
 
 class PlatformError(HeadraceError):
     """The machine lacks something: Java, an extra, a writable directory."""

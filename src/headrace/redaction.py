@@ -67,22 +67,24 @@ class Redactor:
     """Knows secret values, each with the text that stands for it, and takes them out of texts."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._known: dict[str, str] = {}
-        self._patterns: list[tuple[re.Pattern[str], str]] = []
+        self._known: dict[str, tuple[re.Pattern[str], str]] = {}
+        self._longest_first: tuple[tuple[re.Pattern[str], str], ...] = ()
         self._lock = Lock()
         for value in values:
             self.remember(value)
 
     def remember(self, value: str, shown: str = MASK) -> None:
-        """Never let `value` out: not as it is, nor as it stands in a url or in JSON; nor a password that it holds."""
+        """Never let `value` out: not as it is, nor as it stands in a url or in JSON; nor a password that it holds.
+
+        Of several variables that have held a value, the last one is shown in its place.
+        """
         with self._lock:
             for each, instead in ((value, shown), *((inner, MASK) for inner in secrets_in(value))):
                 for form in _forms(each):
-                    if form not in self._known:
-                        self._known[form] = instead
-                        self._patterns.append((_pattern(form), instead))
-            # The longest first: a password is part of its url.
-            self._patterns.sort(key=lambda found: -len(found[0].pattern))
+                    if form not in self._known or instead != MASK:
+                        self._known[form] = (_pattern(form), instead)
+            # A password is part of its url.
+            self._longest_first = tuple(sorted(self._known.values(), key=lambda known: -len(known[0].pattern)))
 
     def remember_settings(self, settings: Mapping[str, Any]) -> None:
         """Remember each value whose name says that it is a secret, and each password in the others."""
@@ -98,7 +100,7 @@ class Redactor:
 
     def redacted(self, text: str) -> str:
         """`text` without any secret that is known, or that is one by its form."""
-        for pattern, shown in tuple(self._patterns):
+        for pattern, shown in self._longest_first:
             text = pattern.sub(lambda _, shown=shown: shown, text)  # type: ignore[misc]
         if "://" in text:
             text = _USERINFO.sub(lambda found: found["before"] + _kept(found["value"]), text)

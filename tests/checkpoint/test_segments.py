@@ -160,7 +160,14 @@ def test_without_the_open_file_the_closed_ones_are_known_and_the_next_follow_on(
     assert [gap.code for gap in writer.gaps] == ["HR522"]
 
 
-@pytest.mark.parametrize("damage", [b"no archive", gzip.compress(b'{"batch":0')[:-9], gzip.compress(b"{]\n")])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(b"no archive", id="no gzip"),
+        pytest.param(gzip.compress(b'{"batch":0')[:-9], id="cut off"),
+        pytest.param(gzip.compress(b"{]\n"), id="no JSON"),
+    ],
+)
 def test_a_damaged_closed_file_is_named(checkpoint: Checkpoint, archive: Archive, damage: bytes) -> None:
     run(checkpoint, archive, range(20))
     file = segments(archive.folder)[0].file

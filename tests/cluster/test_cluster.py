@@ -22,6 +22,7 @@ from headrace.check.cluster import cluster, state_partitions
 from headrace.cli import submit
 from headrace.cli.entry import main
 from headrace.cluster import connection, control, daemons, record
+from headrace.cluster.logs import executors_of, reason
 from headrace.cluster.record import Cluster, Daemon
 from headrace.errors import CheckpointError, PlatformError
 from headrace.history.processes import birth
@@ -161,6 +162,29 @@ def test_what_cannot_be_submitted_is_refused(
     assert code in capsys.readouterr().err
 
 
+def test_why_executors_have_ended_is_read_from_their_logs(tmp_path: Path) -> None:
+    said = {
+        "0": "Spark Executor Command: java\n====\n\nUnrecognized VM option 'No'\nError: no Machine was made.\n",
+        "1": "INFO begins\nException in thread 'main' java.io.IOException: no\n\tat x\n"
+        "Caused by: java.io.InvalidClassException: a.B; local class incompatible\n\tat y\n",
+        "2": "killed\n",
+    }
+    for number, text in said.items():
+        place = tmp_path / "work" / "worker-1" / "app-1" / number
+        place.mkdir(parents=True)
+        (place / "stderr").write_text(text)
+    found = executors_of(tmp_path, "app-1")
+    assert [reason(each).partition(";")[0] for each in found] == [
+        "Unrecognized VM option 'No'",
+        "Caused by: java.io.InvalidClassException: a.B",
+        "killed",
+    ]
+    assert executors_of(tmp_path, "app-2") == ()
+    told = connection._ended("spark://127.0.0.1:7077", "9 executors, ", reason(found[0])).findings[0]
+    assert told.code == "HR862"
+    assert told.what.endswith("(9 executors, Unrecognized VM option 'No')")
+
+
 LIVES = """
 import sys, time
 from pathlib import Path
@@ -173,6 +197,8 @@ if lives == 0:
 if lives == 1:
     import os, signal
     os.kill(os.getpid(), signal.SIGKILL)
+if lives == 2:  # As where the cluster is away for a moment.
+    sys.exit(2)
 time.sleep(float(sys.argv[2]))
 """
 
@@ -185,14 +211,14 @@ def test_a_driver_that_fails_is_started_again_until_it_ends_well(
     log = tmp_path / "log"
     command = [sys.executable, "-c", LIVES, str(log)]
     assert submit._supervised([*command, "0"]) == 0
-    assert log.read_text() == "xxx"
+    assert log.read_text() == "xxxx"
     told = capsys.readouterr().err
     assert "ended with exit code 1" in told
     assert "was killed by signal 9" in told
     # Asked to end, it ends what it started, and starts nothing again.
     threading.Thread(target=lambda: (time.sleep(0.5), os.kill(os.getpid(), signal.SIGTERM))).start()
     assert submit._supervised([*command, "60"]) == -signal.SIGTERM
-    assert log.read_text() == "xxxx"
+    assert log.read_text() == "xxxxx"
     assert submit._supervised([sys.executable, "-c", "raise SystemExit(2)"]) == 2
 
 

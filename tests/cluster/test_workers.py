@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.api import load
+from headrace.cluster.reach import require_storage
 from headrace.cluster.workers import look, require_workers
 from headrace.errors import PlatformError
+from tests.run.projects import write_project
+from tests.storage.stores import memory_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+QUERY = "q = hr.query(sink={sink}, name='q')(lambda events: events)"
 
 
 @pytest.mark.spark
@@ -49,3 +56,31 @@ def test_another_failure_is_no_matter_of_the_workers_python() -> None:
     from headrace.cluster.workers import _not_started
 
     assert _not_started("java.lang.OutOfMemoryError: Java heap space", "3.11") is None
+
+
+@pytest.mark.spark
+def test_a_storage_that_workers_do_not_see_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    storage = tmp_path / "a, [b]" / "storage"
+    require_storage(spark, storage)
+    assert list(storage.iterdir()) == []
+    with memory_store("nowhere.invalid") as (store, root), pytest.raises(PlatformError, match="cannot read") as told:
+        require_storage(spark, root / "storage")
+    assert told.value.findings[0].code == "HR859"
+    assert store.files == {}
+
+
+@pytest.mark.plain
+def test_each_connector_names_what_its_tasks_import(tmp_path: Path) -> None:
+    from headrace.build.project_session import worker_packages
+
+    sinks = {
+        "hr.sink.postgres('postgresql://u@h/d', table='t', key=['name'])": {"psycopg"},
+        "hr.sink.mysql('mysql://u@h/d', table='t', key=['name'])": {"pymysql"},
+        "hr.sink.iceberg('db.t', catalog={'type': 'sql', 'uri': 'sqlite://'})": {"pyiceberg"},
+        "hr.sink.files('out')": set(),
+    }
+    found = {
+        sink: worker_packages(load(write_project(tmp_path / str(number), QUERY.format(sink=sink))))
+        for number, sink in enumerate(sinks)
+    }
+    assert found == sinks

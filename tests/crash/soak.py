@@ -1,10 +1,10 @@
-"""`python -m tests.crash.soak [--rounds N] [DATABASE ...]`: faults without end, and a result that is exact after each.
+"""Faults without end, and a result that is exact after each: `python -m tests.crash.soak [--rounds N] [DATABASE ...]`.
 
 A project of two queries runs over files that keep landing: counts per action and hour (update mode, with state), and
 every event as it is (append mode), into one database. In each round something dies: the driver at a random moment or
 at a boundary of a batch, a Python worker of an executor, the database's server; or two drivers run at once, a copy of
 the storage is run, the network fails, a file of a checkpoint is damaged. After each round both tables hold exactly the
-files of the batches in the ledger.
+files of the batches in the ledger. With `--minutes N` it is the soak of live_soak.py instead.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from services.process import new_home
 from services.proxy import Proxy
 from tests.connectors.sql.databases import Database
 from tests.crash.disasters import LONGEST_RUN_SECONDS, copies, damage, network
+from tests.crash.live_soak import run_live
 from tests.crash.monitoring import ACTIONS, START, committed_files
 
 if TYPE_CHECKING:
@@ -327,8 +328,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.soak", description=__doc__)
     parser.add_argument("databases", nargs="*", default=sorted(SINKS))
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--minutes", type=float, help="instead of rounds: an application and its dashboard, so long")
     parser.add_argument("--seed", type=int, default=20260301)
+    parser.add_argument("--cluster", action="store_true", help="on a cluster of two workers, with storage on HDFS")
     options = parser.parse_args(arguments)
+    if options.cluster:
+        from tests.crash import cluster_soak
+
+        cluster_soak.run(options.minutes or 20.0, options.seed)
+        return 0
+    if options.minutes:
+        scratch = tempfile.mkdtemp(prefix="headrace-soak-")
+        print(f"live: in {scratch}", flush=True)
+        run_live(Path(scratch) / "project", options.seed, options.minutes, partial(print, flush=True))
+        shutil.rmtree(scratch, ignore_errors=True)
+        return 0
     for kind in options.databases:
         scratch = tempfile.mkdtemp(prefix="headrace-soak-")  # Kept with the driver's log where a round fails.
         with soaking(kind, Path(scratch) / "project", options.seed) as soak:

@@ -7,10 +7,9 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
@@ -20,17 +19,14 @@ import pytest
 from headrace.api import load, status, verify
 from headrace.cli.entry import main
 from headrace.cluster import control
-from headrace.cluster.record import HOME_VARIABLE
-from headrace.history.processes import birth
-
-from ..run.projects import land, ledger, rows, write_project
+from tests.crash.scenes import DEADLINE, ClusterScene, until
+from tests.run.projects import land, ledger, rows, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
-DEADLINE = 180.0
 PROJECT = """
 import time
 from pathlib import Path
@@ -62,8 +58,10 @@ YAML = """
 name: totals
 targets:
   dev: {}
+  bare: {master: "${MASTER}"}
   cluster:
     master: ${MASTER}
+    worker_packages: workers.tar
     spark:
       spark.sql.codegen.wholeStage: "false"
       spark.sql.codegen.factoryMode: NO_CODEGEN
@@ -71,36 +69,23 @@ targets:
       spark.executor.cores: "1"
       spark.executor.memory: 512m
       spark.executor.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+  broken:
+    master: ${MASTER}
+    spark: {spark.executor.extraJavaOptions: "-agentlib:nosuch"}
   greedy:
     master: ${MASTER}
     spark: {spark.executor.memory: 900m}
 """
 
 
-def until(what: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"no {what}"
-        time.sleep(0.1)
-
-
 @dataclass
-class Scene:
-    """A cluster, a project, and a driver of it that runs."""
+class Scene(ClusterScene):
+    """A project of one query into SQLite, and what has landed for it."""
 
-    home: Path
-    root: Path
-    log: Path
     driver: subprocess.Popen[bytes] | None = None
     greedy: subprocess.Popen[bytes] | None = None
     landed: int = 0
     total: int = 0
-    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
-
-    def start(self, *words: str, **more: str) -> subprocess.Popen[bytes]:
-        with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "headrace", *words, "-C", str(self.root)]
-            return subprocess.Popen(command, stdout=log, stderr=log, env={**self.environment, **more})
 
     def submit(self) -> None:
         self.driver = self.start("submit", "--target", "cluster")
@@ -116,10 +101,10 @@ class Scene:
 
         def is_in() -> bool:
             assert self.driver is not None
-            assert self.driver.poll() is None, self.log.read_text()[-4000:]
+            assert self.driver.poll() is None, self.tail()
             return bool(ledger(self.root / "out.db")) and self.result() == [("apple", self.total)]
 
-        until("result: " + self.log.read_text()[-2000:], is_in)
+        until("result: " + self.tail(), is_in)
 
     def wait_inside(self) -> None:
         """Until a task is at work on the row that takes long."""
@@ -130,49 +115,30 @@ class Scene:
     def result(self) -> list[tuple[Any, ...]]:
         return rows(self.root / "out.db", "SELECT name, total FROM totals")
 
-    def executors(self) -> list[int]:
-        """The processes that the workers have started."""
-        found = []
-        for place in Path("/proc").glob("[0-9]*"):
-            try:
-                command = (place / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if (
-                b"CoarseGrainedExecutorBackend" in command
-                and str(self.home).encode() in (place / "environ").read_bytes()
-            ):
-                found.append(int(place.name))
-        return found
-
-    def end(self) -> int:
+    def finish(self) -> int:
         assert self.driver is not None
-        self.driver.send_signal(signal.SIGTERM)
-        return self.driver.wait(DEADLINE)
+        return self.end(self.driver)
 
 
 @contextmanager
 def scene_of(tmp_path: Path, *words: str) -> Iterator[Scene]:
-    home = tmp_path / "cluster"
     root = write_project(tmp_path / "p", PROJECT)
     (root / "headrace.yml").write_text(YAML)
-    scene = Scene(home, root, tmp_path / "driver.log")
+    scene = Scene(home=tmp_path / "cluster", root=root, log=tmp_path / "driver.log")
     try:
-        assert main(["cluster", "start", "--home", str(home), "--port", "0", "--web-port", "0", *words]) == 0
-        scene.environment |= {"MASTER": control.require(home).url, HOME_VARIABLE: str(home)}
+        scene.start_cluster(*words)
         yield scene
     finally:
-        for process in (scene.driver, scene.greedy):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.wait(DEADLINE)
-        control.stop(home)
-        until("end of the executors", lambda: scene.executors() == [])
+        scene.stop_cluster()
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Two workers, whose Python has no packages of its own."""
     with scene_of(tmp_path_factory.mktemp("cluster"), "--workers", "2", "--memory", "1g") as found:
+        bare = found.home / "bare"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=60)
+        found.environment["PYSPARK_PYTHON"] = str(bare / "bin" / "python")
         yield found
 
 
@@ -180,11 +146,15 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 def test_a_project_runs_unchanged_and_the_cluster_can_be_looked_at(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bare = scene.home / "bare"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=60)
-    lacking = scene.start("check", "--target", "cluster", PYSPARK_PYTHON=str(bare / "bin" / "python"))
+    lacking = scene.start("check", "--target", "bare")
     assert lacking.wait(DEADLINE) == 2
     assert re.search(r"HR826: the worker on \S+ lacks pyarrow in its Python", scene.log.read_text())
+    broken = scene.start("check", "--target", "broken")
+    assert broken.wait(DEADLINE) == 2
+    assert "HR862: executors on the cluster" in scene.log.read_text()
+    assert "Could not find agent library nosuch" in scene.log.read_text()
+    archive = str(scene.root / "workers.tar")
+    assert main(["cluster", "pack", "--out", archive, "-C", str(scene.root)]) == 0
     scene.submit()
     scene.land(1, 13)  # The task is tried again.
     scene.wait()
@@ -215,12 +185,11 @@ def test_an_executor_and_a_worker_are_killed_inside_a_batch(scene: Scene, capsys
     scene.land(99, 2)
     scene.wait_inside()
     os.kill(scene.executors()[0], signal.SIGKILL)
+    until("report of the lost executor", lambda: "HR882" in scene.log.read_text())
     scene.wait()
     scene.land(99, 3)
     scene.wait_inside()
-    worker = control.require(scene.home).daemon("worker-2")
-    assert worker is not None
-    os.kill(worker.pid, signal.SIGKILL)
+    scene.kill_daemon("worker-2")
     scene.wait()
     assert scene.greedy is not None
     assert scene.greedy.wait(DEADLINE) == 2
@@ -234,10 +203,7 @@ def test_an_executor_and_a_worker_are_killed_inside_a_batch(scene: Scene, capsys
 
 @pytest.mark.capability("CLUSTER-05")
 def test_the_stream_survives_the_masters_death_and_the_master_knows_it_again(scene: Scene) -> None:
-    master = control.require(scene.home).daemon("master-1")
-    assert master is not None
-    os.kill(master.pid, signal.SIGKILL)
-    until("death", lambda: birth(master.pid) is None)
+    scene.kill_daemon("master-1")
     scene.land(6)
     scene.wait()
     assert main(["cluster", "start", "--home", str(scene.home)]) == 0
@@ -247,8 +213,14 @@ def test_the_stream_survives_the_masters_death_and_the_master_knows_it_again(sce
 
 
 @pytest.mark.capability("CLUSTER-03", "RDD-08")
-def test_the_driver_is_ended_and_the_result_is_proved(scene: Scene, spark: SparkSession) -> None:
-    assert scene.end() == 0, scene.log.read_text()[-4000:]
+def test_the_driver_is_ended_and_the_result_is_proved(
+    scene: Scene, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["stop", "-C", str(scene.root)]) == 0
+    assert scene.driver is not None
+    assert scene.driver.wait(DEADLINE) == 0, scene.tail()
+    main(["cluster", "logs", "--query", "totals", "-C", str(scene.root)])
+    assert "totals" in capsys.readouterr().out
     (scene.root / "calm").touch()
     assert verify(load(scene.root), "totals", spark=spark).exit_code == 0
     (told,) = status(load(scene.root))
@@ -258,21 +230,20 @@ def test_the_driver_is_ended_and_the_result_is_proved(scene: Scene, spark: Spark
 @pytest.mark.capability("CLUSTER-05")
 def test_with_two_masters_the_stream_survives_the_leaders_death(tmp_path: Path, spark: SparkSession) -> None:
     with scene_of(tmp_path, "--workers", "1", "--cores", "2", "--memory", "1g", "--masters", "2") as scene:
+        (scene.root / "headrace.yml").write_text(YAML.replace("    worker_packages: workers.tar\n", ""))
         scene.submit()
         scene.land(1)
         scene.wait()
         found = control.status(scene.home).masters
         assert sorted(each.state for each in found) == ["ALIVE", "STANDBY"]
         (leader,) = [number for number, each in enumerate(found, 1) if each.state == "ALIVE"]
-        master = control.require(scene.home).daemon(f"master-{leader}")
-        assert master is not None
-        os.kill(master.pid, signal.SIGKILL)
+        scene.kill_daemon(f"master-{leader}")
         scene.land(2)
         scene.wait()
         until("new leader", lambda: knows_the_application(scene.home))
         scene.land(3)
         scene.wait()
-        assert scene.end() == 0
+        assert scene.finish() == 0
         assert verify(load(scene.root), "totals", spark=spark).exit_code == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.crash
 
 TOTALS = """
-@hr.query(sink=hr.sink.sqlite("{database}", table="totals", key=["name"]), mode="update", trigger=hr.available_now)
+sink = hr.sink.sqlite("{database}", table="totals", key=["name"]{options})
+
+@hr.query(sink=sink, mode="update", trigger=hr.available_now)
 def totals(events):
     return events.groupBy("name").agg(F.sum("amount").alias("amount"))
 """
@@ -40,8 +43,8 @@ class Notes(Silent):
         self.findings.append(finding)
 
 
-def project(root: Path, *, database: str = "out.db", quarantine: bool = False) -> Path:
-    write_project(root, TOTALS.format(database=database), batches=FRUIT)
+def project(root: Path, *, database: str = "out.db", options: str = "", quarantine: bool = False) -> Path:
+    write_project(root, TOTALS.format(database=database, options=options), batches=FRUIT)
     if quarantine:
         text = (root / "pipeline.py").read_text()
         (root / "pipeline.py").write_text(text.replace("schema=", 'on_bad_row="quarantine", schema='))
@@ -134,12 +137,14 @@ def test_a_file_that_vanished_stops_the_query_until_it_is_back(tmp_path: Path, s
 
 
 def test_a_database_locked_by_another_process_is_told_and_waited_for(tmp_path: Path, spark: SparkSession) -> None:
-    root = project(tmp_path / "p")
+    root = project(tmp_path / "p", options=", retry_seconds=2")
     assert run(load(root), spark=spark).exit_code == 0
     land(root, 2, [{"name": "fig", "amount": 5}])
     other = sqlite3.connect(root / "out.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
+    begun = time.monotonic()
     finding = failed(root, spark)
+    assert time.monotonic() - begun > 2
     assert (finding.code, "locked by another process" in finding.what) == ("HR405", True)
     other.execute("ROLLBACK")
     other.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -36,19 +35,23 @@ queries:
 """
 
 TWO_RUNS_AND_A_PROOF = """
-import sys
+from pathlib import Path
 
 import duckdb
 
-from headrace.cli import main
+import headrace as hr
 
-for rows in sys.argv[1:]:
-    with duckdb.connect("shop.duckdb") as connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS orders (id BIGINT, item VARCHAR, price DOUBLE)")
-        connection.execute(f"INSERT INTO orders VALUES {rows}")
-    if code := main(["run"]):
-        sys.exit(code)
-sys.exit(main(["verify", "--json"]))
+
+def test_a_project_finds_them_by_name_and_its_result_is_proved(spark):
+    root = Path(__file__).parent / "shop"
+    for rows in ("(1, 'tea', 2.5), (2, 'jam', 4.0)", "(3, 'tea', 2.5)"):
+        with duckdb.connect(str(root / "shop.duckdb")) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS orders (id BIGINT, item VARCHAR, price DOUBLE)")
+            connection.execute(f"INSERT INTO orders VALUES {rows}")
+        result = hr.run(hr.load(root), spark=spark)
+        assert result.exit_code == 0, [str(each.finding) for each in result.outcomes]
+    verdict = hr.verify(hr.load(root), "items", spark=spark)
+    assert (verdict.state, verdict.batch) == ("equal", 1), verdict
 """
 
 
@@ -86,54 +89,52 @@ def pytest_unconfigure():
 """
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.capability("RDD-10")
-def test_the_suite_proves_the_example_and_the_page(installed: dict[str, str], tmp_path: Path) -> None:
-    """One process runs both, as their own distributions would."""
+@pytest.fixture(scope="module")
+def tested(installed: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Where one process has run the tests of both, as their own distributions would, and a project; and its output."""
+    place = tmp_path_factory.mktemp("tested")
     for block in blocks():
         if block.page == PAGE and (name := block.word("file")):
-            (tmp_path / name).write_text(block.text, encoding="utf-8")
-    (tmp_path / "contexts.py").write_text(CONTEXTS, encoding="utf-8")
-    tests = [DISTRIBUTION / "tests" / "test_conformance.py", tmp_path / "test_connectors.py"]
+            (place / name).write_text(block.text, encoding="utf-8")
+    (place / "contexts.py").write_text(CONTEXTS, encoding="utf-8")
+    (place / "shop").mkdir()
+    (place / "shop" / "headrace.yml").write_text(PROJECT, encoding="utf-8")
+    (place / "test_project.py").write_text(TWO_RUNS_AND_A_PROOF, encoding="utf-8")
+    tests = [DISTRIBUTION / "tests" / "test_conformance.py", place / "test_connectors.py", place / "test_project.py"]
     plain = [
-        "-c",
-        os.devnull,
-        "--rootdir",
-        tmp_path,
-        "--import-mode=importlib",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-p",
-        "contexts",
+        *("-c", os.devnull, "--rootdir", place, "--import-mode=importlib"),
+        *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "contexts"),
     ]
     found = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", *plain, *tests],
-        env={**installed, "PYTHONPATH": f"{installed['PYTHONPATH']}{os.pathsep}{tmp_path}"},
-        cwd=tmp_path,
+        [sys.executable, "-m", "pytest", "-q", "-x", "-rp", *plain, *tests],
+        env={**installed, "PYTHONPATH": f"{installed['PYTHONPATH']}{os.pathsep}{place}"},
+        cwd=place,
         capture_output=True,
         text=True,
     )
     assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
-    passed = re.search(r"^(\d+) passed(?:, \d+ warnings?)? in", found.stdout, re.MULTILINE)
-    assert passed is not None, "something was left out: " + found.stdout[-500:]
-    assert int(passed[1]) > 35
-    assert "contexts: 1 still there: None" in found.stdout, "one context for the tests of both, stopped at their end"
+    return place, found.stdout
 
 
 @pytest.mark.timeout(900)
-def test_a_project_finds_them_by_name_and_its_result_is_proved(installed: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.capability("RDD-10")
+def test_the_suite_proves_the_example_and_the_page(tested: tuple[Path, str]) -> None:
+    _, said = tested
+    passed = re.search(r"^(\d+) passed(?:, \d+ warnings?)? in", said, re.MULTILINE)
+    assert passed is not None, "something was left out: " + said[-500:]
+    assert int(passed[1]) > 36
+    assert "contexts: 1 still there: None" in said, "one context for all tests, stopped at their end"
+
+
+@pytest.mark.timeout(900)
+def test_a_project_finds_them_by_name_and_its_result_is_proved(tested: tuple[Path, str]) -> None:
     import duckdb
 
-    (tmp_path / "headrace.yml").write_text(PROJECT, encoding="utf-8")
-    command = [sys.executable, "-c", TWO_RUNS_AND_A_PROOF, "(1, 'tea', 2.5), (2, 'jam', 4.0)", "(3, 'tea', 2.5)"]
-    done = subprocess.run(command, env=installed, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    with duckdb.connect(str(tmp_path / "result.duckdb"), read_only=True) as connection:
+    place, said = tested
+    assert "::test_a_project_finds_them_by_name_and_its_result_is_proved" in said
+    with duckdb.connect(str(place / "shop" / "result.duckdb"), read_only=True) as connection:
         rows = connection.execute("FROM items ORDER BY item").fetchall()
     assert rows == [("jam", 1, 4.0), ("tea", 2, 5.0)]
-    assert json.loads(done.stdout.splitlines()[-1])["batch"] == 1
 
 
 @pytest.mark.plain

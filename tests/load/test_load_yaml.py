@@ -141,6 +141,7 @@ FAULTS = {
     "two statements": (BASE.replace("FROM events", "FROM events; SELECT 2"), 6, "HR116", "view or query"),
     "a list for a mapping": (BASE.replace("queries:", "views: [1]\nqueries:"), 4, "HR104", "name: SELECT"),
     "two of one name": (BASE + "views: {events: SELECT 1}\n", 8, "HR109", "rename"),
+    "a table and a view of one name": (BASE + "tables: {a: SELECT 1}\nviews: {a: SELECT 2}\n", 9, "HR109", "rename"),
     "a key twice": (BASE + "  counts: {}\n", 8, "HR102", "keep one"),
     "no such module": ("modules: [no.py]\n" + BASE, 1, "HR115", "relative"),
 }

@@ -13,8 +13,10 @@ from jsonschema import Draft7Validator
 
 from headrace import registry
 from headrace.cli import main
-from headrace.load import document, targets, yaml_form
+from headrace.load import document, targets
+from headrace.load.project import KEYS
 from headrace.load.schema import schema
+from headrace.load.yaml_queries import QUERY_KEYS
 from tests.docs.blocks import ROOT
 
 pytestmark = pytest.mark.plain
@@ -124,9 +126,9 @@ def test_it_refuses(spoil: Callable[[dict[str, Any]], Any], validator: Draft7Val
 
 def test_it_has_every_key_that_is_read(validator: Draft7Validator) -> None:
     top = validator.schema["properties"]
-    assert set(top) == set(yaml_form.KEYS)
+    assert set(top) == set(KEYS)
     assert set(top["targets"]["additionalProperties"]["properties"]) == set(targets.KEYS)
-    assert set(top["queries"]["additionalProperties"]["properties"]) == set(yaml_form.QUERY_KEYS)
+    assert set(top["queries"]["additionalProperties"]["properties"]) == set(QUERY_KEYS)
 
 
 def test_connectors_of_other_distributions_are_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,10 @@ def test_a_running_application_is_seen_and_stopped_from_elsewhere(
         assert samples["headrace_input_rows_total"] == (3, {**labels, "source": "events"})
         assert samples["headrace_source_lag_files"] == (0, {**labels, "source": "events"})
         assert samples["headrace_state_rows"] == (2, {**labels, "operator": "stateStoreSave"})
+        monitoring = files("headrace.operate.monitoring")
+        watched = "".join(monitoring.joinpath(name).read_text() for name in ("alerts.yml", "dashboard.json"))
+        served = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
+        assert {re.sub(r"_bucket$", "", name) for name in re.findall(r"headrace_\w+", watched)} <= served
         if promtool := program("promtool"):
             done = subprocess.run(
                 [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
@@ -123,5 +129,6 @@ def test_a_running_application_is_seen_and_stopped_from_elsewhere(
     log = [json.loads(line) for line in (root / ".headrace" / "logs" / "headrace.log").read_text().splitlines()]
     told = {(line["query"], line["batch"], line["message"]) for line in log}
     assert ("totals", None, "this is how it is built") in told
-    assert {f"a worker says {amount}" for amount in (1, 2, 3)} <= {line["message"] for line in log}
-    assert [line["batch"] for line in log if line["batch"] is not None][:2] == [0, 1]
+    assert {("totals", 0, f"a worker says {amount}") for amount in (1, 2)} <= told
+    assert ("totals", 1, "a worker says 3") in told
+    assert [line["batch"] for line in log if " rows in " in line["message"]][:2] == [0, 1]

@@ -99,9 +99,9 @@ def command(code: str) -> Hook:
     [
         (
             Hook(webhook="http://127.0.0.1:9/secret", timeout=Duration.parse("1 second")),
-            "http://127.0.0.1:9 was not told",
+            "http://127.0.0.1:9 did not get",
         ),
-        (Hook(webhook="http://me:pass@[bad/secret"), "was not told of a failure"),
+        (Hook(webhook="http://me:pass@[bad/secret"), "did not get a failure"),
         (command("import time; time.sleep(60)"), "it took longer than 1 second"),
         (command("import sys; sys.exit('no such channel')"), "exit code 1: no such channel"),
         (Hook(command=("/no/such/command",)), "No such file or directory"),

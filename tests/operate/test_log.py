@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.model.layout import QueryLayout
 from headrace.model.operations import Log
-from headrace.operate.log import RunLog
+from headrace.operate.log import RunLog, lines_of
 from headrace.redaction import remember
+from headrace.run.spark_lines import SparkLines
+from headrace.spark.said import Said
 from headrace.user_code import serving
 
 pytestmark = pytest.mark.plain
@@ -22,6 +29,11 @@ pytestmark = pytest.mark.plain
 def lines(storage: Path) -> list[dict[str, Any]]:
     text = (storage / "logs" / "headrace.log").read_text()
     return [{key: value for key, value in json.loads(line).items() if key != "time"} for line in text.splitlines()]
+
+
+@dataclass
+class Named:
+    name: str
 
 
 def line(level: str, message: str, query: str | None = None, batch: int | None = None) -> dict[str, Any]:
@@ -56,13 +68,45 @@ def test_what_the_users_code_prints_and_logs_is_there_with_its_query_and_batch(
     assert capsys.readouterr().out.splitlines()[:2] == ["of nobody", "one two"], "it is still printed"
 
 
-def test_lines_of_spark_keep_their_level_and_those_of_workers_are_taken_as_they_are(tmp_path: Path) -> None:
+THREAD = "stream execution thread for totals [id = 5f6c, runId = 0a1b]"
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        (Said(message="printed by nobody knows whom"), line("info", "printed by nobody knows whom")),
+        (Said(message="mine", query="totals", batch=3), line("info", "mine", "totals", 3)),
+        (
+            Said(message="it is slow", level="warning", logger="Executor", query="totals"),
+            line("warning", "Executor: it is slow", "totals", 4),
+        ),
+        (Said(message="behind", logger="P", thread=THREAD), line("info", "P: behind", "totals", 4)),
+        (
+            Said(message="[queryId = 5f6c] [batchId = 2] Lost task 0.0", level="warning", logger="TaskSetManager"),
+            line("warning", "TaskSetManager: Lost task 0.0", "totals", 2),
+        ),
+    ],
+    ids=["a line as it is", "of a worker", "of a task", "of the query's thread", "of the scheduler"],
+)
+def test_a_line_of_spark_has_the_query_and_the_batch_that_it_is_about(
+    said: Said, known: dict[str, Any], tmp_path: Path
+) -> None:
+    layout = QueryLayout(tmp_path, "totals")
+    (layout.checkpoint / "offsets").mkdir(parents=True)
+    (layout.checkpoint / "offsets" / "4").touch()
+    (layout.checkpoint / "metadata").write_text('{"id": "5f6c"}')
     log = RunLog(tmp_path, Log(format="json"))
-    log.spark_line("12:00:01 WARN TaskSetManager: Lost task 0.0\n")
-    log.spark_line("printed in a worker\n")
-    log.spark_line("\n")
+    spark_lines = SparkLines(log)
+    spark_lines.started(Named("totals"), layout)  # type: ignore[arg-type]
+    spark_lines.take(Said.read(said.line()))
+    spark_lines.take(Said(message=" "))
     log.close()
-    assert lines(tmp_path) == [line("warning", "TaskSetManager: Lost task 0.0"), line("info", "printed in a worker")]
+    assert lines(tmp_path) == [known]
+
+
+def test_a_marked_line_that_another_one_cut_is_kept_as_it_is() -> None:
+    cut = Said(message="one").line()[:-5] + "two\n"
+    assert Said.read(cut) == Said(message=cut.rstrip("\n"))
 
 
 def test_as_text_an_event_is_one_line_without_secrets(tmp_path: Path) -> None:
@@ -86,3 +130,48 @@ def test_files_are_rotated_and_for_their_owner_alone(tmp_path: Path) -> None:
     assert all(file.stat().st_size <= 10_000 for file in files)
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert "event 999 " in files[0].read_text()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_lines_of_one_query_are_found_in_every_file(tmp_path: Path, form: Any) -> None:
+    log = RunLog(tmp_path, Log(format=form, max_bytes=300, keep=9))
+    for number in range(9):
+        log.write("info", f"event {number}", query=("a", "b", None)[number % 3], batch=number)
+    log.close()
+    assert len(list((tmp_path / "logs").iterdir())) > 1
+    assert [line.partition("event ")[2][0] for line in lines_of(tmp_path, "a")] == ["0", "3", "6"]
+    assert list(lines_of(tmp_path, "c")) == list(lines_of(tmp_path / "none", "a")) == []
+
+
+@contextmanager
+def no_room(file: Path) -> Iterator[None]:
+    """No file of this process becomes larger than this one is, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("lost", [pytest.param("two", id="a line"), pytest.param("2" * 2000, id="rotation as well")])
+def test_a_full_disk_loses_lines_but_not_those_that_come_when_there_is_room(tmp_path: Path, lost: str) -> None:
+    log = RunLog(tmp_path, Log(format="json", max_bytes=1000))
+    log.write("info", "one")
+    with no_room(tmp_path / "logs" / "headrace.log"):
+        log.write("info", lost)
+    log.write("info", "three")
+    log.close()
+    rotated = (file.read_text().splitlines() for file in sorted((tmp_path / "logs").iterdir(), reverse=True))
+    told = [each for lines in rotated for each in lines]
+    # Of the lost line a half may be there.
+    assert [json.loads(each)["message"] for each in told if each.endswith("}")] == ["one", "three"]
+
+
+def test_a_log_on_a_full_disk_is_closed_without_an_error(tmp_path: Path) -> None:
+    log = RunLog(tmp_path, Log(format="json"))
+    log.write("info", "one")
+    with no_room(tmp_path / "logs" / "headrace.log"):
+        log.write("info", "two")
+        log.close()
+    assert lines(tmp_path) == [line("info", "one")]

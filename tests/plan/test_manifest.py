@@ -219,4 +219,4 @@ def test_a_function_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
     assert judgement.verdict == "same"
     (finding,) = remarks(query, judgement)
     assert (finding.code, finding.severity) == ("HR664", "note")
-    assert "whether pipeline.f of query 'totals' does what it did cannot be told: it calls eval" in finding.what
+    assert "whether pipeline.f of query 'totals' does what it did cannot be determined: it calls eval" in finding.what

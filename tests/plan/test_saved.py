@@ -29,7 +29,7 @@ FOUND = Judgement(
 LATER = {
     "the same": (FOUND, ""),
     "more batches": (replace(FOUND, from_batch=7), ""),
-    "another checkpoint": (replace(FOUND, checkpoint="d"), "begun anew"),
+    "another checkpoint": (replace(FOUND, checkpoint="d"), "started from scratch"),
     "another form has run": (replace(FOUND, ran="s"), "another form of it has run"),
     "other code": (replace(FOUND, written="x"), "written otherwise"),
     "another verdict": (replace(FOUND, verdict="rebuild"), "judged otherwise"),

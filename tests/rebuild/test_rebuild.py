@@ -84,7 +84,7 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(
     assert (outcome.finding.code, "headrace rebuild totals" in outcome.finding.fix) == ("HR535", True)
     (judgement,) = hr.plan(project, ["totals"], spark=spark)
     say_judgement(judgement, tuple(refusals(project.queries["totals"], judgement)))
-    assert "fix: undo the change, or compute its result anew beside the one that is there: headrace rebuild totals" in (
+    assert "fix: undo the change, or recompute its result beside the one that is there: headrace rebuild totals" in (
         capsys.readouterr().out
     )
     reports: list[RebuildReport] = []

@@ -65,7 +65,7 @@ def test_progress_is_written_beside_the_batches_and_with_them_again(
             copied.handle.processAllAvailable()
         batches = copied.handle.lastProgress["batchId"] + 1
     assert len(numbered(offsets)) < batches
-    assert "as many as async_progress has not told of" in (
+    assert "as many as async_progress has not recorded" in (
         hr.check(hr.load(root), spark=spark).guarantees["copied"].sentence
     )
     write(root, url=kafka.url, source=source, sink=sink, trigger="available-now")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.api import load, reset, verify
+from headrace.api import discard_rewind, load, repartition, reset, rewind, verify
 from headrace.checkpoint import Archive
 from headrace.cli.entry import main
+from headrace.errors import CheckFailed
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.run.restarts import is_transient
 from headrace.run.supervise import run
@@ -34,7 +35,7 @@ queries:
     select: SELECT name, count(*) AS n, sum(amount) AS total FROM events GROUP BY name
     mode: update
     trigger: available_now
-    sink: {{postgres: {{url: "{url}", table: counts, key: [name]}}}}
+    sink: {{postgres: {{url: "{url}", table: counts, key: [name], rewindable: 7 days}}}}
 storage: {storage}
 spark: {{spark.hadoop.dfs.namenode.http-address: "{web}"}}
 """
@@ -110,19 +111,28 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
     # The history and the sockets are this machine's.
     assert {"history.db", "logs"} <= {each.name for each in (root / ".headrace" / "targets" / "dev").iterdir()}
     assert not (root / ".headrace" / "queries").exists()
-    refused = (
-        ["rewind", "counts", "--to-batch", "2", "--yes"],
-        ["rebuild", "counts", "--yes"],
-        ["state", "repartition", "counts", "3"],
-    )
-    for words in refused:
-        capsys.readouterr()
-        assert main([*words, "-C", str(root)]) != 0
-        assert "HR835" in capsys.readouterr().err
-    reset(project, "counts", result="drop", spark=spark)
+    assert main(["rebuild", "counts", "--yes", "-C", str(root)]) == 1
+    assert "HR835" in capsys.readouterr().err
+
+    # Back to an earlier batch, and under another name: one start resumes from both.
+    rewind(project, "counts", to_batch=2, spark=spark)
+    assert stored(root, capsys) == (2, 2)
+    assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 1, 1)]
+    discard_rewind(project, "counts", spark=spark)
+    with pytest.raises(CheckFailed, match=r"HR554: .* because of the ' ' in its path"):
+        repartition(project, "counts", 3, spark=spark)
+    text = (root / "headrace.yml").read_text()
+    (root / "headrace.yml").write_text(text.replace("  counts:\n", "  tallies:\n    renamed_from: counts\n"))
+    project = load(root)
     assert run(project, spark=spark).exit_code == 0
     assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 2, 5), ("c", 1, 3)]
-    assert latest_generation(project.storage, "counts") == 2
+    assert verify(project, "tallies", spark=spark).state == "equal"
+    assert not list((project.storage / "queries" / "counts").glob("g*"))
+
+    reset(project, "tallies", result="drop", spark=spark)
+    assert run(project, spark=spark).exit_code == 0
+    assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 2, 5), ("c", 1, 3)]
+    assert latest_generation(project.storage, "tallies") == 2
 
 
 def stored(root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, int]:

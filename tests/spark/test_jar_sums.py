@@ -29,7 +29,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = tmp_path / "repository"
     found.mkdir()
 
-    def install(_: Sequence[str], directory: Path, *__: object) -> None:
+    def install(_: Sequence[str], __: Sequence[str], directory: Path, *___: object) -> None:
         for jar in found.glob("*.jar"):
             shutil.copy(jar, directory)
 

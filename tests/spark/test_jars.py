@@ -15,6 +15,7 @@ from headrace.load import load
 from headrace.spark import jars as connectors
 from headrace.spark import maven
 from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE
+from headrace.spark.messages import finding_of
 
 TINY = Jars(name="tiny", coordinates=("org.slf4j:slf4j-simple:1.7.36",), settings={"a": "1"})
 NOWHERE = Jars(name="nowhere", coordinates=("headrace.nowhere:nothing:1",))
@@ -98,6 +99,24 @@ def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_se
     assert "headrace.nowhere:nothing:1" in finding.what
     assert "\n" not in finding.what
     assert "repository that has it" in finding.fix
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Failed to find data source: kafka. Please deploy the application as per the deployment section of Structured "
+        "Streaming + Kafka Integration Guide.",
+        "[AVRO_DATA_SOURCE_NOT_ENABLED] Failed to find data source: avro. Avro is built-in but external",
+        "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. Make sure the provider name is correct",
+    ],
+    ids=["Kafka", "Avro, by Spark 4.3", "Delta"],
+)
+def test_in_a_session_without_the_jars_the_way_to_them_is_told(said: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    finding = finding_of(AnalysisException(said))
+    assert (finding.code, "headrace jars fetch" in finding.fix) == ("HR012", True)
 
 
 @pytest.mark.services

@@ -634,6 +634,18 @@ def spark_brings_a_resolver_of_jars(scene: Scene) -> None:
     assert resolver.resolveMavenDependencies(True, "", "", "", str(scene.home / "ivy"), none).size() == 0
 
 
+@canary("spark/compiled")
+def what_headrace_brings_in_java_fits_sparks_classes(scene: Scene) -> None:
+    from headrace.spark.compiled import write_classes
+    from headrace.spark.object_store import FILE_MANAGER, SOURCE
+
+    target = scene.home / "classes"
+    target.mkdir()
+    source = SOURCES / "spark" / SOURCE
+    write_classes(scene.spark.sparkContext._gateway, str(source), str(target))
+    assert (target / f"{FILE_MANAGER.replace('.', '/')}.class").is_file()
+
+
 @canary("spark/actions")
 def a_call_that_no_stream_has_is_found_in_the_trace(scene: Scene) -> None:
     from headrace.spark.actions import INSTEAD, called
@@ -825,6 +837,20 @@ def block_managers_are_known(scene: Scene) -> None:
     driver, all_of_them = block_managers(scene.spark)
     assert all_of_them == {driver}, "a local master has no executor but the driver"
     assert executors(scene.spark) == frozenset()
+
+
+@canary("spark/worker_output")
+def workers_know_the_batch_of_their_task(scene: Scene) -> None:
+    import inspect
+
+    from pyspark import daemon, worker
+
+    from headrace.spark.worker_output import BATCH
+
+    assert "TaskContext._setTaskContext(None)" in inspect.getsource(worker.main), "the end of a task"
+    assert "def manager()" in inspect.getsource(daemon)
+    package = scene.jvm.org.apache.spark.sql.execution.streaming.runtime
+    assert package.MicroBatchExecution.BATCH_ID_KEY() == BATCH
 
 
 @canary("spark/messages", "spark/failures")

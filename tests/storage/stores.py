@@ -5,10 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
 
 from headrace.storage import store
 from headrace.storage.remote import RemotePath
 from headrace.storage.store import Entry, Store
+from services import S3Server
+
+_numbers = count()
 
 
 class MemoryStore(Store):
@@ -66,7 +71,7 @@ class MemoryStore(Store):
             self.directories.add(path)
             path = path.rpartition("/")[0]
 
-    def move(self, path: str, new: str) -> None:
+    def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
         with self.lock:
             self.entry(path)
             if new in self.files or new in self.directories:
@@ -89,3 +94,23 @@ def memory_store(name: str) -> Iterator[tuple[MemoryStore, RemotePath]]:
         yield made, RemotePath(f"hdfs://{name}")
     finally:
         store.forget("hdfs", name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """A new bucket, and how Spark and Headrace reach it."""
+
+    name: str
+    server: S3Server
+
+    def settings(self, name: str | None = None, **other: str) -> dict[str, str]:
+        """Hadoop's settings for this bucket alone, or for one of another `name`; `other` by their last words."""
+        key, secret = self.server.credentials
+        known = {"endpoint": self.server.url(), "path.style.access": "true", "endpoint.region": "us-east-1"}
+        every = {**known, "access.key": key, "secret.key": secret, **other}
+        return {f"spark.hadoop.fs.s3a.bucket.{name or self.name}.{each}": value for each, value in every.items()}
+
+
+def new_bucket(server: S3Server) -> Bucket:
+    """An empty bucket of `server`."""
+    return Bucket(name=server.create_bucket(f"bucket-{next(_numbers)}"), server=server)

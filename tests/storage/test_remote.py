@@ -23,11 +23,17 @@ from headrace.storage import hdfs, json_lines, remote
 from headrace.storage.durable import create_file, exchange, move, publish, remove_tree, replace_file
 from headrace.storage.hdfs import Hdfs
 from headrace.storage.remote import RemotePath
+from headrace.storage.s3 import S3
 from headrace.storage.store import keep
-from services import HdfsServer
-from tests.storage.stores import MemoryStore, memory_store
+from services import HdfsServer, S3Server
+from services.proxy import Proxy
+from tests.storage.stores import MemoryStore, memory_store, new_bucket
 
-KINDS = [pytest.param("memory", marks=pytest.mark.plain), pytest.param("hdfs", marks=pytest.mark.services)]
+KINDS = [
+    pytest.param("memory", marks=pytest.mark.plain),
+    pytest.param("hdfs", marks=pytest.mark.services),
+    pytest.param("s3a", marks=pytest.mark.services),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -43,10 +49,15 @@ def root(request: pytest.FixtureRequest) -> Iterator[RemotePath]:
         with memory_store("test") as (_, place):
             yield place / "a b"
         return
-    server: HdfsServer = request.getfixturevalue("hdfs_server")
-    authority = server.url().partition("://")[2]
-    keep("hdfs", authority, lambda: Hdfs(authority, server.web_address, getpass.getuser()))
-    place = RemotePath(f"{server.url()}/{request.node.name} %41")
+    if request.param == "s3a":
+        bucket = new_bucket(request.getfixturevalue("s3_server"))
+        keep("s3a", bucket.name, lambda: S3.of(bucket.name, bucket.settings()))
+        place = RemotePath(f"s3a://{bucket.name}/{request.node.name} %41")
+    else:
+        server: HdfsServer = request.getfixturevalue("hdfs_server")
+        authority = server.url().partition("://")[2]
+        keep("hdfs", authority, lambda: Hdfs(authority, server.web_address, getpass.getuser()))
+        place = RemotePath(f"{server.url()}/{request.node.name} %41")
     yield place
     place.remove_tree()
 
@@ -265,3 +276,75 @@ def test_hdfs_refuses_with_a_sentence_and_finds_an_answer_that_was_lost(
     assert (made.read("/lost/one"), [each.name for each in made.listing("/lost")]) == (b"3", ["one"])
     made.delete("/lost")
     assert lost == ["CREATE", "RENAME", "DELETE"]
+
+
+@pytest.mark.services
+def test_s3_refuses_with_a_sentence_and_finds_an_answer_that_was_lost(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = new_bucket(s3_server)
+    for name, wrong, code in (
+        (bucket.name, {"secret.key": "wrong"}, "HR833"),
+        (bucket.name, {"access.key": "nobody"}, "HR833"),
+        ("no-such-bucket", {}, "HR836"),
+    ):
+        with pytest.raises(PlatformError) as refused:
+            S3.of(name, bucket.settings(name, **wrong)).put("/file", b"")
+        assert (refused.value.findings[0].code, name in str(refused.value)) == (code, True)
+    with Proxy(s3_server.port, word=f"PUT /{bucket.name}/lost".encode()) as proxy:
+        made = S3.of(bucket.name, bucket.settings(endpoint=f"http://127.0.0.1:{proxy.port}"))
+        made.require_conditional("/")
+        proxy.swallow_commit_answer()
+        assert made.create("/lost", b"1") is True
+        assert made.create("/lost", b"2") is False
+        proxy.swallow_commit_answer()
+        made.put("/lost", b"3")
+        assert (made.read("/lost"), proxy.commits) == (b"3", 5)
+
+
+@pytest.mark.services
+def test_a_directory_of_s3_that_was_half_moved_is_moved_by_the_same_call(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = new_bucket(s3_server)
+    made = S3.of(bucket.name, bucket.settings())
+    for name in ("a.json", "b.json", "checkpoint/offsets/0", "checkpoint/metadata"):
+        made.put(f"/g1/{name}", name.encode())
+    made.make_directory("/g1/checkpoint")
+    asked, left = made._ask, [0]
+
+    def cut_off(verb: str, **options: Any) -> Any:
+        if verb in ("copy_object", "delete_object"):
+            left[0] -= 1
+            if left[0] < 0:
+                raise ConnectionError("the process dies here")
+        return asked(verb, **options)
+
+    for steps, tells in ((2, True), (5, True), (4, True), (3, True), (3, True), (2, False)):
+        with monkeypatch.context() as patch:
+            patch.setattr(made, "_ask", cut_off)
+            left[0] = steps
+            with pytest.raises(ConnectionError):
+                made.move("/g1", "/aside", last=("a.json",))
+        assert made._is_there("/g1/a.json") is tells
+        with pytest.raises(FileExistsError):
+            made.move("/g2", "/aside")
+    made.move("/g1", "/aside", last=("a.json",))
+    assert [each.name for each in made.listing("/")] == ["aside"]
+    for name in ("a.json", "b.json", "checkpoint/offsets/0", "checkpoint/metadata"):
+        assert made.read(f"/aside/{name}") == name.encode()
+
+
+@pytest.mark.plain
+def test_a_name_node_that_has_just_been_started_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Hdfs("name:9000", "name:9870", "me")
+    said = ["No active and not excluded nodes contain this block", "Namenode is in startup mode"]
+
+    def answer(verb: str, **options: Any) -> None:
+        if said:
+            raise RuntimeError(said.pop())
+
+    monkeypatch.setattr(hdfs, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(made._web, "_call", answer)
+    made.delete("/x")
+    assert said == []

@@ -139,15 +139,18 @@ def record(batch: int, *, started: datetime = STARTED, query: str = "counts") ->
     )
 
 
-def fill(project: Project, batches: int, *, started: datetime = STARTED) -> None:
-    """A running query with so many batches, an earlier run that failed, a verdict, and a query that has failed."""
+def fill(project: Project, batches: int, *, first: int = 0, started: datetime = STARTED) -> None:
+    """A running query with so many batches, an earlier run that failed, a verdict, and a query that has failed.
+
+    Those before the `first` one are not kept.
+    """
     with History.open(history_file(project.storage)) as history:
         facts = {"pid": os.getpid(), "mode": "update", "trigger": "every 5 seconds", "sink": "postgres"}
         failed = history.begin_run("counts", generation=1, **facts)  # type: ignore[arg-type]
         history.end_run(failed, "failed", replace(FAULT, what="the database was away"))
         run = history.begin_run("counts", generation=1, **facts)  # type: ignore[arg-type]
         history.state(run, "running")
-        history.record(run, record(0, started=started))
+        history.record(run, record(first, started=started))
         other = history.begin_run("copied", generation=1, **facts)  # type: ignore[arg-type]
         history.end_run(other, "failed", FAULT)
         verdict = {"state": "equal", "batch": 3, "rows_read": 10, "rows_expected": 5, "missing": 0, "unexpected": 0}
@@ -158,11 +161,11 @@ def fill(project: Project, batches: int, *, started: datetime = STARTED) -> None
     def rows() -> Iterator[tuple[str, int, int, int, int, str]]:
         # A hundred thousand records would take a minute; those of the past differ in what is looked at alone.
         plain = record(0, started=started).as_dict()
-        for batch in range(1, batches - 200):
+        for batch in range(first + 1, batches - 200):
             at = started + timedelta(seconds=batch)
             plain |= {"batch": batch, "rows": 100 + batch % 50, "at": at.isoformat()}
             yield "counts", 1, batch, run, plain["rows"], json.dumps(plain)
-        for batch in range(max(1, batches - 200), batches):
+        for batch in range(max(first + 1, batches - 200), batches):
             made = record(batch, started=started)
             yield "counts", 1, batch, run, made.rows, json.dumps(made.as_dict())
 

@@ -19,7 +19,8 @@ from headrace.history.pages import SCANNED
 from headrace.model import Project
 from headrace.model.layout import history_file
 from headrace.ui import server
-from headrace.ui.app import Pages, application
+from headrace.ui.answers import Answers
+from headrace.ui.app import application
 from headrace.ui.server import Address
 from headrace.ui.standing import standings
 from tests.ui import made
@@ -173,13 +174,13 @@ def test_a_damaged_history_is_a_sentence(tmp_path: Path) -> None:
     history_file(project.storage).write_text("no database, but long enough to be looked at as one" * 20)
     answer = client(project).get("/api/project")
     assert (answer.status_code, answer.json()["findings"][0]["code"]) == (503, "HR531")
-    assert Pages(project).look(anew=True) == {"findings": [answer.json()["findings"][0]]}
+    assert Answers(project).look(anew=True) == {"findings": [answer.json()["findings"][0]]}
 
 
 def test_no_answer_holds_a_secret(ask: TestClient, project: Project) -> None:
     for path in ("/api/project", "/api/queries/counts", "/api/events", "/api/queries/counts/batches"):
         assert made.PASSWORD not in ask.get(path).text
-    assert made.PASSWORD not in json.dumps(Pages(project).look(anew=True))
+    assert made.PASSWORD not in json.dumps(Answers(project).look(anew=True))
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -280,7 +281,7 @@ def test_open_pages_are_told_what_is_written(tmp_path: Path, monkeypatch: pytest
     made.fill(project, 3)
 
     async def listen() -> list[int]:
-        stream = Pages(project).live.stream()
+        stream = Answers(project).live.stream()
         seen: list[int] = []
         async for text in stream:
             if text.startswith("event: standing"):

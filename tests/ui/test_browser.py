@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from selenium import webdriver
@@ -18,11 +20,17 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from headrace.api import load, run
 from headrace.history import History
 from headrace.model.layout import history_file
 from headrace.ui.server import Address, beside
+from tests.run.projects import write_project
 from tests.servers import unavailable
 from tests.ui import made
+from tests.ui.chromium import chromium, faults, program
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.browser
 BATCHES = 400
@@ -34,17 +42,23 @@ const drawn = () => document.querySelector(arguments[0]) && document.querySelect
 const wait = () => setTimeout(drawn() ? done : wait, drawn() ? 300 : 50);
 wait();
 """
+# What is wider than the page, what lies over something else, and figures that are cut off.
+MISPLACED = """
+const found = [], name = (each) => each.getAttribute('aria-label') || each.textContent.slice(0, 40);
+if (document.documentElement.scrollWidth > innerWidth) found.push('the page is wider than the window');
+const boxes = [...document.querySelectorAll('.card, .tile, .tools, .title, .bar > *')].map((each) => [each, each.getBoundingClientRect()]);
+boxes.forEach(([a, one], at) => boxes.slice(at + 1).forEach(([b, other]) => {
+  const wide = Math.min(one.right, other.right) - Math.max(one.left, other.left);
+  const high = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top);
+  if (!a.contains(b) && !b.contains(a) && a.closest('.bar') === b.closest('.bar') && wide > 1 && high > 1) found.push(`${name(a)} over ${name(b)}`);
+}));
+document.querySelectorAll('.tile dd:not(.under)').forEach((each) => { if (each.scrollWidth > each.clientWidth) found.push(`cut off: ${name(each)}`); });
+document.querySelectorAll('.card').forEach((card) => { const right = card.getBoundingClientRect().right; card.querySelectorAll('p, h2, button, input, canvas, dd').forEach((each) => {
+  if (!each.closest('.scroll, pre') && each.getBoundingClientRect().right > right + 1) found.push(`out of ${name(card)}: ${name(each)}`); }); });
+return found;
+"""  # noqa: E501
+STILL = f"const done = arguments[0]; setTimeout(() => done((() => {{ {MISPLACED} }})()), 300);"
 AXE = "axe.run(document, {resultTypes: ['violations']}).then(arguments[arguments.length - 1])"
-
-
-def program(*names: str) -> str:
-    """The path of the first of these programs that there is."""
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if found is None:
-        unavailable(
-            f"{names[0]} is missing: make servers installs it, as does apt-get install chromium chromium-driver"
-        )
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -74,25 +88,8 @@ def address(root: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = program("chromium", "google-chrome")
-    switches = (
-        "headless",
-        "no-sandbox",
-        "disable-gpu",
-        "disable-quic",
-        "no-first-run",
-        "disable-background-networking",
-    )
-    for switch in (*switches, "disable-component-update", "disable-sync", "disable-dev-shm-usage"):
-        options.add_argument(f"--{switch}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('browser')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(program("chromedriver"))
-    found = webdriver.Chrome(options=options, service=service)
-    found.set_script_timeout(30)
-    yield found
-    found.quit()
+    with chromium(tmp_path_factory.mktemp("browser")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -120,11 +117,6 @@ def look(
     browser.execute_async_script(SETTLED, until)
 
 
-def faults(browser: webdriver.Chrome) -> list[str]:
-    """What the console holds; asked for, it is empty again."""
-    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-
-
 PAGES = {"project": ("/", ".graph svg .node"), "query": ("/queries/counts", ".charts canvas")}
 
 
@@ -137,7 +129,7 @@ def test_each_page_fits_every_width_without_a_fault(
     for width in WIDTHS:
         look(browser, address + path, width=width, theme=theme, until=until)
         assert faults(browser) == []
-        assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), width
+        assert browser.execute_script(MISPLACED) == [], width
         assert browser.execute_script("return document.documentElement.dataset.theme") == theme
         browser.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
         found: dict[str, Any] = browser.execute_async_script(AXE)
@@ -235,7 +227,44 @@ def test_a_newcomer_finds_what_is_wrong_with_three_queries_and_asks_for_rows(
         box.send_keys("SELECT sum(n) FROM order_counts", Keys.CONTROL, Keys.ENTER)
         WebDriverWait(browser, 10).until(lambda each: each.find_elements(By.CSS_SELECTOR, "[aria-label='Answer'] td"))
         assert words(browser, "Answer").split() == ["sum(n)", "8"]
+        for width in WIDTHS:
+            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            assert browser.execute_async_script(STILL) == [], width
         assert browser.find_element(By.XPATH, "//button[text()='Verify now']").is_enabled()
         assert faults(browser) == []
         browser.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
         assert browser.execute_async_script(AXE)["violations"] == []
+
+
+VERIFIED = """
+@hr.query(sink=hr.sink.sqlite("out.db", table="totals", key=["name"]), mode="update", trigger=hr.available_now)
+def totals(events):
+    return events.groupBy("name").agg(F.sum("amount").alias("total"))
+"""
+
+
+def test_the_button_starts_a_verify_whose_verdict_appears(
+    browser: webdriver.Chrome, tmp_path: Path, spark: SparkSession
+) -> None:
+    root = write_project(tmp_path / "p", VERIFIED, batches=[[{"name": "apple", "amount": 5}]])
+    assert run(load(root), spark=spark).exit_code == 0
+    with closing(sqlite3.connect(root / "out.db", isolation_level=None)) as db:
+        db.execute("UPDATE totals SET total = 6")
+    # The page of the test before has lost its server, and says so.
+    browser.get("about:blank")
+    faults(browser)
+    with beside(load(root), Address(port=0, token=TOKEN)) as url:
+        browser.get(f"{url}login")
+        browser.find_element(By.NAME, "token").send_keys(TOKEN, Keys.ENTER)
+        look(browser, f"{url}queries/totals", until="[aria-label='Newest rows'] td")
+        assert "name total apple 6" in " ".join(words(browser, "Newest rows").split())
+        button = browser.find_element(By.XPATH, "//button[text()='Verify now']")
+        button.click()
+        WebDriverWait(browser, 10).until(lambda each: "runs since" in words(each, "Verified"))
+        assert not button.is_enabled()
+        WebDriverWait(browser, 150).until(lambda each: "ended: mismatch" in words(each, "Verified"))
+        WebDriverWait(browser, 10).until(lambda each: each.find_elements(By.CSS_SELECTOR, "[aria-label='Verdicts'] td"))
+        # Batch, rows read, expected; missing, unexpected, different, late.
+        assert words(browser, "Verdicts").split()[-8:] == ["mismatch", *"0110010"]
+        assert faults(browser) == []

@@ -186,7 +186,7 @@ def test_one_verify_runs_at_low_priority_and_its_end_is_told(
     verifying = Verifying(project, [sys.executable, str(tmp_path / "fake.py")])
     asked = client(project, verifying=verifying)
     asked.headers.update(BEARER)
-    for said, state in (('{"state": "equal"}', "ended"), ("headrace HR123: it is broken", "failed")):
+    for said, state in (('{"verdict": "equal"}', "ended"), ("headrace HR123: it is broken", "failed")):
         (tmp_path / "fake.go").unlink(missing_ok=True)
         first = asked.post("/api/verify", json={"query": "totals"})
         assert (first.status_code, first.json()["state"]) == (202, "running")

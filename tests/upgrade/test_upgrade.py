@@ -22,11 +22,26 @@ from headrace.api import load
 from headrace.model.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
 from services import connectors
+from tests.conftest import ROOT, WITHOUT_CODE_GENERATION
 from tests.upgrade.make_fixture import FILES, HOME, land
 
 pytestmark = [pytest.mark.services, pytest.mark.connectors, pytest.mark.timeout(600)]
 
 FIXTURE = Path(__file__).parent / "0.1.0.tar.xz"
+# Both commands in one session, which has the project's warehouse.
+RUN_AND_VERIFY = """
+import sys
+
+import pytest
+
+from headrace.api import load
+from headrace.build.project_session import session
+from headrace.cli import main
+from tests.in_session import lend
+
+lend(session(load(sys.argv[1]), purpose="stream"), pytest.MonkeyPatch())
+sys.exit(main(["run", "-C", sys.argv[1]]) or main(["verify", "-C", sys.argv[1], "--json"]))
+"""
 
 
 @pytest.fixture
@@ -62,22 +77,19 @@ def test_every_durable_sink_goes_on_with_the_batch_that_an_earlier_version_had_n
         forget_commit(QueryLayout(loaded.storage, query).checkpoint)
     land(project, FILES)
 
-    assert headrace("run", project).returncode == 0
-    told = headrace("verify", project, "--json").stdout.splitlines()
-    verdicts = {each["query"]: (each["verdict"], each["findings"]) for each in map(json.loads, told)}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_AND_VERIFY, str(project)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": " ".join(WITHOUT_CODE_GENERATION)},
+    )
+    print(done.stdout[-3000:], done.stderr[-3000:])
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    verdicts = {each["query"]: (each["verdict"], each["findings"]) for each in told}
     assert verdicts == {query: ("equal", []) for query in loaded.queries} | {"sqlite_windows": ("open", [])}
 
     with closing(sqlite3.connect(project / "out" / "result.db")) as connection:
         assert Counter(dict(connection.execute("SELECT action, n FROM counts"))) == true_counts(project)
-
-
-def headrace(command: str, project: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, whose session has the project's warehouse."""
-    made = subprocess.run(
-        [sys.executable, "-m", "headrace", command, "-C", str(project), *more], capture_output=True, text=True
-    )
-    print(made.stdout[-3000:], made.stderr[-3000:])
-    return made
 
 
 def true_counts(project: Path) -> Counter[str]:

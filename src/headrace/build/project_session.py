@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cluster import connection
-from headrace.contract import Connector, Jars
+from headrace.cluster import connection, pack
+from headrace.contract import Connector, Jars, path_options
+from headrace.errors import Finding, PlatformError
 from headrace.model import Project
-from headrace.spark import borrowed_session, jars
+from headrace.spark import borrowed_session, jars, object_store
 from headrace.spark.session import start
-from headrace.spark.settings import Purpose, default_master
+from headrace.spark.settings import Purpose, default_master, is_local
+from headrace.storage.location import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,11 +37,32 @@ def session(
             "spark.sql.warehouse.dir": str(project.storage / "warehouse"),
             **connection.settings(master, project.target.spark),
             **jars.settings(jars_of(project), project.target.spark, root=project.root),
+            **(object_store.settings(project.target.spark) if uses_s3(project) else {}),
+            **_packed(project, master),
             **(overrides or {}),
         },
     )
-    connection.make_ready(made, master, {package for each in _connectors(project) for package in each.worker_packages})
+    # A look at a project writes nothing into its storage.
+    connection.make_ready(made, master, worker_packages(project), project.storage if purpose == "stream" else None)
     return made
+
+
+def worker_packages(project: Project) -> set[str]:
+    """What the tasks of the project's sources and sinks import, by the names that pip knows."""
+    return {package for each in _connectors(project) for package in each.worker_packages}
+
+
+def _packed(project: Project, master: str) -> dict[str, str]:
+    """Settings by which executors get the archive of packages, where the target names one. Raises PlatformError."""
+    given = project.target.worker_packages
+    if given is None or is_local(master):
+        return {}
+    archive = given if "://" in given else str((project.root / given).absolute())
+    if "://" not in archive and not Path(archive).is_file():
+        what = f"there is no archive {archive}, which target '{project.target.name}' has as worker_packages"
+        fix = f"make it: headrace cluster pack --out {given}"
+        raise PlatformError(Finding(code="HR858", what=what, fix=fix, where=project.target.where))
+    return pack.settings(archive, project.target.spark)
 
 
 def borrowed(project: Project, spark: SparkSession | None = None) -> AbstractContextManager[SparkSession]:
@@ -54,7 +78,16 @@ def jars_of(project: Project) -> tuple[Jars, ...]:
     asked = [each for connector in _connectors(project) for each in connector.jars]
     own = {each.name: each for each in asked if isinstance(each, Jars)}
     names = dict.fromkeys(each.name if isinstance(each, Jars) else each for each in asked)
+    if uses_s3(project):
+        names[object_store.JARS] = None
     return jars.chosen(tuple(names), {**jars.known(), **own})
+
+
+def uses_s3(project: Project) -> bool:
+    """Whether the storage, or a path of a source or a sink, is in a bucket."""
+    paths = (getattr(each, option) for each in _connectors(project) for option in path_options(each))
+    every = (each for path in paths for each in (path if isinstance(path, list | tuple) else [path]) if each)
+    return any(scheme_of(str(each)) == "s3a" for each in (project.target.storage, *every))
 
 
 def _connectors(project: Project) -> Iterator[Connector]:

@@ -120,7 +120,7 @@ class Tables:
             if before is not None and (fresh.digest, _shape(fresh)) == (before.digest, _shape(before)):
                 return versions[name]
             (making / _FACTS).write_text(json.dumps(asdict(fresh)), encoding="utf-8")
-            publish(making, self._home / name / str(number))
+            publish(making, self._home / name / str(number), last=(_FACTS,))
         except Exception as error:
             raise CheckFailed(self._failed(table, error, versions)) from error
         finally:

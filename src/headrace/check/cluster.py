@@ -26,7 +26,7 @@ def cluster(project: Project) -> Iterator[Finding]:
             code="HR829",
             what=f"the storage {project.storage} is a directory of this machine, and executors of {master}, which "
             "write state there, run on others",
-            fix="name a path on hdfs://; or declare a mounted directory: shared_paths",
+            fix=_FIX,
             where=project.target.where,
         )
     for name, source in project.sources.items():

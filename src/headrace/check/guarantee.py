@@ -70,7 +70,7 @@ def _weak_links(project: Project, query: Query, plan: PlanFacts | None) -> Itera
         yield Link(
             part=f"the sink {query.sink_kind}",
             level="at least once",
-            reason="takes batches again, as many as async_progress has not told of, when the driver dies"
+            reason="takes batches again, as many as async_progress has not recorded, when the driver dies"
             if sink.async_progress
             else "takes a batch again when the driver dies before it is committed",
         )

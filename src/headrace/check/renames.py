@@ -43,7 +43,7 @@ def _faults(word: str, thing: Query | Source, declared: Mapping[str, Query | Sou
             fix = f"remove '{former}'; or remove renamed_from, if '{thing.name}' is another one or was renamed already"
         elif twin is not None:
             what = f"{whose} and {word} '{twin.name}' are both renamed from '{former}': one checkpoint has one {word}"
-            fix = "remove renamed_from at one of the two, which then begins anew"
+            fix = "remove renamed_from at one of the two, which then starts from scratch"
         else:
             continue
         yield Finding(code="HR548", what=what, fix=fix, where=thing.where)

@@ -39,7 +39,7 @@ def shared_variables(project: Project) -> Iterator[Finding]:
             yield Finding(
                 code="HR804",
                 what=f"query '{query.name}' asks for the counter '{counters[0].name}' and has the trigger "
-                f"{query.trigger}, whose tasks tell nothing before the query ends",
+                f"{query.trigger}, whose tasks report nothing before the query ends",
                 fix="use the trigger every('1 second'), or leave the counter out",
                 where=query.where,
             )

@@ -27,7 +27,7 @@ class StateBound:
     kept: for each of its parts, how long a row or a group of it is kept; None: indefinitely, or by what only the
         function knows. until: the same in words.
     later: by how much what it gives comes later than the rows that it is made of, at the earliest; None: by nothing,
-        or it cannot be told. appears: the same in words; empty where rows come out at once.
+        or it cannot be determined. appears: the same in words; empty where rows come out at once.
     """
 
     operator: str
@@ -138,7 +138,7 @@ def _sum(state: KeptState) -> str:
 
 def _of_join(state: KeptState, join: StreamJoin | None, policy: str) -> StateBound:
     if join is None:
-        until = "by the watermark, for a time that cannot be told"
+        until = "by the watermark, for a time that cannot be determined"
         return StateBound(operator="join", by=state.by, bounded=True, kept={}, until=until)
     told = [(side_name(side), kept_ms(side, other)) for side, other in join_sides(join)]
     after = " after its window's end" if join.windows else ""

@@ -13,15 +13,14 @@ from headrace.check.policy import declared_policy
 from headrace.check.refresh import intervals, refreshed
 from headrace.check.renames import renames
 from headrace.check.shared_variables import shared_variables
+from headrace.check.storage import storage
 from headrace.check.triggers import triggers
 from headrace.checkpoint.uses import source_of
 from headrace.contract import OptionError
-from headrace.errors import Finding, PlatformError, Where, nearest
+from headrace.errors import Finding, Where, nearest
 from headrace.model import Counter, Project, Query, Source, SqlTransform, Table, View
 from headrace.model.spark_settings import misspelt
 from headrace.spark import ddl
-from headrace.storage.location import is_remote, scheme_of
-from headrace.storage.store import SCHEMES
 
 LONGEST_NAME = 120
 _NAME = re.compile(r"[A-Za-z0-9_]+\Z")
@@ -86,7 +85,7 @@ def _nothing_to_run(project: Project) -> Iterator[Finding]:
 
 def _target(project: Project) -> Iterator[Finding]:
     """The target's settings and storage."""
-    if unusable := list(_storage(project)):
+    if unusable := list(storage(project)):
         yield from unusable
     elif project.storage.exists() and not project.storage.is_dir():
         yield Finding(
@@ -110,26 +109,6 @@ def _target(project: Project) -> Iterator[Finding]:
                 fix=f"write {known}, if that is meant",
                 where=project.target.where,
             )
-
-
-def _storage(project: Project) -> Iterator[Finding]:
-    """Storage beyond this machine that is of no known kind, or that cannot be reached."""
-    where = project.target.where
-    scheme = scheme_of(project.target.storage)
-    if scheme is not None and scheme not in SCHEMES:
-        yield Finding(
-            code="HR834",
-            what=f"the storage {project.target.storage} is on {scheme}://, of which Headrace does not know that a file "
-            "there is whole and written once",
-            fix=f"name a path on {' or '.join(f'{each}://' for each in SCHEMES)}, or a local or mounted directory",
-            where=where,
-        )
-        return
-    try:
-        if is_remote(project.storage):
-            project.storage.exists()
-    except PlatformError as error:
-        yield from (finding.but(where=where) for finding in error.findings)
 
 
 def _names(project: Project) -> Iterator[Finding]:
@@ -188,7 +167,7 @@ def _inputs(project: Project) -> Iterator[Finding]:
 
 
 def _cycles(project: Project) -> Iterator[Finding]:
-    """Each cycle once, told at its first member by name."""
+    """Each cycle once, reported at its first member by name."""
     known: dict[str, Table | View] = {**project.tables, **project.views}
     told: set[frozenset[str]] = set()
     done: set[str] = set()

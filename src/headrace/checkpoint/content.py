@@ -34,7 +34,7 @@ def fault_of(file: Path) -> str | None:
     if size <= WHOLE_BYTES:
         data = file.read_bytes()
         if told is not None and not told.fit(data):
-            return "its content is not what was written, as the checksum beside it tells"
+            return "its content is not what was written, as the checksum beside it shows"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a checkpoint directory, told all at once and without raising."""
+"""What is wrong with a checkpoint directory, reported all at once and without raising."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _source_logs(folder: Path, ends: dict[str, int]) -> Iterator[Finding]:
                 where=Where(file=str(log / str(missing[0]))),
                 what=f"the log of source '{name}' lacks entry {missing[0]}"
                 + (f" and {len(missing) - 1} more" if missing[1:] else "")
-                + ": Spark cannot tell which files it has read",
+                + ": Spark cannot know which files it has read",
                 fix="restore the file from a backup, or reset the query (headrace reset QUERY)",
             )
 

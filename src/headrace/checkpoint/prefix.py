@@ -62,22 +62,22 @@ def planned(checkpoint: Checkpoint, archive: Archive, through: int, *, since: in
 
 def _fix_of_gap(archive: Archive, last: int) -> str:
     """What there is to do where the batches up to `last` are not known."""
-    adopted = json_record.read(archive.path.with_name(ADOPTED), lambda facts: facts["committed"], _unreadable)
+    damaged = json_record.Damaged(
+        file=archive.path.with_name(ADOPTED),
+        code="HR598",
+        what="the record of an adoption cannot be read",
+        fix="restore it from a backup; or remove it, if the query has run since",
+    )
+    adopted = json_record.read(damaged.file, lambda facts: facts["committed"], damaged)
     if adopted is not None and last <= int(adopted):
         return (
             "nothing: Spark had purged them before the query was adopted, and nobody kept them. The query runs on; a "
-            "result that is computed anew (headrace rebuild) can be verified"
+            "rebuilt result (headrace rebuild) can be verified"
         )
     return (
         f"restore {archive.path.name} from a backup; without it the query runs on, and what it read before can no "
         "longer be verified"
     )
-
-
-def _unreadable(why: str) -> CheckpointError:
-    what = f"the record of an adoption cannot be read: {why}"
-    fix = "restore it from a backup; or remove it, if the query has run since"
-    return CheckpointError(Finding(code="HR598", what=what, fix=fix))
 
 
 def committed_prefix(

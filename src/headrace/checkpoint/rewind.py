@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,9 @@ from headrace.checkpoint.restore import restore_log, stores_of
 from headrace.checkpoint.rewrite import replace_file
 from headrace.checkpoint.state_files import Store, version_of
 from headrace.errors import CheckpointError
+from headrace.storage.durable import copy_file
+from headrace.storage.listing import files_below
+from headrace.storage.remote import RemotePath
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Past:
 
         Spark replaces the files of a checkpoint and never changes one, so that the copy shares them with the original.
         """
-        for file in _files(self.checkpoint.root):
+        for file in sorted(each for each in files_below(self.checkpoint.root) if not each.name.endswith(".tmp")):
             if not _is_later(file.relative_to(self.checkpoint.root), self.checkpoint.root, batch):
                 link(file, target / file.relative_to(self.checkpoint.root))
         for number in range(max(batch - 1, 0), batch + 1):
@@ -127,19 +129,16 @@ class Past:
 
 def link(file: Path, target: Path) -> None:
     """Let `target` be the same file, or one of the same content where a file has one name only. Raises OSError."""
+    if isinstance(file, RemotePath):
+        copy_file(file, target)
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(file, target)
     except FileExistsError:
         raise
     except OSError:
-        shutil.copy2(file, target)
-
-
-def _files(root: Path) -> Iterator[Path]:
-    for home, folders, names in os.walk(root):
-        folders.sort()
-        yield from (Path(home) / name for name in sorted(names) if not name.endswith(".tmp"))
+        copy_file(file, target)
 
 
 def _is_later(inside: Path, root: Path, batch: int) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import chosen, project_options
 from headrace.cli.output import say_json
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ def adopt(
     crash, give the command again; headrace reset takes it back.
     """
     from headrace import api
+    from headrace.load import load
 
-    project = opened(directory, target)
+    project = load(directory, target=target)
     (name,) = chosen(project, [query])
     asks = not yes and not as_json and sys.stdin.isatty()
     if not dry_run and not yes and not asks:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import opened, project_options
+from headrace.cli.options import project_options
 from headrace.cli.run import trigger_of, trigger_options
 
 
@@ -29,8 +29,10 @@ def apply(
     long as the queries are written as they were, over the same checkpoints, and no other form of one has run meanwhile;
     batches that were added change nothing.
     """
+    from headrace.load import load
+
     wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
-    project = opened(directory, target)
+    project = load(directory, target=target)
 
     from headrace.api import apply as apply_plan
     from headrace.cli.view import view_for

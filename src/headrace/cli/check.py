@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import chosen, project_options
 from headrace.cli.output import counted, say_finding, say_json
 
 _CODE = re.compile(r"HR\d{0,3}")
@@ -32,7 +32,9 @@ def check(
 
     With --select the exit code is that of the findings that are shown.
     """
-    project = opened(directory, target)
+    from headrace.load import load
+
+    project = load(directory, target=target)
 
     from headrace.api import check as checked
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import F, json_option
+from headrace.cli.options import F, chosen, json_option, project_directory, project_options
 from headrace.cli.output import say_json, say_table
 
 
@@ -81,21 +81,63 @@ def status(home: Path | None, as_json: bool) -> int:
 
 @cluster.command()
 @click.argument("name", required=False, metavar="[EXECUTOR]")
+@click.option("--query", metavar="NAME", help="Print the lines of the project's log that are of this query.")
+@project_directory
 @home_option
-def logs(name: str | None, home: Path | None) -> int:
+def logs(name: str | None, query: str | None, directory: Path, target: str | None, home: Path | None) -> int:
     """Print what an executor, a worker or a master has printed; without a name, list them.
 
-    EXECUTOR is a name of the list; a number alone is an executor of the newest application.
+    EXECUTOR is a name of the list; a number alone is an executor of the newest application. With --query, what the
+    driver has logged of a query, on whichever cluster it runs.
     """
     from headrace.cluster.logs import logs as known
     from headrace.cluster.logs import named
 
+    if query is not None:
+        from headrace.load import load
+        from headrace.operate.log import lines_of
+
+        project = load(directory, target=target)
+        for line in lines_of(project.local_storage, chosen(project, [query])[0]):
+            click.echo(line)
+        return 0
     if name is None:
         for log in known(_home(home)):
             click.echo(f"{log.name}  {log.bytes:,} bytes")
         return 0
     for file in named(_home(home), name).files:
         click.echo(file.read_text(encoding="utf-8", errors="replace"), nl=False)
+    return 0
+
+
+@cluster.command()
+@click.argument("packages", nargs=-1, metavar="[PACKAGE]...")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("workers.tar.gz"), show_default=True
+)
+@click.option("--lock", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Take versions from it.")
+@project_options
+def pack(
+    packages: tuple[str, ...], out: Path, lock: Path | None, directory: Path, target: str | None, as_json: bool
+) -> int:
+    """Pack what workers need beside Python and Spark, for workers whose Python lacks it.
+
+    That is what the project's sources and sinks import there, each PACKAGE that functions of the project import, and
+    what these need: the versions that are installed here, or those of a lock file, which pip fetches. A target with
+    worker_packages: FILE sends the archive to its executors.
+    """
+    from headrace.build.project_session import worker_packages
+    from headrace.cluster.pack import pack as make
+    from headrace.load import load
+
+    project = load(directory, target=target)
+    made = make(out, sorted({*worker_packages(project), *packages}), lock=lock)
+    if as_json:
+        say_json({"file": made.file, "packages": dict(made.packages), "python": made.python, "machine": made.machine})
+        return 0
+    click.echo(f"{made.file}: {len(made.packages)} packages for Python {made.python} on {made.machine}, ", nl=False)
+    click.echo(f"{made.bytes / (1 << 20):,.0f} MB")
+    click.echo(f"in headrace.yml, at the target:  worker_packages: {made.file}")
     return 0
 
 

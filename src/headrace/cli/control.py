@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import chosen, project_options
 from headrace.cli.output import say_error, say_json
 from headrace.errors import Finding, HeadraceError
 
@@ -27,11 +27,12 @@ def stop(query: str | None, now: bool, directory: Path, target: str | None, as_j
     on when one is stopped.
     """
     from headrace.api import stop as stop_running
+    from headrace.load import load
 
     if query is not None and now:
         what = "--now breaks off the batches of a whole application, not of one query"
         raise HeadraceError(Finding(code="HR090", what=what, fix="leave QUERY out, or --now"))
-    project = opened(directory, target)
+    project = load(directory, target=target)
     if query is not None:
         chosen(project, [query])
     return _tell(stop_running(project, query, now=now), as_json=as_json)
@@ -79,7 +80,9 @@ def restart(query: str, directory: Path, target: str | None, as_json: bool) -> i
 
 
 def _order(do: Callable[[Any, str], Answer], query: str, directory: Path, target: str | None, *, as_json: bool) -> int:
-    project = opened(directory, target)
+    from headrace.load import load
+
+    project = load(directory, target=target)
     chosen(project, [query])
     return _tell([do(project, query)], as_json=as_json)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import chosen, project_options
 from headrace.cli.output import say_finding, say_json
 
 
@@ -24,9 +24,11 @@ def checkpoint(queries: tuple[str, ...], directory: Path, target: str | None, as
     Looks at all that the next start of each QUERY, or of every one, would begin with: offsets, commits, the logs of
     sources, the state, and what Headrace keeps beside them. Nothing is changed and nothing is started. For each bad
     file it says what is lost and what to do. `headrace run` takes the same look before each start. Of a QUERY that is
-    named it tells as well which batches the checkpoint and the archive have, sizes, state, and the settings that stay.
+    named it shows as well which batches the checkpoint and the archive have, sizes, state, and the settings that stay.
     """
-    project = opened(directory, target)
+    from headrace.load import load
+
+    project = load(directory, target=target)
     names = chosen(project, queries)
 
     from headrace.api import inspect_checkpoint
@@ -58,10 +60,12 @@ def checkpoint(queries: tuple[str, ...], directory: Path, target: str | None, as
 def offsets(query: str, batch: int | None, directory: Path, target: str | None, as_json: bool) -> int:
     """Show what a batch of QUERY takes of each source: where it begins and ends there, files or partitions.
 
-    Batches that Spark has purged are taken from the archive. What a source still holds is told where that can be told
+    Batches that Spark has purged are taken from the archive. What a source still holds is shown where that is known
     without Spark.
     """
-    project = opened(directory, target)
+    from headrace.load import load
+
+    project = load(directory, target=target)
     (name,) = chosen(project, [query])
 
     from headrace.api import inspect_offsets
@@ -82,9 +86,11 @@ def offsets(query: str, batch: int | None, directory: Path, target: str | None, 
 def watermark(query: str, limit: int, directory: Path, target: str | None, as_json: bool) -> int:
     """Show how the watermark of QUERY moved, which source holds it back, and when the next window closes.
 
-    Windows are told where the text of the query names their length.
+    Windows are shown where the text of the query names their length.
     """
-    project = opened(directory, target)
+    from headrace.load import load
+
+    project = load(directory, target=target)
     (name,) = chosen(project, [query])
 
     from headrace.api import inspect_watermark

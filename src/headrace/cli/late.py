@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import chosen, project_options
 from headrace.cli.output import say_finding, say_json, say_table
 
 if TYPE_CHECKING:
@@ -47,10 +47,12 @@ def late(
     --export or --replay asks for it; both may be repeated, and resume where they were cut off. With --json each row is
     a line, and the counts are the last one.
     """
+    from headrace.load import load
+
     export = export or former  # --to is the word of earlier versions.
     if replay and (since or export is not None):
         raise click.UsageError("--replay brings every late row back, and takes neither --since nor --export")
-    project = opened(directory, target)
+    project = load(directory, target=target)
     (name,) = chosen(project, [query])
     from rich.console import Console
 

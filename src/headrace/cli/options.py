@@ -32,6 +32,11 @@ def target_option(command: F) -> F:
 
 def project_options(command: F) -> F:
     """`-C`/`--project`, `--target` and `--json`, for every command that reads a project."""
+    return project_directory(json_option(command))
+
+
+def project_directory(command: F) -> F:
+    """`-C`/`--project` and `--target`, of a command whose output is what others have written."""
     directory = click.option(
         "-C",
         "--project",
@@ -41,14 +46,7 @@ def project_options(command: F) -> F:
         metavar="DIR",
         help="The project's directory [default: the current one].",
     )
-    return directory(target_option(json_option(command)))
-
-
-def opened(directory: Path, target: str | None) -> Project:
-    """The project in `directory`; raises ProjectError with everything that is wrong with it."""
-    from headrace.api import load
-
-    return load(directory, target=target)
+    return directory(target_option(command))
 
 
 def ui_token() -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import chosen, project_options
 from headrace.cli.output import say_json
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def plan(
 
     Nothing is started: each difference is shown with what would come of it.
     """
-    project = opened(directory, target)
+    from headrace.load import load
+
+    project = load(directory, target=target)
     names = chosen(project, queries)
 
     from headrace.api import plan as planned

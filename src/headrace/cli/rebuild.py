@@ -1,4 +1,4 @@
-"""`headrace rebuild`: compute a result anew beside the one that is there, look at it, and exchange the two."""
+"""`headrace rebuild`: recompute a result beside the one in use, look at it, and exchange the two."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import chosen, instant, opened, project_options
+from headrace.cli.options import chosen, instant, project_options
 from headrace.cli.output import counted, json_text, say_json
 
 if TYPE_CHECKING:
@@ -58,15 +58,17 @@ def rebuild(
     target: str | None,
     as_json: bool,
 ) -> int:
-    """Compute the result of QUERY anew, beside the one there.
+    """Recompute the result of QUERY, beside the one in use.
 
     Its sources are read from the beginning, by the query as it is written now, and the two are exchanged. The query may
     run meanwhile, as it was; it must be stopped for the exchange. The new result is verified and compared with the
     former one first. After a stop or a crash, give the command again.
     """
+    from headrace.load import load
+
     if sum((status, abandon, roll_back, discard, no_swap)) > 1:
         raise click.UsageError("give one of --no-swap, --status, --abandon, --roll-back and --discard")
-    project = opened(directory, target)
+    project = load(directory, target=target)
     (name,) = chosen(project, [query])
     if status:
         return _status(project, name, as_json=as_json)

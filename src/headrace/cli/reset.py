@@ -1,4 +1,4 @@
-"""`headrace reset`: let a query begin anew, take that back, or delete what was set aside."""
+"""`headrace reset`: let a query start from scratch, take that back, or delete what was set aside."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import chosen, project_options
 from headrace.cli.output import say_json
 
 if TYPE_CHECKING:
@@ -47,9 +47,11 @@ def reset(
     counted, shown and set aside; --undo brings them back until the query has planned a batch again. After a crash,
     give the command again.
     """
+    from headrace.load import load
+
     if sum((undo, discard, result is not None)) > 1:
         raise click.UsageError("give one of --drop-result, --keep-result, --undo and --discard")
-    project = opened(directory, target)
+    project = load(directory, target=target)
     (name,) = chosen(project, [query])
     asks = not yes and not as_json and sys.stdin.isatty()
     if not undo and result is None and not discard:

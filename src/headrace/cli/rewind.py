@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import chosen, instant, opened, project_options
+from headrace.cli.options import chosen, instant, project_options
 from headrace.cli.output import counted, say_json
 
 if TYPE_CHECKING:
@@ -50,12 +50,14 @@ def rewind(
     lost is counted and shown first; --undo brings it back until the query has planned a batch again. After a crash,
     give the command again.
     """
+    from headrace.load import load
+
     if sum((to_batch is not None, to_time is not None, undo, discard)) != 1:
         raise click.UsageError("give one of --to-batch, --to-time, --undo and --discard")
     if dry_run and (undo or discard):
         raise click.UsageError("--dry-run goes with --to-batch or --to-time")
     at = instant(to_time, "--to-time")
-    project = opened(directory, target)
+    project = load(directory, target=target)
     (name,) = chosen(project, [query])
     if dry_run:
         _say_plan(_plan(project, name, to_batch, at), as_json=as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import F, chosen, opened, project_options, ui_token
+from headrace.cli.options import F, chosen, project_options, ui_token
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
@@ -51,8 +51,10 @@ def run(
 
     Ctrl-C or SIGTERM lets the running batch finish; a second one stops at once.
     """
+    from headrace.load import load
+
     wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
-    project = opened(directory, target)
+    project = load(directory, target=target)
     if metrics is not None:
         project = with_metrics(project, metrics)
     names = chosen(project, queries)

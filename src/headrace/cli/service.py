@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import opened, project_options
+from headrace.cli.options import project_options
 from headrace.cli.output import say_json
 from headrace.errors import Finding, HeadraceError
 from headrace.units import Duration
@@ -42,9 +42,10 @@ def service(
     It goes to stdout or to FILE, which systemd's own check judges where there is one. --monitoring writes alert rules
     and a scrape configuration for Prometheus, and a dashboard for Grafana, into DIR.
     """
+    from headrace.load import load
     from headrace.operate.service import STOP_TIMEOUT, unit, write_monitoring
 
-    project = opened(directory, target)
+    project = load(directory, target=target)
     try:
         length = STOP_TIMEOUT if stop_timeout is None else Duration.parse(stop_timeout)
     except ValueError as error:

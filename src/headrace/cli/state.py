@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import chosen, project_options
 from headrace.cli.output import counted, say_json
 
 
@@ -34,7 +34,9 @@ def show(
 
     Spark reads the checkpoint; nothing is changed, and the query may be running. An empty VALUE means NULL.
     """
-    project = opened(directory, target)
+    from headrace.load import load
+
+    project = load(directory, target=target)
     (name,) = chosen(project, [query])
     pairs = [each.partition("=") for each in keys]
     if wrong := next((column for column, equals, _ in pairs if not equals), None):
@@ -61,7 +63,9 @@ def repartition(query: str, partitions: int, directory: Path, target: str | None
     The query must not be running. Its rows stay as they are, and it resumes where it was. After a crash, give the
     command again.
     """
-    project = opened(directory, target)
+    from headrace.load import load
+
+    project = load(directory, target=target)
     (name,) = chosen(project, [query])
 
     from headrace.api import repartition as repartition_query

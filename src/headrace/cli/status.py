@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import opened, project_options
+from headrace.cli.options import project_options
 from headrace.cli.output import say_json, say_table
 from headrace.errors import HeadraceError
 
@@ -34,13 +34,14 @@ def status(
     """Show how each query stands; 1 when one is in trouble.
 
     Trouble: its newest run failed or was killed, or a newer driver has fenced off the one before. Rows in are what all
-    batches since the query's first one have read, as verify counts them. --follow is told by the running application of
-    every batch as soon as it is committed, and ends with it. --storage-only tells which batches are planned and
+    batches since the query's first one have read, as verify counts them. --follow gets every batch from the running
+    application as soon as it is committed, and ends with it. --storage-only shows which batches are planned and
     committed and who runs the query, by the checkpoint and the lock, while the history stays on the driver's machine.
     """
     from headrace.api import status as status_of
+    from headrace.load import load
 
-    project = opened(directory, target)
+    project = load(directory, target=target)
     if storage_only:
         return _show_stored(project, as_json=as_json)
     if follow:
@@ -141,7 +142,7 @@ def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> N
 
 
 def _rebuilds(project: Project) -> Iterator[RebuildStatus]:
-    """The rebuilds that are not done; one whose record is damaged is told of by that query's next start."""
+    """The rebuilds that are not done; one whose record is damaged is reported by that query's next start."""
     from headrace.api import rebuild_status
 
     for name in project.queries:

@@ -12,7 +12,7 @@ from types import FrameType
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import chosen, project_options
 from headrace.errors import Finding, HeadraceError
 
 # A driver that has run so long was fine, and the next pause is the first again.
@@ -38,7 +38,9 @@ def submit(
     Without a name, all of them. The driver runs here, in client mode: Spark's standalone cluster takes no driver in
     Python. Ctrl-C or SIGTERM lets the running batch finish, and ends what --supervise would start again.
     """
-    project = opened(directory, target)
+    from headrace.load import load
+
+    project = load(directory, target=target)
     names = chosen(project, queries)
     _require_cluster(project.target.master, deploy_mode, project.target.name)
     words = ["run", *names, "-C", str(directory), *(["--target", target] if target else [])]
@@ -79,15 +81,17 @@ def _supervised(command: Sequence[str]) -> int:
             process.send_signal(number)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    pause = _FIRST_PAUSE
+    pause, is_first = _FIRST_PAUSE, True
     try:
         while True:
             begun = time.monotonic()
             # Of a group of its own, so that Ctrl-C reaches it once.
             running[:] = [subprocess.Popen(command, start_new_session=True)]
             code = running[0].wait()
-            if code in (0, _MISUSED) or asked:
+            # What a first driver is refused is to be corrected; a later one may find the cluster or the storage away.
+            if code == 0 or asked or (code == _MISUSED and is_first):
                 return code
+            is_first = False
             if time.monotonic() - begun > _FINE_SECONDS:
                 pause = _FIRST_PAUSE
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

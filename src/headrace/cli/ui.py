@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import opened, project_options, ui_token
+from headrace.cli.options import project_options, ui_token
 from headrace.cli.output import say_json
 
 
@@ -34,10 +34,11 @@ def ui(
     questions in SQL and the start of a verify need the token in any case.
     Ctrl-C ends.
     """
+    from headrace.load import load
     from headrace.ui.server import Address, serve
 
     token = ui_token()
-    project = opened(directory, target)
+    project = load(directory, target=target)
     place = Address(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
 
     def ready(url: str) -> None:

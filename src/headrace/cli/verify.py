@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import chosen, opened, project_options
+from headrace.cli.options import chosen, project_options
 from headrace.cli.output import say_json, say_table
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ def verify(queries: tuple[str, ...], directory: Path, target: str | None, as_jso
 
     Each query gets its own verdict, whatever the others do. With --json each verdict is a line, as soon as it is found.
     """
-    project = opened(directory, target)
+    from headrace.load import load
+
+    project = load(directory, target=target)
     names = chosen(project, queries)
     worst = 0
     for verdict in _judged(project, names):

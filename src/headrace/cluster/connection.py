@@ -15,16 +15,22 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.cluster.logs import executors_of, reason
+from headrace.cluster.reach import require_storage
 from headrace.cluster.record import Cluster, default_home, read
 from headrace.cluster.workers import require_workers
 from headrace.errors import Finding, HeadraceError, PlatformError
 from headrace.spark.master_url import master_hosts
-from headrace.spark.session_conf import executors
+from headrace.spark.messages import is_from_spark
+from headrace.spark.session_conf import executors, is_stopped
+from headrace.storage.location import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXECUTOR_SECONDS = 30.0
+# More often than so for each core an executor is started only where none of them stays.
+_TIMES = 4
 _CLUSTERS = ("spark://", "yarn", "k8s://")
 
 
@@ -56,11 +62,11 @@ def use_this_python(master: str) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
-def make_ready(spark: SparkSession, master: str, packages: Collection[str]) -> None:
+def make_ready(spark: SparkSession, master: str, packages: Collection[str], storage: Path | None = None) -> None:
     """Wait for an executor, and send the workers Headrace's own code; they have to have `packages`.
 
-    Raises PlatformError where no executor comes, for which Spark would wait for ever with a warning in its log, or
-    where the Python of a worker cannot run what it is sent.
+    storage: what they have to reach. Raises PlatformError where no executor comes, for which Spark would wait for ever
+    with a warning in its log, where the Python of a worker cannot run what it is sent, or sees no storage.
     """
     if not master_hosts(master):
         return
@@ -68,6 +74,9 @@ def make_ready(spark: SparkSession, master: str, packages: Collection[str]) -> N
     spark.sparkContext.addPyFile(str(_code()))
     try:
         require_workers(spark, packages)
+        # A directory of this machine is seen by all that is on it.
+        if storage is not None and (is_remote(storage) or not is_loopback(master)):
+            require_storage(spark, storage)
     except PlatformError:
         spark.stop()
         raise
@@ -75,7 +84,7 @@ def make_ready(spark: SparkSession, master: str, packages: Collection[str]) -> N
 
 def _require_executors(spark: SparkSession, master: str) -> None:
     until = time.monotonic() + EXECUTOR_SECONDS
-    while not executors(spark):
+    while not _has_executor(spark, master):
         if time.monotonic() > until:
             conf = spark.sparkContext.getConf()
             wanted = f"{conf.get('spark.executor.cores', 'all')} cores and {conf.get('spark.executor.memory', '1g')}"
@@ -86,10 +95,37 @@ def _require_executors(spark: SparkSession, master: str) -> None:
                     what=f"the cluster {master} has given no executor within {EXECUTOR_SECONDS:.0f} s: none of its "
                     f"workers has {wanted} of memory free",
                     fix="stop an application, or bound it by spark.cores.max; ask for less by spark.executor.memory "
-                    "and spark.executor.cores; headrace cluster status shows what is free",
+                    "and spark.executor.cores; headrace cluster status, or the master's page, shows what is free",
                 )
             )
         time.sleep(0.1)
+
+
+def _has_executor(spark: SparkSession, master: str) -> bool:
+    """Whether one is there; raises PlatformError where each ends at once, or the cluster has given them up."""
+    try:
+        if executors(spark):
+            return True
+    except Exception as error:
+        if not (is_from_spark(error) and is_stopped(spark)):
+            raise
+        raise _ended(master, "", "") from None
+    # Spark starts a process that ends at once again and again, without a word to the driver.
+    known = _started_here(master)
+    started = executors_of(default_home(), spark.sparkContext.applicationId) if known is not None else ()
+    if known is None or len(started) <= _TIMES * known.workers * known.cores:
+        return False
+    spark.stop()
+    raise _ended(master, f"{len(started)} executors, ", reason(started[0]))
+
+
+def _ended(master: str, how_many: str, said: str) -> PlatformError:
+    what = f"executors on the cluster {master} end as soon as they are started ({how_many}{said or 'it gave them up'})"
+    fix = (
+        "look into what they printed: headrace cluster logs, or the master's page; they need the Spark of the driver, "
+        "its spark.authenticate.secret, and spark.executor.extraJavaOptions that Java knows"
+    )
+    return PlatformError(Finding(code="HR862", what=what, fix=fix))
 
 
 def _code() -> Path:

@@ -43,7 +43,8 @@ def master(home: Path, cluster: Cluster, number: int) -> Daemon:
     port, web = cluster.masters[number]
     place = ("--host", cluster.host, "--port", str(port), "--webui-port", str(web))
     properties = _properties(home, cluster)
-    return _started(home, f"master-{number + 1}", [MASTER, *place, "--properties-file", properties], port=port, web=web)
+    words = [MASTER, *place, "--properties-file", properties]
+    return _started(home, f"master-{number + 1}", words, host=cluster.host, port=port, web=web)
 
 
 def worker(home: Path, cluster: Cluster, number: int) -> Daemon:
@@ -51,9 +52,10 @@ def worker(home: Path, cluster: Cluster, number: int) -> Daemon:
     name = f"worker-{number + 1}"
     work = _private(home / "work" / name)
     size = ("--cores", str(cluster.cores), "--memory", cluster.memory)
-    place = ("--host", cluster.host, "--port", "0", "--webui-port", "0", "--work-dir", str(work))
+    host = _worker_host(cluster, number)
+    place = ("--host", host, "--port", "0", "--webui-port", "0", "--work-dir", str(work))
     properties = _properties(home, cluster)
-    return _started(home, name, [WORKER, *size, *place, "--properties-file", properties, cluster.url])
+    return _started(home, name, [WORKER, *size, *place, "--properties-file", properties, cluster.url], host=host)
 
 
 def end(daemons: Iterable[Daemon]) -> None:
@@ -85,6 +87,14 @@ def is_taken(host: str, port: int) -> bool:
 def log_file(home: Path, name: str) -> Path:
     """What a process of the cluster prints."""
     return home / "logs" / f"{name}.log"
+
+
+def _worker_host(cluster: Cluster, number: int) -> str:
+    """The address of a worker: one of its own where this machine has them, as Linux has all of 127.0.0.0/8.
+
+    Spark takes workers of one address for one machine, and makes no second attempt of a slow task there.
+    """
+    return f"127.0.0.{number + 1}" if cluster.host == "127.0.0.1" and sys.platform == "linux" else cluster.host
 
 
 def _scala(spark: Path) -> str:
@@ -119,7 +129,9 @@ def _properties(home: Path, cluster: Cluster) -> str:
     return str(file)
 
 
-def _started(home: Path, name: str, arguments: Sequence[str], *, port: int = 0, web: int = 0) -> Daemon:
+def _started(
+    home: Path, name: str, arguments: Sequence[str], *, host: str = "127.0.0.1", port: int = 0, web: int = 0
+) -> Daemon:
     spark = Path(str(files("pyspark")))
     java = require_java()
     log = log_file(home, name)
@@ -131,7 +143,8 @@ def _started(home: Path, name: str, arguments: Sequence[str], *, port: int = 0, 
         "SPARK_HOME": str(spark),
         # A worker that starts an executor would look for it where Spark is built (AbstractCommandBuilder).
         "SPARK_SCALA_VERSION": _scala(spark),
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        # What the pages listen on.
+        "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(_private(home / "scratch")),
         "PYSPARK_PYTHON": sys.executable,
     }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.cluster import daemons
 from headrace.errors import Finding, PlatformError, nearest
+
+_TELLING = re.compile(r"Unrecognized |Could not find |(?:\w+\.)+\w*(?:Exception|Error)\b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,18 @@ def named(home: Path, name: str) -> Log:
             return each
     fix = nearest(name, [each.name for each in known])
     raise PlatformError(Finding(code="HR824", what=f"the cluster in {home} has no log of '{name}'", fix=fix))
+
+
+def executors_of(home: Path, application: str) -> tuple[Log, ...]:
+    """The logs of the executors of one application, those that have ended too."""
+    return tuple(each for each in _executors(home) if each.name.startswith(f"{application}/"))
+
+
+def reason(log: Log) -> str:
+    """Why a process has ended, by its last words that tell: an exception, or what Java does not know."""
+    lines = [line.strip() for file in log.files for line in file.read_text(errors="replace").splitlines()]
+    telling = [line for line in lines if _TELLING.search(line)]
+    return next(iter([*telling[-1:], *filter(None, lines[-1:])]), "")
 
 
 def _executors(home: Path) -> Iterator[Log]:

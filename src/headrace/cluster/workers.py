@@ -84,7 +84,7 @@ def _faults(worker: Worker, version: str) -> Iterator[Finding]:
     if lacking:
         named = lacking[0] if len(lacking) == 1 else f"{', '.join(lacking[:-1])} and {lacking[-1]}"
         what = f"the worker on {worker.host} lacks {named} in its Python {worker.python}"
-        fix = f"install there: pip install {' '.join(lacking)}; {_CHOOSE}"
+        fix = f"install there: pip install {' '.join(lacking)}; {_CHOOSE}; or send them along: headrace cluster pack"
         yield Finding(code="HR826", what=what, fix=fix)
     if worker.spark != version:
         what = f"the worker on {worker.host} has Spark {worker.spark}, and the driver {version}"

@@ -36,10 +36,14 @@ class Jars:
     """Jars for Spark's class path, by their Maven coordinates, and the settings that a session needs to use them.
 
     name: what `headrace jars` calls them, and the directory that they are kept in.
+    alone: coordinates whose own needs are not fetched with them. sources: files of `headrace.spark` in Java, which are
+        compiled into a jar beside the others.
     """
 
     name: str
     coordinates: tuple[str, ...]
+    alone: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -108,7 +112,7 @@ class Connector(ABC):
     def identity(self) -> Identity | None:
         """Which thing of which system it reads or writes, in one spelling and without secrets; None: it cannot tell.
 
-        By it, two queries that write to one place are refused, and a query is told whose source or sink was changed.
+        By it, two queries that write to one place are refused, and a changed source or sink is reported.
         Plain data for JSON, with a `system` and what tells one thing from another there: `path` and `format` of files,
         `server`, `database` and `table` of a database, `servers` and `topics` of a broker. See `same_place`.
         """

@@ -1,4 +1,4 @@
-"""What a sink says of itself, what it is told of the query that it writes for, and what it gives back."""
+"""A sink's facts, the context of the query that it writes for, and what it gives back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SinkFacts:
     durable: what was written outlives the process.
     continuous, real_time: the triggers of these names take it.
     async_progress: progress is written beside the batches, not with each, so that some come again after a crash.
-    shares_appends: queries in append mode may write to the same place, and each can be told from the others.
+    shares_appends: queries in append mode may write to the same place, and the rows of each can be identified.
     adds_files: each batch adds a file or more, one for each task that has rows.
     """
 
@@ -65,7 +65,7 @@ class SinkContext:
     roots: where the project lies, and where it lay before it was moved.
     before_commit: called before a batch is committed: brings what the checkpoint holds of it to the disk.
     restoring: the checkpoint is behind the sink, and this start makes one batch again that is in.
-    rebuilds: the generation is made beside the one that goes on; the drivers of the two do not fence each other off.
+    rebuilds: the generation is made beside the one in use; the drivers of the two do not fence each other off.
     """
 
     query: str
@@ -175,5 +175,5 @@ def replaced_result(mode: OutputMode) -> KeptResult:
         return KeptResult(possible=True, why="its rows stay until the first new batch replaces all of them")
     if mode == "update":
         why = "a row that comes again replaces the one of its key; rows whose keys do not come again stay, and verify "
-        return KeptResult(possible=True, why=why + "then tells of them")
+        return KeptResult(possible=True, why=why + "then reports them")
     return KeptResult(possible=False, why="in append mode its rows would come again beside those that are there")

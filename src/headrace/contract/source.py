@@ -98,7 +98,7 @@ class Source(Connector):
     def since(self, spark: SparkSession, prefix: SourcePrefix) -> Source:
         """The same source, whose first batch begins where that of `prefix` began, as far as its rows are there.
 
-        It is read beside a query that goes on, so that it must take nothing away. Without batches: from the beginning.
+        It is read beside a running query, so that it must take nothing away. Without batches: from the beginning.
         """
         return self
 
@@ -117,6 +117,13 @@ class Source(Connector):
         """What lies after `prefix`, without a JVM; None where it cannot be determined cheaply.
 
         `prefix` has the source's own log and the newest batch alone.
+        """
+        return None
+
+    def reported_lag(self, end: str, latest: str) -> Lag | None:
+        """What lies between two offsets of Spark's, where a batch ended and where the source did when it was planned.
+
+        Asked after each batch of which Spark reports both, so that it asks nobody; it goes before `lag`.
         """
         return None
 

@@ -30,7 +30,7 @@ def bad_rows_metric(source: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Lag:
-    """What a source still holds that no batch has taken yet. `unit` is the field's word: files, rows, records.
+    """What a source still holds that no batch has taken yet. `unit` is the field's word: files, rows, messages.
 
     left_out: how many besides no batch will ever take.
     """

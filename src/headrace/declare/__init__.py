@@ -1,6 +1,6 @@
 """The Python way to declare a project: sources, sinks, views, tables, queries and triggers."""
 
-from headrace.declare.assembly import Assembly, in_order, project_of
+from headrace.declare.assembly import Assembly
 from headrace.declare.connectors import sink, source
 from headrace.declare.counters import counter
 from headrace.declare.declarations import (
@@ -16,6 +16,7 @@ from headrace.declare.declarations import (
 from headrace.declare.decorators import broadcast, query, table, view
 from headrace.declare.faults import collecting
 from headrace.declare.launcher import set_starter
+from headrace.declare.own_query import project_of
 from headrace.declare.triggers import TIMED, available_now, continuous, every, once, parse_trigger, real_time
 from headrace.declare.variables import Variables
 
@@ -37,7 +38,6 @@ __all__ = [
     "continuous",
     "counter",
     "every",
-    "in_order",
     "once",
     "parse_trigger",
     "project_of",

@@ -1,10 +1,10 @@
-"""From declared things to the model: variables filled in, connectors built, paths made absolute."""
+"""From declared things to the model: variables filled in, options judged, connectors built."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -14,17 +14,16 @@ from typing import Any
 from headrace import model, registry
 from headrace.contract import object_options, path_options
 from headrace.declare.declarations import (
-    DECLARED,
     DeclaredCounter,
     DeclaredQuery,
     DeclaredSink,
     DeclaredSource,
     DeclaredTable,
     DeclaredTransform,
-    DeclaredView,
 )
+from headrace.declare.option_values import OptionValueError, read_option
 from headrace.declare.variables import Variables
-from headrace.errors import Finding, ProjectError, Where
+from headrace.errors import Finding, PlatformError, Where, nearest
 from headrace.redaction import remember_settings
 
 
@@ -91,9 +90,7 @@ class Assembly:
             if len(self.findings) > before:
                 unresolved.add(option)
         remember_settings(options)
-        built, faults = registry.build(
-            kind, declared.kind, options, declared.where, lines=declared.lines, unresolved=unresolved
-        )
+        built, faults = build(kind, declared.kind, options, declared.where, lines=declared.lines, unresolved=unresolved)
         self.findings.extend(faults)
         return None if built is None else with_objects(absolute(built, self.root), self.modules)
 
@@ -108,6 +105,83 @@ class Assembly:
             fix = f"name the options: {', '.join(names)}"
             self.findings.append(Finding(code="HR111", what=what, fix=fix, where=declared.where))
         return {name: value for name, value in zip(names[:1], declared.arguments, strict=False) if name not in clash}
+
+
+def build(
+    kind: registry.ConnectorKind,
+    name: str,
+    options: Mapping[str, Any],
+    where: Where,
+    *,
+    lines: Mapping[str, Where] | None = None,
+    unresolved: Collection[str] = (),
+) -> tuple[Any | None, list[Finding]]:
+    """The connector that `options` describe, or None and every fault of them; nothing of the connector is run.
+
+    `lines` tells where single options stand, if that is known; `unresolved` are options that were given but whose
+    values are not known, so that they are not also reported as missing. No finding repeats a value; it may be secret.
+    """
+    if (unknown := unknown_connector(kind, name, where)) is not None:
+        return None, [unknown]
+    try:
+        cls = registry.connector(kind, name)
+    except PlatformError as error:
+        return None, [finding.but(where=where) for finding in error.findings]
+    whose, names, lines = f"the {kind} '{name}'", registry.options_of(cls), lines or {}
+    findings = unknown_options(kind, name, options, where, lines)
+    # A missing option that a misspelt one was meant for is reported with that one alone.
+    meant = " ".join(finding.fix for finding in findings if finding.fix.startswith("did you mean"))
+    missing = [option for option in registry.required(cls) if option not in options]
+    for option in missing:
+        if option not in unresolved and f"'{option}'" not in meant:
+            what, fix = f"{whose} lacks its option '{option}'", f"give '{option}'; the options are {', '.join(names)}"
+            findings.append(Finding(code="HR112", what=what, fix=fix, where=lines.get(option, where)))
+    values, wrong = {}, False
+    for option in [option for option in options if option in names]:
+        try:
+            values[option] = read_option(cls, option, options[option])
+        except OptionValueError as error:
+            wrong = True
+            if option not in unresolved:
+                what = f"{whose}: option '{option}' takes {error}"
+                findings.append(Finding(code="HR113", what=what, fix=error.fix, where=lines.get(option, where)))
+    if missing or wrong:
+        return None, findings
+    try:
+        built = cls(**values)
+    except ValueError as error:
+        fix = "correct the options that are named"
+        return None, [*findings, Finding(code="HR113", what=f"{whose}: {error}", fix=fix, where=where)]
+    return (None if findings or unresolved else built), findings
+
+
+def unknown_connector(kind: registry.ConnectorKind, name: str, where: Where) -> Finding | None:
+    """The finding that there is no connector of this name; None if there is."""
+    known = registry.known(kind)
+    if name in known:
+        return None
+    fix = nearest(name, known)
+    opposite: registry.ConnectorKind = "sink" if kind == "source" else "source"
+    if name in registry.known(opposite):
+        fix = f"'{name}' is a {opposite}; a {kind} is one of {', '.join(known)}"
+    return Finding(code="HR110", what=f"there is no {kind} '{name}'", fix=fix, where=where)
+
+
+def unknown_options(
+    kind: registry.ConnectorKind, name: str, options: Iterable[str], where: Where, lines: Mapping[str, Where]
+) -> list[Finding]:
+    """A finding for each of `options` that the connector does not have, at its own line."""
+    known = registry.option_names(kind, name)
+    return [
+        Finding(
+            code="HR111",
+            what=f"the {kind} '{name}' has no option '{option}'",
+            fix=nearest(option, known),
+            where=lines.get(option, where),
+        )
+        for option in options
+        if option not in known
+    ]
 
 
 def absolute(connector: Any, root: Path) -> Any:
@@ -173,61 +247,3 @@ def table(name: str, declared: DeclaredTable) -> model.Table:
 def counter(name: str, declared: DeclaredCounter) -> model.Counter:
     """The counter as declared."""
     return model.Counter(name=name, zero=declared.zero, param=declared.param, where=declared.where)
-
-
-def project_of(
-    declared: DeclaredQuery, *, root: Path | str | None = None, environ: Mapping[str, str] | None = None
-) -> model.Project:
-    """The small project around one query: what it reads, found by name where its functions were written.
-
-    Raises ProjectError with every fault of the declarations; an input that is not found is left for the structural
-    check to report.
-    """
-    home = Path(root or Path.cwd()).resolve()
-    assembly = Assembly(root=home, variables=Variables.of(home, environ))
-    found: dict[str, dict[str, Any]] = {"sources": {}, "tables": {}, "views": {}, "counters": {}}
-    waiting: list[tuple[str, DeclaredTransform]] = [(name, declared) for name in declared.inputs]
-    seen: set[str] = set()
-    while waiting:
-        name, asking = waiting.pop(0)
-        thing = asking.in_sight(name)
-        if name in seen or not isinstance(thing, DECLARED):
-            continue
-        seen.add(name)
-        if isinstance(thing, DeclaredSource):
-            found["sources"][name] = assembly.source(name, thing)
-        elif isinstance(thing, DeclaredTable):
-            found["tables"][name] = table(name, thing)
-        elif isinstance(thing, DeclaredCounter):
-            found["counters"][name] = counter(name, thing)
-        elif isinstance(thing, DeclaredView):
-            found["views"][name] = model.View(name=name, transform=transform(thing), where=thing.where)
-        if isinstance(thing, (DeclaredTable, DeclaredView)):
-            waiting.extend((wanted, thing) for wanted in thing.inputs)
-    query = assembly.query(declared.name, declared)
-    if query is None or assembly.findings:
-        raise ProjectError(in_order(assembly.findings, assembly.variables))
-    return model.Project(
-        name=declared.name,
-        root=home,
-        sources=found["sources"],
-        tables=found["tables"],
-        views=found["views"],
-        counters=found["counters"],
-        queries={query.name: query},
-        secrets=dict(assembly.variables.secrets),
-    )
-
-
-def in_order(findings: list[Finding], variables: Variables) -> list[Finding]:
-    """`findings` by file and line, each once, with no secret in them."""
-
-    def place(finding: Finding) -> tuple[str, int]:
-        where: Where = finding.where
-        return where.file or "", where.line or 0
-
-    clean = [
-        finding.but(what=variables.redacted(finding.what), fix=variables.redacted(finding.fix))
-        for finding in dict.fromkeys(findings)
-    ]
-    return sorted(clean, key=place)

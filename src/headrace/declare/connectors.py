@@ -9,10 +9,11 @@ from typing import Any
 
 from headrace import registry
 from headrace.declare import location as place
+from headrace.declare.assembly import unknown_connector, unknown_options
 from headrace.declare.declarations import DeclaredSink, DeclaredSource
 from headrace.declare.faults import is_collecting, report
 from headrace.declare.former_names import former_names
-from headrace.errors import Finding, Where, nearest
+from headrace.errors import Finding, Where
 from headrace.model import Duration, Watermark
 
 
@@ -36,7 +37,7 @@ class _Sources:
                     Finding(code="HR117", what=f"the name {name!r} is no text", fix="write it in quotes", where=where)
                 )
                 name = str(name)
-            _judge("source", kind, arguments, options, where)
+            _judge("source", kind, options, where)
             return DeclaredSource(
                 kind=kind,
                 arguments=arguments,
@@ -62,7 +63,7 @@ class _Sinks:
         def declare(*arguments: Any, **options: Any) -> DeclaredSink:
             frame: FrameType = sys._getframe(1)
             where = place.of_frame(frame)
-            _judge("sink", kind, arguments, options, where)
+            _judge("sink", kind, options, where)
             return DeclaredSink(kind=kind, arguments=arguments, options=options, where=where)
 
         return declare
@@ -83,21 +84,16 @@ def _refuse_private(kind: str) -> None:
 def _judge(
     what: registry.ConnectorKind,
     kind: str,
-    arguments: tuple[Any, ...],
     options: Mapping[str, Any],
     where: Where,
 ) -> None:
     """Refuse misspelt names at once in a script or notebook; while a project is loaded, all is judged together."""
     if is_collecting():
         return
-    if kind not in registry.known(what):
-        near = nearest(kind, registry.known(what))
-        report(Finding(code="HR110", what=f"there is no {what} '{kind}'", fix=near, where=where))
-    names = registry.option_names(what, kind)
-    for option in options:
-        if option not in names:
-            near = nearest(option, names)
-            report(Finding(code="HR111", what=f"the {what} '{kind}' has no option '{option}'", fix=near, where=where))
+    if (unknown := unknown_connector(what, kind, where)) is not None:
+        report(unknown)
+    for finding in unknown_options(what, kind, options, where, {}):
+        report(finding)
 
 
 def _watermark(given: Any, where: Where) -> Watermark | None:

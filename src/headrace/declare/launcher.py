@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.declare import declarations as things
-from headrace.declare.assembly import project_of
 from headrace.declare.declarations import DeclaredQuery
+from headrace.declare.own_query import project_of
 from headrace.declare.triggers import parse_trigger
 from headrace.model import Trigger
 

@@ -13,7 +13,7 @@ from typing import Any
 from headrace.declare.location import shown
 from headrace.declare.texts import NoText, read_text
 from headrace.errors import Finding, ProjectError, Where, nearest
-from headrace.redaction import Redactor, redacted, remember, secrets_in
+from headrace.redaction import remember, secrets_in
 
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -153,13 +153,6 @@ class Variables:
             fix=f"export {name}=..., or give a default: ${{{name}:-value}}{hint}",
             where=where,
         )
-
-    def redacted(self, text: str) -> str:
-        """`text` with every secret that was given out put back as it was written."""
-        known = Redactor()
-        for value, reference in self.secrets.items():
-            known.remember(value, reference)
-        return redacted(known.redacted(text))
 
 
 def read_dotenv(text: str) -> tuple[dict[str, str], tuple[int, ...]]:

@@ -16,7 +16,7 @@ _MENTIONS = re.compile(r"\bheadrace\b")
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeyPath:
+class ProjectFiles:
     """The files of a project.
 
     modules: the Python files that are loaded when `headrace.yml` does not name them: those at the top that mention
@@ -30,16 +30,16 @@ class KeyPath:
     passed_over: tuple[Path, ...] = ()
 
 
-def find(path: str | Path) -> KeyPath:
+def find(path: str | Path) -> ProjectFiles:
     """The project at `path`: a directory, its `headrace.yml` or one Python file. Raises ProjectError if none is."""
     given = Path(path).expanduser()
     if given.is_file() and given.suffix == ".py":
-        return KeyPath(root=given.resolve().parent, document=None, modules=(given.resolve(),))
+        return ProjectFiles(root=given.resolve().parent, document=None, modules=(given.resolve(),))
     if given.is_file() and given.suffix in {".yml", ".yaml"}:
         return _directory(given.resolve().parent, given.resolve())
     if given.is_dir():
         root = given.resolve()
-        # A directory or a broken link of that name is told when it is read.
+        # A directory or a broken link of that name is reported when it is read.
         there = [root / name for name in DOCUMENTS if os.path.lexists(root / name)]
         document = there[0] if there else None
         if len(there) > 1:
@@ -52,10 +52,10 @@ def find(path: str | Path) -> KeyPath:
     raise ProjectError(Finding(code="HR100", what=f"there is no project at '{shown(given)}', which {what}", fix=fix))
 
 
-def _directory(root: Path, document: Path | None) -> KeyPath:
+def _directory(root: Path, document: Path | None) -> ProjectFiles:
     files = sorted(root.glob("*.py"))
     modules = [file for file in files if not _NOT_OURS.match(file.name) and _mentions_headrace(file)]
-    place = KeyPath(
+    place = ProjectFiles(
         root=root,
         document=document,
         modules=tuple(modules),
@@ -66,7 +66,7 @@ def _directory(root: Path, document: Path | None) -> KeyPath:
     return place
 
 
-def nothing_at(place: KeyPath) -> Finding:
+def nothing_at(place: ProjectFiles) -> Finding:
     """The finding that nothing is declared at `place`, with what was looked for."""
     files = [file.name for file in (*place.modules, *place.passed_over)]
     python = f"Python files that declare a query (found: {', '.join(files)})" if files else "Python files (found: none)"

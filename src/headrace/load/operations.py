@@ -1,4 +1,4 @@
-"""How the application is watched: the keys `metrics`, `hooks` and `log`, at the top of the file or in a target."""
+"""How the application is watched: the keys `metrics`, `hooks`, `log` and `telemetry`, of the file or of a target."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.errors import nearest
-from headrace.load.document import Entry
-from headrace.load.reading import Reading
-from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS, LOOPBACK, Hook, Log, Metrics, Operations
+from headrace.load.document import Entry, Reading
+from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS, LOOPBACK, Hook, Log, Metrics, Operations, Telemetry
 from headrace.redaction import remember_settings
 from headrace.units import Duration, size_bytes
 
-KEYS = ("metrics", "hooks", "log")
+KEYS = ("metrics", "hooks", "log", "telemetry")
 METRICS_KEYS = ("port", "address", "token")
 HOOK_KEYS = ("on", "webhook", "command", "timeout")
 LOG_KEYS = ("format", "max_size", "keep")
+TELEMETRY_KEYS = ("otlp", "openlineage")
 _METRICS = "write metrics: {port: 9108}, and for another address: {port: 9108, address: 0.0.0.0, token: ${TOKEN}}"
 _HOOK = "write for example hooks: [{on: [failure, recovery], webhook: ${ALERT_URL}}], or command: [./alert.sh]"
 _LOG = "write for example log: {format: json, max_size: 10m, keep: 5}"
@@ -28,6 +28,7 @@ def operations(top: Mapping[str, Entry], keys: Mapping[str, Entry], reading: Rea
         metrics=_metrics(found["metrics"], reading),
         hooks=tuple(_hooks(found["hooks"], reading)),
         log=_log(found["log"], reading),
+        telemetry=_telemetry(found["telemetry"], reading),
     )
 
 
@@ -96,6 +97,20 @@ def _log(entry: Entry | None, reading: Reading) -> Log | None:
         )
     keep = base.keep if texts["keep"] is None else _number(texts["keep"], "log, keep", 1, 1000, reading, entry, _LOG)
     return Log(format="json" if form == "json" else "text", max_bytes=size or base.max_bytes, keep=keep or base.keep)
+
+
+def _telemetry(entry: Entry | None, reading: Reading) -> Telemetry:
+    if entry is None or entry.value is None:
+        return Telemetry()
+    keys = reading.mapping(entry, "telemetry", TELEMETRY_KEYS, example="otlp: true")
+    found = {}
+    for key in TELEMETRY_KEYS:
+        text = reading.text(keys.get(key), f"telemetry, {key},") or "false"
+        if text not in ("true", "false"):
+            fix = "write true or false; addresses are set by the variables OTEL_EXPORTER_OTLP_* and OPENLINEAGE_*"
+            reading.fault("HR902", f"telemetry, {key} is '{text}', and takes true or false", fix, keys[key].where)
+        found[key] = text == "true"
+    return Telemetry(**found)
 
 
 def _number(text: str | None, what: str, least: int, most: int, reading: Reading, at: Entry, fix: str) -> int | None:

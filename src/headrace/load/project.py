@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -18,17 +18,31 @@ from headrace.declare import (
     DeclaredSource,
     DeclaredTable,
     Variables,
-    in_order,
 )
 from headrace.declare.assembly import counter, table, transform
 from headrace.declare.faults import is_collecting
 from headrace.declare.location import of_frame, shown
 from headrace.declare.texts import NoText, read_text
 from headrace.errors import Finding, ProjectError, Where
-from headrace.load import document, modules, sql, targets, yaml_form
+from headrace.load import document, modules, operations, sql, targets, yaml_connectors, yaml_queries
 from headrace.load import location as places
-from headrace.load.document import Entry
-from headrace.load.reading import Reading
+from headrace.load.document import Entry, Reading
+from headrace.load.yaml_queries import Select, WrittenQuery
+
+KEYS = (
+    "name",
+    "modules",
+    "sources",
+    "tables",
+    "views",
+    "queries",
+    "targets",
+    "spark",
+    "state_store",
+    "storage",
+    "checkpoint_durability",
+    *operations.KEYS,
+)
 
 
 def load(
@@ -48,18 +62,20 @@ def load(
     top, where = _top(place, reading)
     chosen = targets.choose(top, reading, target, where)
     name = reading.text(top.get("name"), "name") or (_own_name(place))
-    written = yaml_form.declarations(top, reading, place.root)
+    sources = yaml_connectors.sources(top.get("sources"), reading)
+    selects = yaml_queries.selects(top, reading, place.root)
+    queries = yaml_queries.queries(top.get("queries"), reading, place.root)
     declared, faults = modules.run(place.root, _module_files(top, place, reading))
     if place.document is None and not declared and not faults:
         raise ProjectError(places.nothing_at(place))
     own = modules.project_modules(place.root)
     assembly = Assembly(root=place.root, variables=variables, modules=own)
     parts = _Parts(assembly)
-    parts.take_written(written)
+    parts.take_written(sources, selects, queries)
     parts.take_declared(declared)
     findings = [*reading.findings, *faults, *parts.findings, *assembly.findings]
     if findings:
-        raise ProjectError(in_order(findings, variables))
+        raise ProjectError.of_all(findings)
     return model.Project(
         name=name,
         root=place.root,
@@ -82,12 +98,12 @@ def _caller() -> FrameType:
     return frame
 
 
-def _own_name(place: places.KeyPath) -> str:
+def _own_name(place: places.ProjectFiles) -> str:
     alone = place.document is None and len(place.modules) == 1 and not place.passed_over
     return place.root.name or (place.modules[0].stem if alone else "project")
 
 
-def _top(place: places.KeyPath, reading: Reading) -> tuple[dict[str, Entry], Where]:
+def _top(place: places.ProjectFiles, reading: Reading) -> tuple[dict[str, Entry], Where]:
     if place.document is None:
         return {}, Where(file=shown(place.root))
     file = shown(place.document)
@@ -99,10 +115,10 @@ def _top(place: places.KeyPath, reading: Reading) -> tuple[dict[str, Entry], Whe
         return {}, where
     tree, faults = document.read(text, file)
     reading.findings.extend(faults)
-    return reading.mapping(tree, place.document.name, yaml_form.KEYS), where
+    return reading.mapping(tree, place.document.name, KEYS), where
 
 
-def _module_files(top: dict[str, Entry], place: places.KeyPath, reading: Reading) -> list[Path]:
+def _module_files(top: dict[str, Entry], place: places.ProjectFiles, reading: Reading) -> list[Path]:
     if "modules" not in top:
         return list(place.modules)
     files = []
@@ -128,7 +144,7 @@ class _Parts:
     views: dict[str, model.View] = field(default_factory=dict)
     counters: dict[str, model.Counter] = field(default_factory=dict)
     queries: dict[str, model.Query] = field(default_factory=dict)
-    waiting: list[tuple[yaml_form.Select, yaml_form.WrittenQuery | None]] = field(default_factory=list)
+    waiting: list[tuple[Select, WrittenQuery | None]] = field(default_factory=list)
 
     def claim(self, name: str, where: Where) -> bool:
         """Whether `name` is still free; if not, both places are reported."""
@@ -139,14 +155,16 @@ class _Parts:
         self.findings.append(Finding(code="HR109", what=what, fix="rename one of the two", where=where))
         return False
 
-    def take_written(self, written: yaml_form.Written) -> None:
-        for name, source in written.sources.items():
+    def take_written(
+        self, sources: Mapping[str, DeclaredSource], selects: Iterable[Select], queries: Iterable[WrittenQuery]
+    ) -> None:
+        for name, source in sources.items():
             self._source(name, source)
-        for name, select in written.selects.items():
-            if self.claim(name, select.where):
+        for select in selects:
+            if self.claim(select.name, select.where):
                 self.waiting.append((select, None))
-        for name, query in written.queries.items():
-            if self.claim(name, query.where) and query.select is not None:
+        for query in queries:
+            if self.claim(query.name, query.where) and query.select is not None:
                 self.waiting.append((query.select, query))
 
     def take_declared(self, declared: list[tuple[str, Declared]]) -> None:
@@ -189,7 +207,7 @@ class _Parts:
         else:
             self.views[name] = model.View(name=name, transform=transform(thing), where=thing.where)
 
-    def _written_query(self, query: yaml_form.WrittenQuery, body: model.SqlTransform | None) -> None:
+    def _written_query(self, query: WrittenQuery, body: model.SqlTransform | None) -> None:
         sink = self.assembly.sink(query.sink) if query.sink else None
         if query.sink is None or sink is None or body is None:
             return

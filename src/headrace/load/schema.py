@@ -10,8 +10,12 @@ from typing import Any
 from headrace import registry
 from headrace.contract import OUTPUT_MODES
 from headrace.declare import TIMED
+from headrace.declare.option_values import option_schema
 from headrace.errors import HeadraceError
-from headrace.load import operations, targets, yaml_form
+from headrace.load import operations, targets
+from headrace.load.project import KEYS
+from headrace.load.yaml_connectors import SOURCE_KEYS, WATERMARK_KEYS
+from headrace.load.yaml_queries import QUERY_KEYS, SQL_KEYS, TABLE_KEYS
 from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS
 from headrace.model.project import DURABILITIES, ON_CHANGE
 from headrace.model.restart import NEVER, RESTART_KEYS
@@ -23,6 +27,7 @@ DIALECT = "http://json-schema.org/draft-07/schema#"
 # A variable may stand in place of any value, and is filled in when the project is loaded.
 _VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
 _TEXT: Schema = {"type": ["string", "number", "boolean"]}
+_FLAG: Schema = {"type": ["string", "boolean"]}
 _NOTHING: Schema = {"type": "null"}
 _NAMES: Schema = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
 _DOCS: Mapping[str, str] = {
@@ -41,12 +46,15 @@ _DOCS: Mapping[str, str] = {
     "port": "The port on which they are served.",
     "address": "The address on which they are served; loopback without it.",
     "token": "What a reader has to show as a bearer token; needed for any address but loopback.",
-    "hooks": "What is told of failures, recoveries and verdicts.",
-    "on": "The events that it is told of; all without it.",
+    "hooks": "Webhooks and commands that get failures, recoveries and verdicts.",
+    "on": "The events that it gets; all without it.",
     "webhook": "A URL that gets each event by POST, as JSON.",
     "command": "A command that gets each event on its standard input, as JSON.",
     "timeout": "How long one event may take.",
     "log": "The log of a running application.",
+    "telemetry": "What is sent on request; addresses are set by the variables OTEL_* and OPENLINEAGE_*.",
+    "otlp": "Whether metrics and traces are sent to an OpenTelemetry collector.",
+    "openlineage": "Whether the datasets that queries read and write are reported to OpenLineage.",
     "format": "text, or json: one object a line.",
     "max_size": "The size at which a new file begins, as 10m.",
     "keep": "How many old files stay.",
@@ -66,7 +74,7 @@ _DOCS: Mapping[str, str] = {
     "limit": "After so many restarts the next failure is final.",
     "pause": "The time before the first restart, as 1 second; it doubles with each.",
     "longest_pause": "The longest time before a restart.",
-    "quiet": "How long it has to run without failing to be counted anew.",
+    "quiet": "How long it has to run without failing until restarts are counted from zero again.",
     "watermark": "How late a row may come by the time in one of its columns.",
     "column": "The column with the event time.",
     "delay": "How late a row may come, as 2 hours.",
@@ -79,13 +87,13 @@ def schema() -> Schema:
         "name": _TEXT,
         "modules": _NAMES,
         "sources": _by_name(_source()),
-        "tables": _by_name(_select(yaml_form.TABLE_KEYS)),
-        "views": _by_name(_select(yaml_form.SQL_KEYS)),
+        "tables": _by_name(_select(TABLE_KEYS)),
+        "views": _by_name(_select(SQL_KEYS)),
         "queries": _by_name(_query()),
         "targets": _by_name(_object(targets.KEYS, _settings())),
         **_settings(),
     }
-    top = _object(yaml_form.KEYS, made)
+    top = _object(KEYS, made)
     return {"$schema": DIALECT, "title": "headrace.yml", **top}
 
 
@@ -94,6 +102,7 @@ def _settings() -> dict[str, Schema]:
     return {
         "master": _TEXT,
         "storage": _TEXT,
+        "worker_packages": _TEXT,
         "shared_paths": _NAMES,
         "spark": _by_name(_TEXT),
         "state_store": _state_store(),
@@ -118,6 +127,7 @@ def _operations() -> dict[str, Schema]:
         "metrics": {**metrics, "required": ["port"]},
         "hooks": {"anyOf": [hook, {"type": "array", "items": hook}]},
         "log": _object(operations.LOG_KEYS, log),
+        "telemetry": _object(operations.TELEMETRY_KEYS, dict.fromkeys(operations.TELEMETRY_KEYS, _FLAG)),
     }
 
 
@@ -154,7 +164,7 @@ def _query() -> Schema:
         "state_budget": _TEXT,
         "restart": {"anyOf": [_one_of([NEVER]), _object(RESTART_KEYS, dict.fromkeys(RESTART_KEYS, _TEXT))]},
     }
-    return {**_object(yaml_form.QUERY_KEYS, made), "required": ["sink"], **_exactly_one(("sql", "select"))}
+    return {**_object(QUERY_KEYS, made), "required": ["sink"], **_exactly_one(("sql", "select"))}
 
 
 def _trigger() -> Schema:
@@ -167,11 +177,11 @@ def _trigger() -> Schema:
 
 def _source() -> Schema:
     known = registry.known("source")
-    watermark = _object(yaml_form.WATERMARK_KEYS, dict.fromkeys(yaml_form.WATERMARK_KEYS, _TEXT))
-    watermark["required"] = list(yaml_form.WATERMARK_KEYS)
+    watermark = _object(WATERMARK_KEYS, dict.fromkeys(WATERMARK_KEYS, _TEXT))
+    watermark["required"] = list(WATERMARK_KEYS)
     pair = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
     made = {**_connectors("source"), "watermark": {"anyOf": [watermark, pair]}, "renamed_from": _NAMES}
-    return {**_object((*known, *yaml_form.SOURCE_KEYS), made), **_exactly_one(known)}
+    return {**_object((*known, *SOURCE_KEYS), made), **_exactly_one(known)}
 
 
 def _sink() -> Schema:
@@ -192,8 +202,7 @@ def _connector(kind: registry.ConnectorKind, name: str) -> Schema:
     docs = option_docs(cls)
     names = registry.option_names(kind, name)
     made = {
-        option: {**_or_variable(_texts(registry.option_schema(cls, option))), **_described(docs.get(option))}
-        for option in names
+        option: {**_or_variable(_texts(option_schema(cls, option))), **_described(docs.get(option))} for option in names
     }
     options: Schema = _object(names, made)
     if required := registry.required(cls):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.errors import Where
-from headrace.load.document import Entry
-from headrace.load.reading import Reading
+from headrace.load.document import Entry, Reading
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS
 
 Given = dict[str, tuple[str, Where]]

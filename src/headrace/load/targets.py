@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from headrace.errors import NOWHERE, Finding, Where, nearest
+from headrace.errors import NOWHERE, Where, nearest
 from headrace.load import operations
-from headrace.load.document import Entry
-from headrace.load.reading import Reading
+from headrace.load.document import Entry, Reading
 from headrace.load.state_store import state_store
 from headrace.model import Target
 from headrace.model.project import DURABILITIES, Durability
@@ -15,7 +14,17 @@ from headrace.model.spark_settings import fault as setting_fault
 from headrace.spark.master_url import master_fault
 
 DURABILITY = "checkpoint_durability"
-KEYS = ("master", "storage", "shared_paths", "spark", "state_store", DURABILITY, *operations.KEYS, "vars")
+KEYS = (
+    "master",
+    "storage",
+    "worker_packages",
+    "shared_paths",
+    "spark",
+    "state_store",
+    DURABILITY,
+    *operations.KEYS,
+    "vars",
+)
 CHOICE = "HEADRACE_TARGET"
 
 
@@ -35,14 +44,7 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
     if wanted not in entries and (entries or wanted != "dev"):
         by = "" if asked is not None else f", which {CHOICE} asks for"
         where = top["targets"].where if "targets" in top else document
-        reading.findings.append(
-            Finding(
-                code="HR108",
-                what=f"there is no target '{wanted}'{by}",
-                fix=nearest(wanted, entries or ["dev"]),
-                where=where,
-            )
-        )
+        reading.fault("HR108", f"there is no target '{wanted}'{by}", nearest(wanted, entries or ["dev"]), where)
     keys = entries.get(wanted, {})
     whose = f"target '{wanted}'"
     reading.variables.vars_of = wanted if wanted in entries else ""
@@ -60,6 +62,7 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
         name=wanted,
         master=master,
         storage=storage or base.storage,
+        worker_packages=reading.text(keys.get("worker_packages"), f"{whose}, worker_packages,"),
         shared_paths=tuple(text for text, _ in _shared(keys, whose, reading)),
         spark=MappingProxyType(spark),
         state_store=MappingProxyType(
@@ -91,12 +94,5 @@ def _durability(entry: Entry | None, reading: Reading) -> Durability:
         if text == known:
             return known
     if entry is not None and text:
-        reading.findings.append(
-            Finding(
-                code="HR420",
-                what=f"{DURABILITY} is '{text}'",
-                fix=nearest(text, DURABILITIES),
-                where=entry.where,
-            )
-        )
+        reading.fault("HR420", f"{DURABILITY} is '{text}'", nearest(text, DURABILITIES), entry.where)
     return Target().checkpoint_durability

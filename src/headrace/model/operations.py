@@ -26,7 +26,7 @@ class Metrics:
 
 @dataclass(frozen=True, kw_only=True)
 class Hook:
-    """What is told of events: a URL that gets them by POST, or a command that gets them on its standard input."""
+    """Who gets events: a URL by POST, or a command on its standard input."""
 
     on: tuple[HookEvent, ...] = HOOK_EVENTS
     webhook: str = field(default="", repr=False)
@@ -44,9 +44,18 @@ class Log:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Telemetry:
+    """What is sent on request; addresses are set by the standard variables of OpenTelemetry and OpenLineage."""
+
+    otlp: bool = False
+    openlineage: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Operations:
     """All of it."""
 
     metrics: Metrics | None = None
     hooks: tuple[Hook, ...] = ()
     log: Log | None = None
+    telemetry: Telemetry = field(default_factory=Telemetry)

@@ -129,6 +129,7 @@ class Target:
     """A named set of settings: where Spark runs, where storage is, and what of Spark's settings to override.
 
     state_store: the settings, by Spark's keys, that queries keep their state with.
+    worker_packages: the archive of what workers lack, as `headrace cluster pack` makes it.
     shared_paths: directories that all machines of a cluster see by the same path, as a mounted one.
     checkpoint_durability: what a checkpoint survives without being restored from the sink's ledger: the end of the
     process, or the machine's loss of power too.
@@ -140,6 +141,7 @@ class Target:
     storage: str = ".headrace"
     spark: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     state_store: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    worker_packages: str | None = None
     shared_paths: tuple[str, ...] = ()
     checkpoint_durability: Durability = "power_loss"
     operations: Operations = field(default_factory=Operations)

@@ -1,1 +1,1 @@
-"""What a running application tells and is asked from outside: orders, metrics, hooks and logs; without Spark."""
+"""What a running application reports and is asked from outside: orders, metrics, hooks and logs; without Spark."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
@@ -23,6 +23,7 @@ class Post:
 
     since: when it went over into this state. by: who paused it. restarts: how often it was started again after
     a failure. handle: Spark's StreamingQuery of its newest start. error: of what it failed last.
+    columns: gives the names and types of those of each source, and of its result under no name.
     """
 
     query: str
@@ -32,6 +33,7 @@ class Post:
     restarts: int = 0
     error: Finding | None = None
     handle: Any = None
+    columns: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] = dict
 
     def as_dict(self) -> dict[str, Any]:
         """The post as plain data."""

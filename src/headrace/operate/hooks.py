@@ -1,4 +1,4 @@
-"""Webhooks and commands that are told of failures, recoveries and verdicts; they never keep a batch waiting."""
+"""Webhooks and commands that get failures, recoveries and verdicts; they never keep a batch waiting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HookError(Exception):
 class Hooks:
     """Delivers events in a thread of its own, one after another, each within its hook's time.
 
-    told: is given a finding where a hook could not be told, from that thread.
+    told: is given a finding where a hook did not get an event, from that thread.
     """
 
     def __init__(self, hooks: Sequence[Hook], app: str, told: Callable[[Finding], None]) -> None:
@@ -41,7 +41,7 @@ class Hooks:
             self._thread.start()
 
     def send(self, event: HookEvent, query: str, **facts: Any) -> None:
-        """Have every hook that wants it told of an event; returns at once."""
+        """Send an event to every hook that wants it; returns at once."""
         body = event_body(self._app, event, query, facts)
         for hook in self._hooks:
             if event in hook.on:
@@ -67,7 +67,7 @@ class Hooks:
 
 
 def send_now(hooks: Sequence[Hook], app: str, event: HookEvent, query: str, **facts: Any) -> list[Finding]:
-    """Tell hooks of an event, and wait for them; what could not be told."""
+    """Send an event to hooks, and wait for them; a finding for each that did not get it."""
     found = []
     for hook in hooks:
         if event in hook.on:
@@ -115,7 +115,7 @@ def _post(hook: Hook, body: bytes, seconds: float) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A webhook that moved would be told by GET, and without the event."""
+    """A webhook that moved would get a GET without the event."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -147,5 +147,5 @@ def _call(hook: Hook, body: bytes, event: str) -> None:
 def _undelivered(hook: Hook, event: str, why: str) -> Finding:
     # A webhook's path is often its secret.
     place = hook.command[0] if hook.command else "/".join(hook.webhook.split("/")[:3]).rpartition("@")[2]
-    what = redacted(f"the hook {place} was not told of a {event}: {why}")
+    what = redacted(f"the hook {place} did not get a {event}: {why}")
     return Finding(code="HR875", what=what, fix="correct the hook in headrace.yml; the queries run on without it")

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import os
-import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -21,9 +20,6 @@ from headrace.redaction import redacted
 from headrace.user_code import current
 
 FILE = "headrace.log"
-# As log4j2.properties writes them.
-_SPARK_LINE = re.compile(r"\d\d:\d\d:\d\d (?P<level>[A-Z]+) (?P<logger>\S+?): (?P<said>.*)", re.DOTALL)
-_LEVELS = {"WARN": "warning", "FATAL": "error"}
 
 
 def log_directory(storage: Path) -> Path:
@@ -31,8 +27,26 @@ def log_directory(storage: Path) -> Path:
     return storage / "logs"
 
 
+def lines_of(storage: Path, query: str) -> Iterator[str]:
+    """The lines of one query in the log of a project, the oldest first, from the rotated files as well."""
+    rotated = sorted(log_directory(storage).glob(f"{FILE}.*"), key=lambda file: -int(file.suffix[1:] or 0))
+    for file in (*rotated, log_directory(storage) / FILE):
+        with suppress(FileNotFoundError), file.open(encoding="utf-8", errors="replace") as lines:
+            yield from (line.rstrip("\n") for line in lines if _query_of(line) == query)
+
+
+def _query_of(line: str) -> str | None:
+    if line.startswith("{"):
+        with suppress(ValueError):
+            told = json.loads(line).get("query")
+            return None if told is None else str(told)
+        return None
+    words = line.split(None, 3)
+    return words[2].partition("/")[0] if len(words) > 2 else None
+
+
 class RunLog:
-    """The open log; safe from any thread. A line that cannot be written is lost, and the run goes on."""
+    """The open log; safe from any thread. A line that cannot be written is lost, and the run continues."""
 
     def __init__(self, storage: Path, settings: Log) -> None:
         place = log_directory(storage)
@@ -42,7 +56,6 @@ class RunLog:
             place / FILE, maxBytes=settings.max_bytes, backupCount=settings.keep, encoding="utf-8", errors="replace"
         )
         self._handler.setFormatter(logging.Formatter("%(message)s"))
-        self._handler.handleError = lambda record: None  # type: ignore[method-assign]
 
     def write(
         self, level: str, message: str, *, query: str | None = None, batch: int | None = None, code: str | None = None
@@ -58,15 +71,6 @@ class RunLog:
             said = " ".join(part for part in (code, message.replace("\n", "\\n")) if part)
             line = f"{at} {level:<7} {which} {said}"
         self._handler.handle(logging.makeLogRecord({"msg": line}))
-
-    def spark_line(self, line: str) -> None:
-        """A line of the JVM's standard error, which is also that of Python workers."""
-        match = _SPARK_LINE.match(line)
-        if match:
-            level = _LEVELS.get(match["level"], match["level"].lower())
-            self.write(level, f"{match['logger']}: {match['said']}")
-        elif line.strip():
-            self.write("info", line)
 
     @contextmanager
     def taking_user_output(self) -> Iterator[None]:
@@ -92,13 +96,35 @@ class RunLog:
 
 
 class _Private(RotatingFileHandler):
-    """Each file is for its owner alone."""
+    """Each file is for its owner alone. Where the disk is full a line is lost, never the run or the lines after it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, the name of logging
+        # What is left in the stream's buffer would make each later write fail, also when there is room again.
+        self._let_go()
+
+    def close(self) -> None:
+        self._let_go()
+        super().close()
+
+    def _let_go(self) -> None:
+        stream, self.stream = self.stream, None  # type: ignore[assignment]
+        if stream is not None:
+            with suppress(OSError, ValueError):
+                stream.close()
 
     def _open(self) -> io.TextIOWrapper:
         opened = super()._open()
         with suppress(OSError):
             os.chmod(self.baseFilename, 0o600)
+            _end_half_a_line(Path(self.baseFilename), opened)
         return opened
+
+
+def _end_half_a_line(file: Path, opened: io.TextIOWrapper) -> None:
+    """What a full disk or a killed driver left without an end does not swallow the line that comes next."""
+    with file.open("rb") as written:
+        if written.seek(0, os.SEEK_END) and written.seek(-1, os.SEEK_END) and written.read() != b"\n":
+            opened.write("\n")
 
 
 class _UserLogging(logging.Handler):

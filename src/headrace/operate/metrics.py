@@ -49,7 +49,7 @@ class Metrics:
         )
         self._durations = client.Histogram(
             "headrace_batch_duration_seconds",
-            "How long batches took.",
+            "Duration of batches.",
             ("app", "query"),
             buckets=BUCKETS_SECONDS,
             registry=self.registry,
@@ -121,7 +121,7 @@ class Metrics:
         yield self._gauge("headrace_state_rows", "Rows of the state.", ("operator",), rows)
         yield self._gauge("headrace_state_bytes", "Memory that the state takes.", ("operator",), sizes)
         yield self._gauge(
-            "headrace_state_commit_seconds", "What the last batch took to commit the state.", ("operator",), commits
+            "headrace_state_commit_seconds", "Time of the last batch to commit the state.", ("operator",), commits
         )
 
     def _times(self, recent: Mapping[str, Sequence[BatchRecord]]) -> Iterator[GaugeMetricFamily]:

@@ -128,7 +128,7 @@ def _result(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
     whole = now.mode == "complete" and before.mode == "complete"
     verdict: Kind = "safe" if whole else "forward"
     why = (
-        "each batch writes the whole result anew"
+        "each batch rewrites the whole result"
         if whole
         else "rows that are written from now on follow the new rule, and those that are there the former one"
     )

@@ -83,7 +83,7 @@ def judged(
 
 
 def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
-    """Why the query must not start over its checkpoint, each with the way out; nothing if it may."""
+    """Why the query must not start over its checkpoint, each with its fix; nothing if it may."""
     yield from (note for note in judgement.notes if note.severity == "error")
     past = f"batches up to {judgement.from_batch - 1} of query '{query.name}' were made by another form of it"
     if judgement.verdict in ("same", "safe") or (judgement.verdict == "forward" and query.on_change == "forward"):
@@ -147,10 +147,10 @@ def _not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Find
         if key in was.python and (why := not_comparable(told)):
             yield Finding(
                 code="HR664",
-                what=f"whether {name_of(told)} of query '{query.name}' does what it did cannot be told: "
+                what=f"whether {name_of(told)} of query '{query.name}' does what it did cannot be determined: "
                 f"{'; '.join(why)}",
                 fix="let it read constants, arguments and environment variables by names that stand in the code; "
-                f"`headrace verify {query.name}` tells whether the result is that of the code as it is now",
+                f"`headrace verify {query.name}` shows whether the result is that of the code as it is now",
                 where=query.where,
             )
 
@@ -163,7 +163,7 @@ def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, *, 
     """
     notes: tuple[Finding, ...] = ()
     past = f"up to batch {now.from_batch - 1}"
-    tells = f"`headrace verify {query.name}` tells whether the result is that of the query as it is now"
+    tells = f"`headrace verify {query.name}` shows whether the result is that of the query as it is now"
     if before.fingerprint != now.fingerprint:
         if why or (before.shape is not None and before.shape != now.shape):
             finding = Finding(

@@ -18,7 +18,7 @@ from headrace.storage.durable import replace_file
 FORMAT = 1
 # What is compared of each query, in the order in which it is named; and what it means where it differs.
 _COMPARED = {
-    "checkpoint": "it has begun anew",
+    "checkpoint": "it has started from scratch",
     "ran": "another form of it has run",
     "written": "it is written otherwise",
     "verdict": "it is judged otherwise",
@@ -126,17 +126,13 @@ def save(file: Path, project: Project, application: str, judgements: Sequence[Ju
 
 def read(file: Path) -> SavedPlan:
     """The plan that `save` wrote; raises HeadraceError for anything else."""
-
-    def damaged(why: str) -> HeadraceError:
-        return HeadraceError(
-            Finding(
-                code="HR660",
-                where=Where(file=str(file)),
-                what=f"this is no plan that can be applied: {why}",
-                fix="make one: headrace plan --out FILE",
-            )
-        )
-
+    damaged = json_record.Damaged(
+        file=file,
+        code="HR660",
+        what="this is no plan that can be applied",
+        fix="make one: headrace plan --out FILE",
+        error=HeadraceError,
+    )
     found = json_record.read(file, lambda told: _made(file, told), damaged)
     if found is None:
         raise damaged("No such file or directory")

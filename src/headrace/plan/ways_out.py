@@ -1,4 +1,4 @@
-"""The commands by which a query that must not resume begins anew."""
+"""The commands for a query that must not resume over its state: rebuild and reset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def reset_command(query: Query) -> str:
 
 def anew(query: Query) -> str:
     """What a user may do whose query is to mean something else from its sources' beginning on."""
-    reset = f"begin the query anew from its sources: {reset_command(query)}"
+    reset = f"reset the query, which then reads its sources from the beginning: {reset_command(query)}"
     if not query.sink.swappable:
         return reset
-    return f"compute its result anew beside the one that is there: headrace rebuild {query.name}; or {reset}"
+    return f"recompute its result beside the one that is there: headrace rebuild {query.name}; or {reset}"

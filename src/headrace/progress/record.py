@@ -20,9 +20,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 class SourceProgress:
     """One source's share of a batch; `start` and `end` are its JSON offsets, None where it had given nothing yet.
 
-    lag: what it still holds; None where that is not known.
-
     name: Spark's description, unless the caller knew the sources' names.
+    latest: where the source itself ended when the batch was planned, if Spark says so; not kept.
+    lag: what it still holds; None where that is not known.
     """
 
     name: str
@@ -30,6 +30,7 @@ class SourceProgress:
     start: str | None
     end: str | None
     lag: Lag | None = None
+    latest: str | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> SourceProgress:
@@ -131,6 +132,7 @@ class BatchRecord:
                     rows=source.get("numInputRows") or 0,
                     start=_offset(source.get("startOffset")),
                     end=_offset(source.get("endOffset")),
+                    latest=_offset(source.get("latestOffset")),
                 )
                 for name, source in zip(names, sources, strict=True)
             ),
@@ -146,6 +148,8 @@ class BatchRecord:
         plain = asdict(self)
         for name in _TIMES:
             plain[name] = plain[name].isoformat() if plain[name] else None
+        for source in plain["sources"]:
+            del source["latest"]
         return plain
 
     @classmethod

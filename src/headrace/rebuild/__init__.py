@@ -1,1 +1,1 @@
-"""A new generation of a query, computed beside the one that goes on, and then exchanged with it."""
+"""A new generation of a query, computed beside the one in use, and then exchanged with it."""

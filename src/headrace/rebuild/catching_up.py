@@ -14,7 +14,7 @@ from headrace.run.supervise import run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A round that was shorter is followed by a last one as short, once the query that goes on is stopped.
+# A round that was shorter is followed by a last one as short, once the query that runs beside is stopped.
 SHORT_SECONDS = 20.0
 _CHANGED = ("HR535", "HR536", "HR537", "HR545")
 
@@ -39,8 +39,8 @@ def _ended(query: Query, cause: Finding) -> Finding:
     """Why the rebuild has ended, with what to do about it."""
     again = f"headrace rebuild {query.name}"
     if cause.code in _CHANGED:
-        fix = f"the query was changed since the rebuild began; begin that anew: {again} --abandon, and then {again}"
+        fix = f"the query was changed since the rebuild began; start it again: {again} --abandon, and then {again}"
     else:
         fix = f"{cause.fix}; then give the command again, which continues; or give it up: {again} --abandon"
-    what = f"the rebuild of query '{query.name}' has ended ({cause.code}), and the query itself goes on: {cause.what}"
+    what = f"the rebuild of query '{query.name}' has ended ({cause.code}), and the query itself runs on: {cause.what}"
     return replace(cause, code="HR573", severity="error", what=what, fix=fix)

@@ -1,4 +1,4 @@
-"""The rebuilt result verified, and compared with the one that goes on."""
+"""The rebuilt result verified, and compared with the one in use."""
 
 from __future__ import annotations
 

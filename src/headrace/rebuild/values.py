@@ -14,7 +14,7 @@ Done: TypeAlias = Literal["stopped", "compared", "swapped", "rolled-back", "aban
 
 @dataclass(frozen=True, kw_only=True)
 class ResultDifferences:
-    """How the rebuilt result differs from the one that goes on, in the columns that both have.
+    """How the rebuilt result differs from the one in use, in the columns that both have.
 
     only_before, only_after, different: rows; different ones have the same key. columns: what differs in names and
     types, a sentence's part each. batch: up to which the former result was, when it was read. samples: some rows that

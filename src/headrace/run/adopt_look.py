@@ -137,9 +137,9 @@ class AdoptionLook(SinkWork):
             raise CheckFailed(errors)
         can = query.sink.adoptable(query.mode)
         if not query.sink.facts.durable or not can.possible:
-            why = can.why if query.sink.facts.durable else "it keeps nothing, so that each start begins anew"
+            why = can.why if query.sink.facts.durable else "it keeps nothing, so that each start begins from scratch"
             what = f"query '{query.name}' cannot be given the result of the former job: of the sink {query.sink_kind}, "
-            fix = "write to a database table or to files, or begin the query anew from its sources: headrace run"
+            fix = "write to a database table or to files, or let it read its sources from the beginning: headrace run"
             raise CheckFailed(Finding(code="HR596", what=what + why, fix=fix, where=query.where))
         record, here = AdoptionRecord.of(layout), Checkpoint(layout.checkpoint)
         begun = here.last_batch is not None or here.last_committed is not None or here.is_stateful
@@ -172,7 +172,7 @@ class AdoptionLook(SinkWork):
                 Finding(
                     code="HR591",
                     where=self._place,
-                    what=f"batch {planned} is planned and not committed, and the table does not tell whether it has "
+                    what=f"batch {planned} is planned and not committed, and the table does not show whether it has "
                     "its rows: they would be missing, or be there twice",
                     fix="let the former job run until it has committed the batch; or look into the table, and say "
                     f"what is there: {command} written, or {command} not-written",
@@ -189,8 +189,8 @@ class AdoptionLook(SinkWork):
         what = f"the adoption of {'another checkpoint, ' if other else ''}{record.checkpoint} was begun and cut off"
         if not other:
             what += ", and the former job has made batches since"
-        fix = f"end it: headrace adopt {self.query.name} --checkpoint {record.checkpoint}; or begin " if other else ""
-        fix += f"{'' if other else 'begin '}the query anew (headrace reset QUERY)"
+        fix = f"end it: headrace adopt {self.query.name} --checkpoint {record.checkpoint}; or " if other else ""
+        fix += "reset the query (headrace reset QUERY)"
         raise CheckFailed(Finding(code="HR595", what=what, fix=fix, where=self.query.where))
 
     def _checked(self, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
@@ -220,5 +220,5 @@ class AdoptionLook(SinkWork):
         return Where(file=str(self.old.root))
 
     def _former(self) -> SinkContext:
-        """What the sink is told of the query while its batches are still those of the former job."""
+        """The sink's context while the query's batches are still those of the former job."""
         return replace(self.context(self.layout), checkpoint=self.old.root)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model.layout import QueryLayout
 from headrace.storage import json_record
-from headrace.storage.durable import replace_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,34 +45,17 @@ class AdoptionRecord:
     @classmethod
     def of(cls, layout: QueryLayout) -> AdoptionRecord | None:
         """The record of a generation, None without one. Raises CheckpointError."""
-
-        def damaged(why: str) -> CheckpointError:
-            return CheckpointError(
-                Finding(
-                    code="HR598",
-                    where=Where(file=str(layout.adoption)),
-                    what=f"the record of an adoption cannot be read: {why}",
-                    fix="restore it from a backup; or remove it, if the query has run since",
-                )
-            )
-
-        return json_record.read(layout.adoption, cls._made, damaged)
-
-    @classmethod
-    def _made(cls, facts: Any) -> AdoptionRecord:
-        return cls(
-            checkpoint=str(facts["checkpoint"]),
-            id=str(facts["id"]),
-            planned=_number(facts["planned"]),
-            committed=_number(facts["committed"]),
-            batch=_number(facts["batch"]),
-            sources=dict(facts["sources"]),
-            at=str(facts["at"]),
+        damaged = json_record.Damaged(
+            file=layout.adoption,
+            code="HR598",
+            what="the record of an adoption cannot be read",
+            fix="restore it from a backup; or remove it, if the query has run since",
         )
+        return json_record.read_as(cls, damaged)
 
     def enter(self, layout: QueryLayout) -> None:
         """Keep the record in the generation's directory. Raises OSError."""
-        replace_file(layout.adoption, json.dumps(asdict(self)) + "\n")
+        json_record.write(layout.adoption, self)
 
     def is_of(self, checkpoint: Checkpoint) -> bool:
         """Whether this is the directory as it was when the adoption was begun."""
@@ -85,10 +65,6 @@ class AdoptionRecord:
     def is_cut_off(self, layout: QueryLayout) -> bool:
         """Whether the checkpoint, which comes last, is not in its place. Raises CheckpointError."""
         return Checkpoint(layout.checkpoint).id is None
-
-
-def _number(told: Any) -> int | None:
-    return None if told is None else int(told)
 
 
 def require_adopted(layout: QueryLayout) -> None:
@@ -102,6 +78,6 @@ def require_adopted(layout: QueryLayout) -> None:
             code="HR597",
             where=Where(file=str(layout.adoption)),
             what=f"query '{layout.query}' was being given the checkpoint of another program, and that was cut off",
-            fix=f"end it: {command}; or begin the query anew (headrace reset QUERY)",
+            fix=f"end it: {command}; or reset the query (headrace reset QUERY)",
         )
     )

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import Finding, PlatformError, Where
+from headrace.errors import PlatformError
 from headrace.model import Project
 from headrace.storage import json_record
 from headrace.storage.durable import create_file, replace_file
@@ -44,7 +44,7 @@ class Application:
 
 
 def application(project: Project) -> Application:
-    """The project's application; made when there is none, and told where the project lies now."""
+    """The project's application; made when there is none, and updated with where the project lies now."""
     file = project.storage / FILE
     # Spark names files as the project was named, which may be by way of a link.
     here = tuple(dict.fromkeys((str(project.root.resolve()), str(project.root.absolute()))))
@@ -64,29 +64,15 @@ def application(project: Project) -> Application:
 
 def known_application(project: Project) -> Application | None:
     """The project's application; None before its first start."""
-    file = project.storage / FILE
-
-    def damaged(why: str) -> PlatformError:
-        return PlatformError(
-            Finding(
-                code="HR458",
-                where=Where(file=str(file)),
-                what=f"the file with the application's id cannot be read: {why}",
-                fix="restore it from a backup, or write the id again: the column application of the sink's table "
-                "_headrace_tables holds it",
-            )
-        )
-
-    return json_record.read(file, _made, damaged)
-
-
-def _made(facts: Any) -> Application:
-    return Application(
-        id=str(facts["id"]),
-        project=str(facts["project"]),
-        roots=tuple(facts["roots"]),
-        rebuilds=bool(facts.get("rebuilds")),
+    damaged = json_record.Damaged(
+        file=project.storage / FILE,
+        code="HR458",
+        what="the file with the application's id cannot be read",
+        fix="restore it from a backup, or write the id again: the column application of the sink's table "
+        "_headrace_tables holds it",
+        error=PlatformError,
     )
+    return json_record.read_as(Application, damaged)
 
 
 def known_facts(project: Project) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.metadata import version
 from queue import SimpleQueue
 from typing import Any
 
@@ -18,14 +19,18 @@ from headrace.model.operations import Log
 from headrace.operate.board import Board
 from headrace.operate.control_server import ControlServer
 from headrace.operate.hooks import Hooks
+from headrace.operate.lineage import Lineage
 from headrace.operate.log import RunLog
 from headrace.operate.metrics import Metrics
 from headrace.operate.metrics_server import MetricsServer
 from headrace.operate.orders import Orders
+from headrace.operate.otlp import Otlp
 from headrace.run.event_lines import EventLines
 from headrace.run.reporters import Reporters
 from headrace.run.result import Reporter
+from headrace.run.spark_lines import SparkLines
 from headrace.run.stop import StopRequest
+from headrace.run.telemetry import Sent, Traced
 from headrace.run.watchers import Hooked, Logged, Measured
 from headrace.spark.stderr_filter import taps
 
@@ -52,7 +57,11 @@ def controlled(
     reporters: list[Reporter] = [reporter]
     later: SimpleQueue[Finding] = SimpleQueue()
     with ExitStack() as stack:
-        _serve_metrics(project, board, reporters, stack)
+        _serve_metrics(project, board, reporters, stack, later.put)
+        if project.target.operations.telemetry.openlineage:
+            lineage = Lineage(project.name, version("pyspark"), later.put)
+            stack.callback(lineage.close)
+            reporters.append(Traced(lineage, project, board))
         _log(project, reporters, stack)
         if project.target.operations.hooks:
             hooks = Hooks(project.target.operations.hooks, project.name, later.put)
@@ -78,14 +87,23 @@ def controlled(
         reporter.note(later.get())
 
 
-def _serve_metrics(project: Project, board: Board, reporters: list[Reporter], stack: ExitStack) -> None:
-    settings = project.target.operations.metrics
-    if settings is None:
+def _serve_metrics(
+    project: Project, board: Board, reporters: list[Reporter], stack: ExitStack, told: Callable[[Finding], None]
+) -> None:
+    operations = project.target.operations
+    settings = operations.metrics
+    if settings is None and not operations.telemetry.otlp:
         return
     metrics = Metrics(project.name, board, lambda: _verdicts(project))
+    reporters.append(Measured(metrics))
+    if operations.telemetry.otlp:
+        otlp = Otlp(metrics, told)
+        stack.callback(otlp.close)
+        reporters.append(Sent(otlp))
+    if settings is None:
+        return
     server = MetricsServer(settings, board, metrics)
     stack.callback(server.close)
-    reporters.append(Measured(metrics))
     if not settings.port:
         what = f"metrics are served at http://{settings.address}:{server.port}/metrics"
         reporters[0].note(Finding(code="HR876", what=what))
@@ -102,8 +120,10 @@ def _log(project: Project, reporters: list[Reporter], stack: ExitStack) -> None:
     stack.callback(log.close)
     reporters.append(Logged(log))
     stack.enter_context(log.taking_user_output())
-    taps.append(log.spark_line)
-    stack.callback(taps.remove, log.spark_line)
+    spark_lines = SparkLines(log)
+    reporters.append(spark_lines)
+    taps.append(spark_lines.take)
+    stack.callback(taps.remove, spark_lines.take)
 
 
 def _verdicts(project: Project) -> Mapping[str, Mapping[str, Any]]:

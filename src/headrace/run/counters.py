@@ -76,8 +76,8 @@ class Counters:
             batches = f"batch {committed} is" if committed == last + 1 else f"batches {last + 1} to {committed} are"
             yield Finding(
                 code="HR806",
-                what=f"{batches} not in the counters of query '{self.query.name}': the driver died before it told, or "
-                "the query had no counters then",
+                what=f"{batches} not in the counters of query '{self.query.name}': the driver died before it "
+                "recorded them, or the query had no counters then",
                 fix="nothing; where no batch may be left out, use a sink with a ledger, such as postgres or sqlite",
                 where=self.query.where,
             )
@@ -165,7 +165,7 @@ def read(query: Query, path: Path) -> list[Line]:
             Finding(
                 code="HR808",
                 what=f"the counters of query '{query.name}' cannot be read from {path}: {error}",
-                fix="bring the file back from a copy, or remove it: then the counters begin anew",
+                fix="bring the file back from a copy, or remove it: then the counters start again from their zero",
                 where=query.where,
             )
         ) from error

@@ -113,7 +113,8 @@ def _leased(query: Query, file: Path, rebuilds: bool) -> Callable[[], None]:
             return lease.take(folder, _now()).release
         except lease.Held as held:
             who = "another process" if held.holder is None else _named(asdict(held.holder))
-            who += f" (it told so {held.seconds:.0f} s ago; {lease.LEASE_SECONDS:.0f} s of silence end its lease)"
+            silence = f"{lease.LEASE_SECONDS:.0f} s of silence end it"
+            who += f" (it renewed its lease {held.seconds:.0f} s ago; {silence})"
             raise CheckFailed(_rebuilding(query, who) if rebuilds else _running(query, who)) from held
 
 

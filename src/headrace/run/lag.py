@@ -12,6 +12,7 @@ from headrace.contract import Lag, SourcePrefix, overrides
 from headrace.errors import Finding, HeadraceError
 from headrace.model import Project, Query, Source
 from headrace.model.layout import QueryLayout
+from headrace.progress import BatchRecord
 
 
 def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
@@ -31,6 +32,20 @@ def lags(project: Project, query: Query, layout: QueryLayout) -> dict[str, Lag |
         return {source.name: _lag_of(source, prefixes, further) for source in sources}
     except (HeadraceError, OSError):
         return {}
+
+
+def reported_lags(project: Project, query: Query, record: BatchRecord) -> dict[str, Lag]:
+    """The same as Spark's report of a batch tells it, without asking anybody; of sources that know to read it."""
+    found: dict[str, Lag] = {}
+    sources = {source.name: source.connector for source in project.sources_of(query)}
+    for progress in record.sources:
+        name = source_of(progress.name)
+        if name not in sources or progress.end is None or progress.latest is None:
+            continue
+        lag = sources[name].reported_lag(progress.end, progress.latest)
+        if lag is not None and (name not in found or found[name].count < lag.count):
+            found[name] = lag
+    return found
 
 
 def total(parts: Mapping[str, Lag | None]) -> Lag | None:

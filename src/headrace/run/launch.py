@@ -28,7 +28,9 @@ from headrace.run.running import Reports, Request, Running
 from headrace.run.sink_location import enter_sink
 from headrace.run.state_store import rows_tracked
 from headrace.spark.plans import PlanFacts
+from headrace.spark.served_query import served
 from headrace.spark.session_conf import default_partitions
+from headrace.storage.remembered import remembering
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,17 +40,19 @@ if TYPE_CHECKING:
 
 def launch(request: Request) -> Running:
     """Check and start the query; if that fails, nothing was started."""
-    _require_startable(request)
-    home = entered(request.project, request.query)
+    # What is only looked at. Once the sink is opened an older driver may end its batch.
+    with remembering(layout_of(request.project, request.query).checkpoint):
+        home, plan = _looked_at(request)
     try:
-        plan = planned(request, home)
         _set_policy(request.spark, home.checkpoint, request.project, request.query, plan.facts)
         reports = Reports(query=request.query, tell=request.tell)
         context = _context(request, home, plan, reports)
         writer = _open_sink(request, home, plan, context)
         reports.tell = None
         notes = (*plan.notes, *_prepare_checkpoint(request, home, plan, context))
-        handle = writer.attach(_stream(writer.serialize(plan.frame), request.query, context)).start()
+        stream = writer.attach(_stream(writer.serialize(plan.frame), request.query, context))
+        with served(request.spark, request.query.name):
+            handle = stream.start()
         if plan.revision is not None:
             _enter_started(home, plan.revision, handle)
     except BaseException:
@@ -70,8 +74,19 @@ def launch(request: Request) -> Running:
         versions=plan.versions,
         connectors=request.project.connectors_of(request.query),
         counters=plan.counters,
+        columns=plan.columns,
         scratch=home.scratch,
     )
+
+
+def _looked_at(request: Request) -> tuple[Home, Planned]:
+    _require_startable(request)
+    home = entered(request.project, request.query)
+    try:
+        return home, planned(request, home)
+    except BaseException:
+        home.remove_scratch()
+        raise
 
 
 def _enter_started(home: Home, revision: QueryRevision, handle: StreamingQuery) -> None:
@@ -94,7 +109,7 @@ def _require_startable(request: Request) -> None:
 
 
 def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> SinkContext:
-    """What the sink is told of this start, and what it calls."""
+    """The context of this start for the sink, and what the sink calls."""
     project, query = request.project, request.query
     context = SinkContext(
         query=query.name,

@@ -46,7 +46,7 @@ class Holder:
 
 
 class Held(Exception):
-    """Another process has the right; `seconds`: how long ago it last told that it lives."""
+    """Another process has the right; `seconds`: how long ago it last renewed it."""
 
     def __init__(self, holder: Holder | None, seconds: float) -> None:
         self.holder = holder
@@ -108,7 +108,7 @@ def seen(folder: Path) -> Holder | None:
 
 
 def _require_over(folder: Path, number: int) -> None:
-    """Raise Held unless the holder of a record is known to be gone, or has not told of itself for long."""
+    """Raise Held unless the holder of a record is known to be gone, or has not renewed it for long."""
     record = folder / str(number)
     if (folder / f"{number}{_FREE}").exists():
         return

@@ -21,6 +21,7 @@ from headrace.run.planned import present, reader
 from headrace.run.rename_record import kept_in
 from headrace.run.sink_location import require_same_sink
 from headrace.run.source_names import as_it_ran, former_sources
+from headrace.run.state_store import key_order
 from headrace.run.waiting_renames import waiting_renames
 from headrace.spark.messages import finding_of
 from headrace.spark.session_conf import applied
@@ -44,7 +45,7 @@ def plan(
 def judgement_over(project: Project, query: Query, spark: SparkSession, home: Home) -> Judgement:
     """How `query` as written stands to what ran in `home`, which may have another name."""
     streams: dict[str, DataFrame] = {}
-    with registered_tables(project, query, spark):
+    with registered_tables(project, query, spark), applied(spark, key_order(home.checkpoint)):
         ran, called = as_it_ran(query, home.layout), former_sources(project, query, home.layout)
         frame = _frame(project, query, spark, home, streams)
         now = present(project, ran, frame, home, streams, called=called)

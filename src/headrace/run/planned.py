@@ -53,6 +53,15 @@ class Planned:
     versions: Mapping[str, int]
     counters: Counters
     notes: tuple[Finding, ...]
+    streams: Mapping[str, DataFrame]
+
+    def columns(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        """The names and types of the columns of each source, and of the result under no name."""
+        frames = {**self.streams, "": self.frame}
+        return {
+            name: tuple((each.name, each.dataType.simpleString()) for each in frame.schema)
+            for name, frame in frames.items()
+        }
 
 
 def planned(request: Request, home: Home) -> Planned:
@@ -94,6 +103,7 @@ def planned(request: Request, home: Home) -> Planned:
         tables=tables,
         versions=versions,
         counters=counters,
+        streams=streams,
         notes=(*beginnings, *kept, *told, *noted, *changes, *counters.missing(home.checkpoint.last_committed)),
     )
 

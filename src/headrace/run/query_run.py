@@ -14,7 +14,7 @@ from headrace.model import Project, Query, Trigger
 from headrace.operate.orders import Order
 from headrace.progress import BatchRecord
 from headrace.progress.health import health
-from headrace.run.lag import lags, total
+from headrace.run.lag import lags, reported_lags, total
 from headrace.run.quarantine import Quarantine
 from headrace.run.refresh import Refresher
 from headrace.run.running import Running
@@ -75,8 +75,9 @@ class QueryRun:
             self.lags = lags(project, self.query, self.running.layout)
             ended = time.monotonic()
             self.lag_at = ended + min(LAG_SECONDS, LAG_SHARE * (ended - begun))
-        sources = tuple(replace(source, lag=self.lags.get(source.name)) for source in record.sources)
-        return replace(record, backlog=total(self.lags), sources=sources)
+        found = {**self.lags, **reported_lags(project, self.query, record)}
+        sources = tuple(replace(source, lag=found.get(source.name)) for source in record.sources)
+        return replace(record, backlog=total(found), sources=sources)
 
     def new_warnings(self, record: BatchRecord) -> Iterator[Finding]:
         """What ails a query that is to run on, when it begins to."""

@@ -6,17 +6,16 @@ by a command.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.errors import Finding, Where
 from headrace.model.layout import rebuild_record
 from headrace.storage import json_record
-from headrace.storage.durable import replace_file, sync_directory
+from headrace.storage.durable import sync_directory
 from headrace.storage.faults import writing_to
 
 Phase: TypeAlias = Literal["building", "swapping", "swapped", "rolling-back", "abandoning", "discarding"]
@@ -24,7 +23,7 @@ Phase: TypeAlias = Literal["building", "swapping", "swapped", "rolling-back", "a
 
 @dataclass(frozen=True, kw_only=True)
 class RebuildRecord:
-    """former: the generation that goes on, or went on before the swap. generation: the rebuilt one. phase: how far.
+    """former: the generation in use before the swap. generation: the rebuilt one. phase: how far.
 
     since: the time that its sources begin at, in ISO 8601; '': where the query began. notes: what was said before it
     began. report: what was found when it had caught up.
@@ -47,41 +46,21 @@ class RebuildRecord:
     @classmethod
     def of(cls, storage: Path, query: str) -> RebuildRecord | None:
         """The record of a query's rebuild, None without one. Raises CheckpointError."""
-        file = rebuild_record(storage, query)
-
-        def damaged(why: str) -> CheckpointError:
-            return CheckpointError(
-                Finding(
-                    code="HR577",
-                    where=Where(file=str(file)),
-                    what=f"the record of the rebuild of query '{query}' cannot be read: {why}",
-                    fix="restore it from a backup; or, if no swap was begun, remove it: "
-                    "a rebuild that was being built is then begun anew",
-                )
-            )
-
-        return json_record.read(file, cls._made, damaged)
-
-    @classmethod
-    def _made(cls, facts: Any) -> RebuildRecord:
-        if facts["phase"] not in get_args(Phase):
-            raise ValueError(f"it names another phase, '{facts['phase']}'")
-        return cls(
-            former=int(facts["former"]),
-            generation=int(facts["generation"]),
-            phase=facts["phase"],
-            at=str(facts["at"]),
-            since=str(facts.get("since", "")),
-            notes=tuple(facts.get("notes", ())),
-            report=facts.get("report"),
+        damaged = json_record.Damaged(
+            file=rebuild_record(storage, query),
+            code="HR577",
+            what=f"the record of the rebuild of query '{query}' cannot be read",
+            fix="restore it from a backup; or, if no swap was begun, remove it: a rebuild that was being built then "
+            "starts from scratch",
         )
+        return json_record.read_as(cls, damaged)
 
     def enter(self, storage: Path, query: str) -> RebuildRecord:
         """Keep the record. Raises PlatformError."""
         file = rebuild_record(storage, query)
         with writing_to(storage):
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            replace_file(file, json.dumps(asdict(self), default=str) + "\n")
+            json_record.write(file, self)
         return self
 
     def at_phase(self, phase: Phase) -> RebuildRecord:

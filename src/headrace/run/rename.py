@@ -6,8 +6,6 @@ ends a rename that was cut off.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -23,7 +21,6 @@ from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.plan.judgement import refusals
 from headrace.run import driver_lock
 from headrace.run.application import application
-from headrace.run.exchangeable import require_local
 from headrace.run.home import Home, layout_of
 from headrace.run.moved_project import bring_schemas_along
 from headrace.run.naming import named
@@ -36,7 +33,8 @@ from headrace.run.source_names import pending_sources
 from headrace.run.source_names import record as source_record
 from headrace.run.source_rename import rename_sources
 from headrace.spark.session_conf import applied
-from headrace.storage.durable import sync_directory
+from headrace.storage.durable import move as move_directory
+from headrace.storage.durable import remove_tree, sync_directory
 from headrace.storage.faults import writing_to
 
 if TYPE_CHECKING:
@@ -82,7 +80,6 @@ def take_over(
     found = pending(project, query)
     if found is None:
         return tuple(_nothing_there(project, query))
-    require_local(project, query, f"renamed from '{found.former}'", "keep the former name, and drop `renamed_from`")
     if RenameRecord.of(project.storage, found.former) is not None:
         # One of several renames was cut off; perhaps that which is now taken back.
         before = replace(query, name=found.former, renamed_from=())
@@ -123,7 +120,7 @@ def move(
             RenameRecord.remove(storage, query.name)
         raise
     reached("sink")
-    said = list(_rename_history(storage, former, query.name))
+    said = list(_rename_history(project.local_storage, former, query.name))
     reached("history")
     with writing_to(new):
         _move_generations(old, new)
@@ -237,9 +234,9 @@ def _move_generations(old: Path, new: Path) -> None:
     moved = sorted(old.glob("g*")) if old.is_dir() else []
     for left in new.glob("g*") if moved else ():
         if Checkpoint(left / "checkpoint").last_batch is None:
-            shutil.rmtree(left)
+            remove_tree(left)
     for folder in moved:
-        os.rename(folder, new / folder.name)
+        move_directory(folder, new / folder.name)
     sync_directory(new)
     if moved:
         sync_directory(old)

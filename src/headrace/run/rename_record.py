@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from headrace.model.layout import QueryLayout, generations_set_aside, latest_gen
 from headrace.run.rebuild_record import RebuildRecord
 from headrace.run.reset_record import cut_off
 from headrace.storage import json_record
-from headrace.storage.durable import replace_file, sync_directory
+from headrace.storage.durable import sync_directory
 
 _FILE = "rename.json"
 
@@ -35,23 +34,17 @@ class RenameRecord:
     @classmethod
     def of(cls, storage: Path, query: str) -> RenameRecord | None:
         """The record of what is being renamed to `query`, None without one. Raises CheckpointError."""
-        file = _file(storage, query)
-
-        def damaged(why: str) -> CheckpointError:
-            return CheckpointError(
-                Finding(
-                    code="HR557",
-                    where=Where(file=str(file)),
-                    what=f"the record of a rename cannot be read: {why}",
-                    fix='restore it from a backup, or write it again: {"former": "THE OLD NAME", "at": ""}',
-                )
-            )
-
-        return json_record.read(file, lambda facts: cls(former=str(facts["former"]), at=str(facts["at"])), damaged)
+        damaged = json_record.Damaged(
+            file=_file(storage, query),
+            code="HR557",
+            what="the record of a rename cannot be read",
+            fix='restore it from a backup, or write it again: {"former": "THE OLD NAME", "at": ""}',
+        )
+        return json_record.read_as(cls, damaged)
 
     def enter(self, storage: Path, query: str) -> None:
         """Keep the record in the directory of `query`. Raises OSError."""
-        replace_file(_file(storage, query), json.dumps(asdict(self)) + "\n")
+        json_record.write(_file(storage, query), self)
 
     @staticmethod
     def remove(storage: Path, query: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,9 @@ from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.plan.ways_out import reset_command
 from headrace.run import driver_lock
 from headrace.run.checkpoint_look import require_usable
-from headrace.run.exchangeable import require_local
 from headrace.run.naming import commanded
 from headrace.run.rename_record import require_renamed
-from headrace.run.state_store import begun_with
+from headrace.run.state_store import begun_with, query_settings
 from headrace.spark.messages import sentence_of
 from headrace.spark.session_conf import applied
 from headrace.spark.state_partitions import repartition_state
@@ -27,6 +27,7 @@ from headrace.spark.state_partitions import repartition_state
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_ESCAPED = re.compile(r'[\s"#%<>?\\^`{|}\[\]]')
 ALIVE = ("starting", "running", "stopping")
 
 
@@ -57,8 +58,6 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     declared = project.queries[query]
     if partitions < 1:
         raise _impossible(declared, f"{partitions} is no number of partitions", "give a number from 1 on")
-    instead = f"keep the number, or begin the query anew with another one: headrace reset {query}"
-    require_local(project, declared, "given another number of state partitions", instead)
     require_stopped(
         project,
         declared,
@@ -85,6 +84,7 @@ def _repartitioned(project: Project, declared: Query, partitions: int, spark: Sp
     if before is None or committed is None:
         raise _impossible(declared, "it has no state yet", f"run it first: headrace run {query}")
     _require_rocksdb(declared, checkpoint)
+    _require_plain(declared, checkpoint)
     change = _planned(declared, checkpoint, changes, before, partitions)
     if change is None:
         return Repartitioned(query=query, before=before, after=before, batch=None)
@@ -120,7 +120,7 @@ def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change
     own = spark is None
     spark = spark or session(project)
     try:
-        with applied(spark, project.target.state_store):
+        with applied(spark, query_settings(project, query)):
             repartition_state(spark, checkpoint.root, change.after)
     except Exception as error:
         raise CheckpointError(
@@ -159,6 +159,14 @@ def _require_rocksdb(query: Query, checkpoint: Checkpoint) -> None:
     if begun_with(checkpoint).get(PROVIDER_KEY) != PROVIDERS["rocksdb"]:
         fix = f"reset the query ({reset_command(query)}) to change the number"
         raise _impossible(query, "its state is not kept by RocksDB", fix)
+
+
+def _require_plain(query: Query, checkpoint: Checkpoint) -> None:
+    # Spark 4.2 escapes the path twice (StreamingUtils.resolvedCheckpointLocation), and finds no batch there.
+    if found := _ESCAPED.search(str(checkpoint.root)):
+        fix = "keep the number; or move the storage to a path without that character"
+        why = f"Spark does not find {checkpoint.root} for this, because of the {found[0]!r} in its path"
+        raise _impossible(query, why, fix)
 
 
 def _impossible(query: Query, why: str, fix: str) -> CheckFailed:

@@ -1,4 +1,4 @@
-"""Several reporters of one run, each told of everything."""
+"""Several reporters of one run, each of which gets everything."""
 
 from __future__ import annotations
 

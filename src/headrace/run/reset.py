@@ -1,4 +1,4 @@
-"""A query begun anew: what it has done is set aside, and the next generation reads its sources from the beginning.
+"""A query reset: what it has done is set aside, and the next generation reads its sources from the beginning.
 
 The record comes first, the sink second; the one step that ends the generation is the renaming of its directory. Each
 step may be done again, so that a reset that was cut off is ended by the same command.
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# What tells of the reset itself, where a directory is not moved in one step.
+_LAST = ("sink.json", "reset.json")
+
+
 def _nobody(step: str) -> None:
     """Tell nobody."""
 
@@ -48,7 +52,7 @@ def reset(
     spark: SparkSession | None = None,
     reached: Callable[[str], None] = _nobody,
 ) -> ResetResult:
-    """Begin `query`, which must not be running, anew: the next start reads its sources from the beginning.
+    """Reset `query`, which must not be running: the next start reads its sources from the beginning.
 
     What it has done is set aside, and `undo_reset` brings it back as long as nothing has run since. result: `drop`
     sets the sink's rows aside too, `keep` lets them stay where rows that come again replace them. Called again after a
@@ -84,7 +88,7 @@ class _Work(SinkWork):
     def __init__(self, project: Project, query: Query, spark: SparkSession | None, changes: bool) -> None:
         super().__init__(project, query, spark, changes=changes)
         if not query.sink.facts.durable:
-            what = f"the sink of query '{query.name}' keeps nothing, so that each start begins anew"
+            what = f"the sink of query '{query.name}' keeps nothing, so that each start begins from scratch"
             raise CheckFailed(Finding(code="HR582", what=what, fix="nothing is to be done", where=query.where))
         if rebuilding := list(under_way(project.storage, query.name)):
             raise CheckFailed(rebuilding)
@@ -137,7 +141,7 @@ class _Work(SinkWork):
         reached("sink")
         with writing_to(aside.home.parent):
             aside.home.parent.mkdir(exist_ok=True, mode=0o700)
-            move(live.home, aside.home)
+            move(live.home, aside.home, _LAST)
             sync_directory(aside.home.parent)
             sync_directory(live.home.parent)
         reached("moved")
@@ -177,7 +181,7 @@ class _Work(SinkWork):
             if old.home != at_home.home:
                 with suppress(OSError):
                     remove_tree(following.home)
-                move(old.home, at_home.home)
+                move(old.home, at_home.home, _LAST)
                 sync_directory(at_home.home.parent)
             reached("moved")
             at_home.reset.unlink(missing_ok=True)

@@ -5,15 +5,13 @@ In the query's own place the record says that a reset was begun; in the place of
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model.layout import QueryLayout, generations_set_aside, latest_generation
 from headrace.storage import json_record
-from headrace.storage.durable import replace_file
 
 Choice: TypeAlias = Literal["keep", "drop"]
 Way: TypeAlias = Literal["reset", "undo", "discard"]
@@ -35,29 +33,18 @@ class ResetRecord:
     @classmethod
     def of(cls, layout: QueryLayout) -> ResetRecord | None:
         """The record in a generation's directory, None without one. Raises CheckpointError."""
-
-        def damaged(why: str) -> CheckpointError:
-            return CheckpointError(
-                Finding(
-                    code="HR584",
-                    where=Where(file=str(layout.reset)),
-                    what=f"the record of a reset cannot be read: {why}",
-                    fix="restore it from a backup; or write it again: "
-                    '{"result": "drop", "way": "reset", "at": ""}, with keep for drop where the result was kept',
-                )
-            )
-
-        return json_record.read(layout.reset, cls._made, damaged)
-
-    @classmethod
-    def _made(cls, facts: Any) -> ResetRecord:
-        if facts["result"] not in get_args(Choice) or facts["way"] not in get_args(Way):
-            raise ValueError("it names another choice")
-        return cls(result=facts["result"], way=facts["way"], at=str(facts["at"]))
+        damaged = json_record.Damaged(
+            file=layout.reset,
+            code="HR584",
+            what="the record of a reset cannot be read",
+            fix="restore it from a backup; or write it again: "
+            '{"result": "drop", "way": "reset", "at": ""}, with keep for drop where the result was kept',
+        )
+        return json_record.read_as(cls, damaged)
 
     def enter(self, layout: QueryLayout) -> None:
         """Keep the record in the generation's directory. Raises OSError."""
-        replace_file(layout.reset, json.dumps(asdict(self)) + "\n")
+        json_record.write(layout.reset, self)
 
     def on(self, way: Way) -> ResetRecord:
         """The same record once another way is taken."""

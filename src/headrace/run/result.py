@@ -1,4 +1,4 @@
-"""How a run went, query by query, and who is told of it."""
+"""How a run went, query by query, and who gets reports of it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RunResult:
 
 
 class Reporter(Protocol):
-    """Is told what happens in a run, in its order, always from one thread."""
+    """Gets what happens in a run, in its order, always from one thread."""
 
     def starting(self, query: Query) -> None:
         """A query is being started; before the first one, Spark was."""

@@ -8,7 +8,6 @@ ended by the same command, or taken back.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
@@ -24,7 +23,7 @@ from headrace.model.layout import QueryLayout, history_file
 from headrace.run import rewind_copy
 from headrace.run.adopt_record import require_adopted
 from headrace.run.alone import alone
-from headrace.run.exchangeable import require_local
+from headrace.run.exchangeable import require_renames
 from headrace.run.rebuild_record import under_way
 from headrace.run.rename_record import require_renamed, unfinished
 from headrace.run.reset_record import current, require_whole
@@ -33,7 +32,7 @@ from headrace.run.rewind_record import RewindRecord
 from headrace.run.sink_location import former_location, table_before
 from headrace.run.sink_work import SinkWork
 from headrace.run.source_names import unfinished_sources
-from headrace.storage.durable import replace_file
+from headrace.storage.durable import remove_tree, replace_file
 from headrace.storage.faults import writing_to
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def rewind(
 def undo_rewind(
     project: Project, query: str, *, spark: SparkSession | None = None, reached: Callable[[str], None] = _nobody
 ) -> RewindResult:
-    """Bring back what the last rewind of `query` took off, if no batch was planned since. Raises as `rewind`."""
+    """Bring back what the last rewind of `query` removed, if no batch was planned since. Raises as `rewind`."""
     with _work(project, query, spark, locked=True) as work:
         return work.undo(reached)
 
@@ -95,8 +94,8 @@ def _work(
     project: Project, query: str, spark: SparkSession | None, *, locked: bool = False
 ) -> AbstractContextManager[_Work]:
     if query in project.queries:
-        instead = f"begin it anew from its sources: headrace reset {query}"
-        require_local(project, project.queries[query], "rewound", instead)
+        instead = f"reset it, so that it reads its sources from the beginning: headrace reset {query}"
+        require_renames(project, project.queries[query], "rewound", instead)
     return alone(project, query, spark, _Work, changes=locked)
 
 
@@ -106,7 +105,7 @@ class _Work(SinkWork):
     def __init__(self, project: Project, query: Query, spark: SparkSession | None, changes: bool) -> None:
         super().__init__(project, query, spark, changes=changes)
         if not query.sink.facts.durable:
-            what = f"the sink of query '{query.name}' keeps nothing, so that each start begins anew"
+            what = f"the sink of query '{query.name}' keeps nothing, so that each start begins from scratch"
             raise CheckFailed(Finding(code="HR651", what=what, fix="nothing is to be done", where=query.where))
         if rebuilding := list(under_way(project.storage, query.name)):
             raise CheckFailed(rebuilding)
@@ -183,7 +182,8 @@ class _Work(SinkWork):
         except HeadraceError as error:
             if not plan.continues and _is_refused(error):
                 RewindRecord.remove(live)
-                shutil.rmtree(live.after_rewind.home, ignore_errors=True)
+                with suppress(OSError):
+                    remove_tree(live.after_rewind.home)
             raise
 
     def undo(self, reached: Callable[[str], None]) -> RewindResult:
@@ -225,7 +225,8 @@ class _Work(SinkWork):
             with self.named():
                 self.query.sink.forget_rewind(self.context(layout), self.session)
         with writing_to(live.home.parent):
-            shutil.rmtree(layout.before_rewind.home, ignore_errors=True)
+            with suppress(OSError):
+                remove_tree(layout.before_rewind.home)
             RewindRecord.remove(live)
         return self._result("discard")
 
@@ -310,13 +311,13 @@ class _Work(SinkWork):
         query = self.query
         anew = f"headrace rebuild {query.name}" if query.sink.swappable else f"headrace reset {query.name}"
         later = "declare rewindable: 7 days on the sink, for the batches to come; " if declares else ""
-        return f"{later}compute the result anew from the sources: {anew}"
+        return f"{later}recompute the result from the sources: {anew}"
 
     # -------------------------------------------------------------------------------------------------- the history
 
     def _forget_batches(self, record: RewindRecord) -> None:
         """The batches that come again are told of again; a history that cannot be written is no reason to stop."""
-        file, kept = history_file(self.project.storage), self.live.before_rewind.home / _HISTORY
+        file, kept = history_file(self.project.local_storage), self.live.before_rewind.home / _HISTORY
         if file.exists():
             with suppress(HeadraceError), History.open(file) as history:
                 history.take_batches(
@@ -327,7 +328,7 @@ class _Work(SinkWork):
                 )
 
     def _bring_batches(self) -> None:
-        file, kept = history_file(self.project.storage), self.live.before_rewind.home / _HISTORY
+        file, kept = history_file(self.project.local_storage), self.live.before_rewind.home / _HISTORY
         if file.exists() and kept.exists():
             with suppress(HeadraceError, ValueError), History.open(file) as history:
                 history.bring_batches(self.query.name, self.live.generation, json.loads(kept.read_text()))

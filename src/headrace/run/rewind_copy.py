@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from headrace.checkpoint.rewind import Past, link
 from headrace.model.layout import QueryLayout
 from headrace.run.rewind_record import RewindRecord
 from headrace.storage import json_lines
-from headrace.storage.durable import exchange, replace_file, sync_directory
+from headrace.storage.durable import copy_file, exchange, move, remove_tree, replace_file, sync_directory
 
 _SEEN = ".seen"
 
@@ -28,12 +26,12 @@ def make(past: Past, layout: QueryLayout, record: RewindRecord) -> None:
     batch, new = record.batch, layout.after_rewind
     for old in (new.home, layout.before_rewind.home):
         if old.exists():
-            shutil.rmtree(old)
+            remove_tree(old)
     new.home.mkdir(parents=True, mode=0o700)
     past.copy(new.checkpoint, batch)
     for file in sorted(layout.home.iterdir()):
         if file.is_file():
-            shutil.copy2(file, new.home / file.name)
+            copy_file(file, new.home / file.name)
     for version in sorted(layout.tables.rglob("*")):
         if version.is_file():
             link(version, new.tables / version.relative_to(layout.tables))
@@ -82,7 +80,7 @@ def exchange_back(layout: QueryLayout, record: RewindRecord) -> None:
             _rename(aside, home)
     for old in (new, aside, new.with_suffix(".gone")):
         if old.exists():
-            shutil.rmtree(old)
+            remove_tree(old)
 
 
 def _exchange(home: Path, other: Path, free: Path) -> None:
@@ -99,11 +97,11 @@ def _exchange(home: Path, other: Path, free: Path) -> None:
 def _remove_empty(home: Path) -> None:
     """Remove what a start has made where the directory was missing for a moment; it holds no checkpoint."""
     if home.exists() and not (home / "checkpoint").exists():
-        shutil.rmtree(home)
+        remove_tree(home)
 
 
 def _rename(old: Path, new: Path) -> None:
-    os.rename(old, new)
+    move(old, new)
     for folder in {old.parent, new.parent}:
         sync_directory(folder)
 
@@ -113,7 +111,7 @@ def _copy_quarantine(old: Path, new: Path, batch: int) -> None:
     for file in sorted(old.rglob("*.jsonl")):
         if file.stem.isdigit() and int(file.stem) <= batch:
             (new / file.relative_to(old)).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            shutil.copy2(file, new / file.relative_to(old))
+            copy_file(file, new / file.relative_to(old))
     seen = old / _SEEN
     if seen.exists():
         new.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Literal, TypeAlias
 
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model.layout import QueryLayout, rewind_record
-from headrace.storage.durable import replace_file, sync_directory
+from headrace.storage import json_record
+from headrace.storage.durable import sync_directory
 
 # done: it can be taken back. discard: what that needs is being deleted.
 Way: TypeAlias = Literal["rewind", "undo", "done", "discard"]
@@ -34,28 +34,17 @@ class RewindRecord:
     @classmethod
     def of(cls, layout: QueryLayout) -> RewindRecord | None:
         """The record of a query, None without one. Raises CheckpointError."""
-        file = rewind_record(layout.storage, layout.query)
-        try:
-            facts = json.loads(file.read_text(encoding="utf-8"))
-            if facts["way"] not in ("rewind", "undo", "done", "discard"):
-                raise ValueError("it names another way")
-            numbers = {name: int(facts[name]) for name in ("generation", "batch", "newest")}
-            return cls(way=facts["way"], at=str(facts["at"]), **numbers)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(
-                Finding(
-                    code="HR653",
-                    where=Where(file=str(file)),
-                    what=f"the record of a rewind cannot be read: {error}",
-                    fix="restore it from a backup; or remove it, if the last rewind of the query has ended",
-                )
-            ) from error
+        damaged = json_record.Damaged(
+            file=rewind_record(layout.storage, layout.query),
+            code="HR653",
+            what="the record of a rewind cannot be read",
+            fix="restore it from a backup; or remove it, if the last rewind of the query has ended",
+        )
+        return json_record.read_as(cls, damaged)
 
     def enter(self, layout: QueryLayout) -> None:
         """Keep the record. Raises OSError."""
-        replace_file(rewind_record(layout.storage, layout.query), json.dumps(asdict(self)) + "\n")
+        json_record.write(rewind_record(layout.storage, layout.query), self)
 
     @staticmethod
     def remove(layout: QueryLayout) -> None:

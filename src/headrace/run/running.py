@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -85,6 +85,7 @@ class Running:
     computed: for each batch, whether each time that its sink computed it came to the end.
     rows_tracked: whether its state store counts its rows.
     connectors: its sources and its sink, which explain failures of their own.
+    columns: gives the names and types of those of each source, and of the result under no name.
     tables, versions: those that are recomputed while it runs, and which versions it was started over.
     """
 
@@ -103,6 +104,7 @@ class Running:
     versions: Mapping[str, int]
     counters: Counters
     connectors: tuple[Connector, ...] = ()
+    columns: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] = dict
     scratch: Path | None = None
     lock: DriverLock | None = None
 

@@ -12,14 +12,13 @@ from headrace.model import Project, Query, Trigger
 from headrace.run.running import Running
 from headrace.run.start import start
 from headrace.spark.session_conf import applied
-from headrace.spark.settings import LOCAL_FILE_MANAGER, ROCKSDB, UNFINISHED_REPARTITION, is_local
+from headrace.spark.settings import FILE_MANAGER, LOCAL_FILE_MANAGER, ROCKSDB, UNFINISHED_REPARTITION, is_local
 from headrace.spark.versions import require_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 # Settings of a session, not of the application, without which a checkpoint of Headrace cannot be begun.
 NEEDED = {
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,

@@ -101,7 +101,7 @@ def _kept(file: Path) -> Mapping[str, Any] | None:
     """The record, None if there is none."""
 
     def damaged(why: str) -> CheckpointError:
-        what = f"'{file}', which tells where the batches were written, cannot be read: {why}"
+        what = f"'{file}', which records where the batches were written, cannot be read: {why}"
         fix = "restore it; or remove it, if the sink is what it was: a new one is made"
         return CheckpointError(Finding(code="HR468", what=what, fix=fix))
 

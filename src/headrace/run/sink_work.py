@@ -1,4 +1,4 @@
-"""One command's work on what a query has written: its sink, told whose generation is meant, and a session for it."""
+"""One command's work on what a query has written: its sink, the context of a generation, and a session."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SinkWork:
             self.spark.stop()
 
     def context(self, layout: QueryLayout) -> SinkContext:
-        """What the sink is told of a generation."""
+        """The context of a generation, for the sink."""
         facts = application(self.project).facts() if self.changes else known_facts(self.project)
         return SinkContext(
             query=self.query.name,

@@ -64,17 +64,12 @@ def pending_sources(project: Project, query: Query, layout: QueryLayout) -> dict
 
 def record(layout: QueryLayout) -> dict[str, str] | None:
     """The renames that were begun and not ended, None without any. Raises CheckpointError."""
-
-    def damaged(why: str) -> CheckpointError:
-        return CheckpointError(
-            Finding(
-                code="HR557",
-                where=Where(file=str(layout.source_rename)),
-                what=f"the record of renamed sources cannot be read: {why}",
-                fix='restore it from a backup, or write it again: {"OLD NAME": "NEW NAME"}',
-            )
-        )
-
+    damaged = json_record.Damaged(
+        file=layout.source_rename,
+        code="HR557",
+        what="the record of renamed sources cannot be read",
+        fix='restore it from a backup, or write it again: {"OLD NAME": "NEW NAME"}',
+    )
     return json_record.read(
         layout.source_rename, lambda facts: {str(old): str(new) for old, new in facts.items()}, damaged
     )

@@ -19,6 +19,7 @@ from headrace.run.restore import plan_lost_batch
 from headrace.run.running import Reached, Request, Running
 from headrace.run.state_store import query_settings
 from headrace.spark.session_conf import applied, restored
+from headrace.storage.remembered import remembering
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,11 @@ def _alone(request: Request) -> Request:
 def _lost_batch(request: Request) -> Finding | None:
     """A batch that the sink has and the checkpoint has lost, planned again; None if there is none."""
     project, query = request.project, request.query
-    return plan_lost_batch(project, query, layout_of(project, query)) if query.sink.facts.durable else None
+    if not query.sink.facts.durable:
+        return None
+    layout = layout_of(project, query)
+    with remembering(layout.checkpoint):
+        return plan_lost_batch(project, query, layout)
 
 
 def _ended_well(running: Running) -> bool:

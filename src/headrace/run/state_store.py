@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
@@ -12,8 +13,8 @@ from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, latest_generation
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
 from headrace.run.adopt_record import AdoptionRecord
-from headrace.spark.settings import FILE_MANAGER
-from headrace.storage.location import is_remote
+from headrace.spark.settings import FILE_MANAGER, FILE_MANAGERS
+from headrace.storage.location import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +24,10 @@ _FIXED = {
     OPTIONS["format_version"].spark_key: "state_store: format_version",
     "spark.sql.streaming.stateStore.compression.codec": "spark.sql.streaming.stateStore.compression.codec",
 }
+# From 4.3 on, Spark orders the keys of a deduplication as they are written. Before, the order of five and more followed
+# their hashes; it stays so for the state of a checkpoint that does not have this setting, whatever the session says.
+_KEY_ORDER = "spark.sql.dropDuplicates.deterministicKeyOrder.enabled"
+_DEDUPLICATION = "dedupe"
 
 
 def rows_tracked(spark: SparkSession) -> bool:
@@ -34,17 +39,34 @@ def rows_tracked(spark: SparkSession) -> bool:
 def adopted_settings(project: Project, checkpoint: Checkpoint) -> Mapping[str, str]:
     """The settings of the state store for a checkpoint of another program, whose provider stays."""
     kept = begun_with(checkpoint).get(PROVIDER_KEY) if checkpoint.state_operators() else None
-    return project.target.state_store if kept is None else {**project.target.state_store, PROVIDER_KEY: kept}
+    chosen = project.target.state_store if kept is None else {**project.target.state_store, PROVIDER_KEY: kept}
+    return {**chosen, **key_order(checkpoint)}
+
+
+def key_order(checkpoint: Checkpoint) -> Mapping[str, str]:
+    """The setting by which a plan has the keys of deduplications in the order of the state in `checkpoint`.
+
+    A plan that is compared with what ran would have them in another one, in which Spark does not run it. What is
+    damaged is reported by the look at the checkpoint.
+    """
+    with suppress(CheckpointError):
+        if any(operator.name.startswith(_DEDUPLICATION) for operator in checkpoint.state_operators()):
+            return {_KEY_ORDER: begun_with(checkpoint).get(_KEY_ORDER, "false")}
+    return {}
 
 
 def query_settings(project: Project, query: Query) -> Mapping[str, str]:
     """The settings of the state store, and of the storage, that `query` starts with."""
+    if not query.sink.facts.durable:
+        return project.target.state_store
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
-    if not query.sink.facts.durable or AdoptionRecord.of(layout) is None:
-        chosen = project.target.state_store
+    checkpoint = Checkpoint(layout.checkpoint)
+    if AdoptionRecord.of(layout) is None:
+        chosen = {**project.target.state_store, **key_order(checkpoint)}
     else:
-        chosen = adopted_settings(project, Checkpoint(layout.checkpoint))
-    return {**chosen, **FILE_MANAGER} if is_remote(project.storage) and query.sink.facts.durable else chosen
+        chosen = {**adopted_settings(project, checkpoint)}
+    manager = FILE_MANAGERS.get(scheme_of(project.target.storage) or "")
+    return chosen if manager is None else {**chosen, FILE_MANAGER: manager}
 
 
 def provider_of(checkpoint: Checkpoint) -> str | None:

@@ -46,7 +46,7 @@ class Stopping:
 
 
 def last_committed(checkpoint: Path) -> int | None:
-    """The last batch that was committed; a checkpoint that cannot be read is told of by the start."""
+    """The last batch that was committed; a checkpoint that cannot be read is reported by the start."""
     try:
         return Checkpoint(checkpoint).last_committed
     except (HeadraceError, OSError):

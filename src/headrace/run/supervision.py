@@ -25,14 +25,13 @@ from headrace.run.fresh_tables import FreshTables
 from headrace.run.holding import Holding
 from headrace.run.home import layout_of
 from headrace.run.lag import left_out
-from headrace.run.naming import with_command
 from headrace.run.notes import Notes
 from headrace.run.order_desk import OrderDesk
+from headrace.run.outcomes import Outcomes
 from headrace.run.quarantine import Quarantine
 from headrace.run.query_run import QueryRun
 from headrace.run.rename_record import kept_in
-from headrace.run.restarts import Restarts
-from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult
+from headrace.run.result import Outcome, Reporter, RunResult
 from headrace.run.running import Reached, Running
 from headrace.run.source_health import SourceHealth
 from headrace.run.starts import Begun, Start, Starts, bring_up
@@ -67,12 +66,8 @@ class Supervision:
         self.reporter = reporter
         self.request = request
         self.reached = reached
-        self.outcomes: dict[str, Outcome] = {}
         self.start: Start | None = None
-        self.ran: set[str] = set()
-        self.tally: dict[str, tuple[int, int]] = {}
         self.board = board or Board()
-        self.restarts = Restarts()
         self.said: queue.SimpleQueue[Finding] = queue.SimpleQueue()
         self.notes = Notes(project, reporter)
         self.account = Account(project, spark, self.notes, reporter)
@@ -83,10 +78,17 @@ class Supervision:
         self.tables = FreshTables(spark, self.watching, self.account, self.notes, self._start_again)
         self.stopping = Stopping(request, self.notes, reporter)
         self.holding = Holding(self.board, self.notes, reporter)
+        self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.holding, self.board, reporter)
         orders = orders or Orders()
         orders.on_order(self.listener.wake)
         self.desk = OrderDesk(
-            project, orders, self.board, self.watching, self.holding, anew=self._anew, stopped=self._not_begun
+            project,
+            orders,
+            self.board,
+            self.watching,
+            self.holding,
+            anew=self.outcomes.expect,
+            stopped=self.outcomes.not_begun,
         )
 
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
@@ -115,13 +117,13 @@ class Supervision:
                 self._begun(self.start)
             for watched in self.watching:
                 watched.running.handle.stop()
-                self._end(watched, "stopped", None)
-            self._release_held()
+                self.outcomes.end(watched, "stopped", None)
+            self.outcomes.release_held()
             self.desk.close()
             self.board.close()
             self.listener.close()
             self.notes.close()
-        return RunResult(outcomes=tuple(self.outcomes[each.name] for each in queries if each.name in self.outcomes))
+        return self.outcomes.result(queries)
 
     # ------------------------------------------------------------------------------------------ start and end
 
@@ -130,8 +132,8 @@ class Supervision:
         if self.request:
             for query in self.desk.waiting:
                 self.desk.take_out(query.name)
-                self._not_begun(query)
-            self._release_held()
+                self.outcomes.not_begun(query)
+            self.outcomes.release_held()
             return
         ending = {each.query.name for each in self.watching if each.ends}
         for query in self.desk.waiting:
@@ -142,21 +144,6 @@ class Supervision:
                 self._start(query, wanted)
                 return
             ending.add(query.name)
-
-    def _not_begun(self, query: Query) -> None:
-        """A query is not started, or not again, because it was stopped before."""
-        self._finish(query, None, Outcome(query=query.name, state="stopped"))
-
-    def _anew(self, query: str) -> None:
-        """A query is started by order: its failures are counted anew, and its end is not yet."""
-        self.restarts.forget(query)
-        self.outcomes.pop(query, None)
-
-    def _release_held(self) -> None:
-        """The run ends, and with it what is paused or waits for its restart."""
-        for held in self.holding:
-            self.holding.release(held.query.name)
-            self._not_begun(held.query)
 
     def _start(self, query: Query, trigger: Trigger) -> None:
         try:
@@ -191,7 +178,7 @@ class Supervision:
         )
 
     def _kept_in(self, query: Query) -> QueryLayout:
-        """Where the query's things lie before the start; what is wrong with a rename is told by that."""
+        """Where the query's things lie before the start; what is wrong with a rename is reported by that."""
         with suppress(HeadraceError):
             return kept_in(self.project, query)
         return layout_of(self.project, query)
@@ -204,7 +191,7 @@ class Supervision:
         lock = start.lock
         if lock is not None:
             start.begun.add_done_callback(lambda _: lock.release())
-        self._finish(start.query, start.history_run, Outcome(query=start.query.name, state="stopped"))
+        self.outcomes.finish(start.query, start.history_run, Outcome(query=start.query.name, state="stopped"))
 
     def _begun(self, start: Start) -> None:
         """A start has come to its end."""
@@ -219,39 +206,40 @@ class Supervision:
                 self.notes.tell(finding, query.name)
             self._failed(query, run_id, running[0], ends=start.trigger.ends)
             return
-        lasting = running.scratch is None
-        watched = QueryRun(
-            running=running,
-            finishing=finishing,
-            trigger=start.trigger,
-            history_run=run_id,
-            committed_before=start.committed,
-            archive=Archive(running.layout.archive) if lasting else None,
-            quarantine=Quarantine(layout=running.layout, sources=self.project.sources_of(query), spark=self.spark)
-            if lasting
-            else None,
-            source_health=SourceHealth(
-                self.project.sources_of(query),
-                self.spark,
-                (lambda: left_out(self.project, query, running.layout)) if lasting else tuple,
-            ),
-        )
+        watched = self._watched(start, running, finishing=finishing)
         self.watching.add(watched)
-        self.ran.add(query.name)
+        self.outcomes.started(query)
         self.notes.record(lambda history: history.state(run_id, "running") if run_id is not None else None)
         self.notes.event("started", query.name, run_id, {"trigger": str(start.trigger)})
-        self.board.post(query.name, "running", handle=running.handle, restarts=self.restarts.total.get(query.name, 0))
+        restarts = self.outcomes.restarts.total.get(query.name, 0)
+        self.board.post(query.name, "running", handle=running.handle, restarts=restarts, columns=running.columns)
         self.desk.started(query.name, 0 if start.committed is None else start.committed + 1)
         self.reporter.started(replace(query, trigger=start.trigger), running.layout)
         for note in running.notes:
             self.notes.tell(note)
         self.tables.keep(watched)
         committed = start.committed
-        if lasting and committed is not None:
+        if watched.archive is not None and committed is not None:
             self.notes.guarded(query, lambda: self.account.missed(watched, committed))
         if watched.quarantine is not None:
             self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, watched.quarantine.catch_up())))  # type: ignore[union-attr]
         self.watching.end_start(heard=True)
+
+    def _watched(self, start: Start, running: Running, *, finishing: bool) -> QueryRun:
+        query, layout, sources = start.query, running.layout, self.project.sources_of(start.query)
+        lasting = running.scratch is None
+        return QueryRun(
+            running=running,
+            finishing=finishing,
+            trigger=start.trigger,
+            history_run=start.history_run,
+            committed_before=start.committed,
+            archive=Archive(layout.archive) if lasting else None,
+            quarantine=Quarantine(layout=layout, sources=sources, spark=self.spark) if lasting else None,
+            source_health=SourceHealth(
+                sources, self.spark, (lambda: left_out(self.project, query, layout)) if lasting else tuple
+            ),
+        )
 
     def _bring_up(
         self,
@@ -273,62 +261,11 @@ class Supervision:
             attempt=attempt,
         )
 
-    def _close(self, watched: QueryRun) -> None:
-        """Account for all that a query has done, and watch it no more."""
-        self.account.archive(watched)
-        self.notes.guarded(
-            watched.query, lambda: self.account.unreported(watched, last_committed(watched.running.layout.checkpoint))
-        )
-        self.account.tell_news(watched)
-        for last in watched.source_health.last():
-            self.notes.tell(last)
-        watched.running.clean_up()
-        if watched.refresher is not None:
-            watched.refresher.stop()
-        self.watching.remove(watched)
-        batches, rows = self.tally.get(watched.query.name, (0, 0))
-        self.tally[watched.query.name] = batches + watched.batches, rows + watched.rows
-
-    def _end(self, watched: QueryRun, state: OutcomeState, finding: Finding | None) -> None:
-        self._close(watched)
-        outcome = Outcome(query=watched.query.name, state=state, finding=finding, last_batch=watched.last_batch)
-        self._finish(watched.query, watched.history_run, outcome)
-        if watched.order is not None:
-            if finding is not None:
-                watched.order.failed(finding)
-            watched.order.done(f"query '{watched.query.name}' has {state}")
-
     def _failed(
         self, query: Query, run_id: int | None, finding: Finding, *, ends: bool, ran_seconds: float = 0.0
     ) -> None:
-        """A query, or its start, has failed: it is started again later, or for good."""
-        again = None
-        if (query.name in self.ran or query.restart) and not self.request:
-            again = self.restarts.next(query, finding, ends=ends, ran_seconds=ran_seconds)
-        if again is None:
-            self._finish(query, run_id, Outcome(query=query.name, state="failed", finding=finding))
-        else:
-            finding = self.project.redacted_finding(finding)
-            self.notes.record(
-                lambda history: history.end_run(run_id, "failed", finding) if run_id is not None else None
-            )
-            self.holding.restart_later(query, finding, again)
-        self.desk.not_started(query.name, finding)
-
-    def _finish(self, query: Query, run_id: int | None, outcome: Outcome) -> None:
-        if outcome.finding is not None:
-            finding = with_command(query, self.project.redacted_finding(outcome.finding))
-            outcome = replace(outcome, finding=finding)
-        batches, rows = self.tally.get(query.name, (0, 0))
-        outcome = replace(outcome, batches=batches, rows=rows)
-        self.outcomes[query.name] = outcome
-        self.notes.record(
-            lambda history: history.end_run(run_id, outcome.state, outcome.finding) if run_id is not None else None
-        )
-        detail = {"finding": outcome.finding.as_dict()} if outcome.finding else {}
-        self.notes.event(outcome.state, query.name, run_id, detail)
-        self.board.post(query.name, outcome.state, error=outcome.finding, handle=None)
-        self.reporter.ended(outcome)
+        self.outcomes.failed(query, run_id, finding, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
+        self.desk.not_started(query.name, self.project.redacted_finding(finding))
 
     # -------------------------------------------------------------------------------------------------- watch
 
@@ -370,15 +307,15 @@ class Supervision:
         if finding is None and order is not None and order.verb != "stop":
             self._put_off(watched, order)
         elif finding is not None and order is None and not watched.asked:
-            self._close(watched)
+            self.outcomes.close(watched)
             ran_seconds = time.monotonic() - watched.began
             self._failed(watched.query, watched.history_run, finding, ends=watched.ends, ran_seconds=ran_seconds)
         else:
-            self._end(watched, "failed" if finding else "stopped" if watched.asked else "finished", finding)
+            self.outcomes.end(watched, "failed" if finding else "stopped" if watched.asked else "finished", finding)
 
     def _put_off(self, watched: QueryRun, order: Order) -> None:
         """A query has stopped because it is to be paused, or to start again."""
-        self._close(watched)
+        self.outcomes.close(watched)
         run_id = watched.history_run
         if order.verb == "pause":
             self.holding.pause(watched.query, run_id, order)

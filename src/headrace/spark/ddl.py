@@ -181,7 +181,7 @@ class _Parser:
             field = self.field(inside)
             folded = str(field["name"]).lower()
             if folded in names:
-                fix = "name each column once; Spark does not tell capital letters from small ones"
+                fix = "name each column once; Spark does not distinguish capital letters from small ones"
                 raise SchemaError(f"{whose}the column '{field['name']}' stands there twice", fix)
             names[folded] = folded
             found.append(field)

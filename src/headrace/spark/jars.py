@@ -6,10 +6,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 
 from headrace.contract import Jars
 from headrace.errors import Finding, PlatformError, nearest
+from headrace.spark import object_store
+from headrace.spark.compiled import CompileError, compile_into, digest
 from headrace.spark.jar_sums import known_sums
 from headrace.spark.maven import ChecksumError, FetchError, fetch, nearest_version
 from headrace.spark.settings import default_partitions
@@ -18,6 +21,8 @@ from headrace.storage.durable import replace_file
 DIRECTORIES_VARIABLE = "HEADRACE_CONNECTORS"
 SCALA = "2.13"
 DELTA = "4.4.0"
+# Of PySpark 4.2, and what its hadoop-aws asks for.
+HADOOP, AWS_SDK, ANALYTICS = "3.5.0", "2.35.4", "1.3.1"
 # Settings to which each connector, and the project, adds its own.
 LISTS = ("spark.jars", "spark.sql.extensions")
 # Which coordinates the jars of a directory are of; written last, so that a directory is whole or not there.
@@ -40,10 +45,27 @@ def known() -> dict[str, Jars]:
                 "spark.databricks.delta.snapshotPartitions": str(default_partitions()),
             },
         ),
+        # Of no connector either: see `object_store`. The SDK part by part, as its bundle has 600 MB.
+        Jars(
+            name="s3",
+            coordinates=tuple(f"software.amazon.awssdk:{part}:{AWS_SDK}" for part in ("s3-transfer-manager", "sts")),
+            alone=(
+                f"org.apache.hadoop:hadoop-aws:{_hadoop()}",
+                f"software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:{ANALYTICS}",
+            ),
+            sources=(object_store.SOURCE,),
+            settings=object_store.SETTINGS,
+        ),
         # Of no connector: see `local_files`.
         Jars(name="local-files", coordinates=("com.globalmentor:hadoop-bare-naked-local-fs:0.1.0",)),
     )
     return {connector.name: connector for connector in found}
+
+
+def _hadoop() -> str:
+    """The version of Hadoop's client among Spark's own jars."""
+    found = next((Path(str(files("pyspark"))) / "jars").glob("hadoop-client-api-*.jar"), None)
+    return HADOOP if found is None else found.stem.removeprefix("hadoop-client-api-")
 
 
 def chosen(names: Sequence[str], every: Mapping[str, Jars] | None = None) -> tuple[Jars, ...]:
@@ -95,12 +117,17 @@ def find(connector: Jars, root: Path | None = None) -> list[Path] | None:
     for place in places(root):
         folder = place / connector.name
         try:
-            content = (folder / CONTENT).read_text()
+            there = (folder / CONTENT).read_text()
         except (FileNotFoundError, NotADirectoryError):
             continue
-        if content.split() == list(connector.coordinates):
+        if there.split() == content(connector).split():
             return sorted(folder.glob("*.jar"))
     return None
+
+
+def content(connector: Jars) -> str:
+    """What tells that a directory holds the jars of `connector`, and no others."""
+    return "\n".join((*connector.coordinates, *connector.alone, *map(digest, connector.sources))) + "\n"
 
 
 def install(connector: Jars, directory: Path) -> list[Path]:
@@ -110,14 +137,24 @@ def install(connector: Jars, directory: Path) -> list[Path]:
         (folder / CONTENT).unlink(missing_ok=True)
         for old in folder.glob("*.jar"):
             old.unlink()
-        jars = fetch(connector.coordinates, folder)
-        replace_file(folder / CONTENT, "\n".join(connector.coordinates) + "\n")
+        jars = fetch(connector.coordinates, folder, alone=connector.alone)
+        for source in connector.sources:
+            compile_into(source, folder)
+        replace_file(folder / CONTENT, content(connector))
     except ChecksumError as error:
         raise PlatformError(
             Finding(
                 code="HR483",
                 what=f"the connector '{connector.name}' was not taken: {error}",
                 fix="find out what the repository gives, or what stands in between; no jar of it was kept",
+            )
+        ) from error
+    except CompileError as error:
+        raise PlatformError(
+            Finding(
+                code="HR012",
+                what=f"the jars of '{connector.name}' are not whole: {error}",
+                fix=f"see that Java and PySpark {version('pyspark')} are whole here: headrace jars fetch DIR",
             )
         ) from error
     except (FetchError, OSError) as error:

@@ -52,21 +52,21 @@ def fetch(
     directory: Path,
     *,
     for_spark: bool = True,
-    transitive: bool = True,
+    alone: Sequence[str] = (),
     sums: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Bring the jars of `coordinates` (group:artifact:version), `transitive` ones too, into `directory`.
+    """Bring the jars of `coordinates` (group:artifact:version), with what they need, into `directory`.
 
-    Maven does it where there is one, with its settings; else Ivy, which Spark brings along, and which takes all that
-    they need. `for_spark`: jars that Spark has itself are left out. Raises FetchError; ChecksumError when
+    Maven does it where there is one, with its settings; else Ivy, which Spark brings along. alone: further jars,
+    without what they need. `for_spark`: jars that Spark has itself are left out. Raises FetchError; ChecksumError when
     one is not the jar whose sum is known, by `sums` or the package's own, and then none is kept.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="headrace-jars-") as scratch:
         if shutil.which("mvn"):
-            _by_maven(coordinates, Path(scratch), transitive)
+            _by_maven(coordinates, alone, Path(scratch))
         else:
-            _by_ivy(coordinates, Path(scratch))
+            _by_ivy(coordinates, alone, Path(scratch))
         sparks = (Path(str(files("pyspark"))) / "jars").glob("*.jar") if for_spark else ()
         own = {_artifact(jar.name) for jar in sparks}
         if other := changed(Path(scratch).glob("*.jar"), known_sums() if sums is None else sums):
@@ -77,9 +77,10 @@ def fetch(
         return [Path(shutil.move(jar, directory / jar.name)) for jar in fetched]
 
 
-def _by_maven(coordinates: Sequence[str], directory: Path, transitive: bool) -> None:
+def _by_maven(coordinates: Sequence[str], alone: Sequence[str], directory: Path) -> None:
     pom = directory / "pom.xml"
-    pom.write_text(_POM.format(dependencies=_dependencies(coordinates, transitive)))
+    wanted = _dependencies(coordinates, transitive=True) + _dependencies(alone, transitive=False)
+    pom.write_text(_POM.format(dependencies=wanted))
     goal = f"{PLUGIN}:copy-dependencies"
     command = [*MAVEN, str(pom), goal, "-DincludeScope=runtime"]
     _finish([*command, f"-DoutputDirectory={directory}"])
@@ -115,9 +116,11 @@ def _dependencies(coordinates: Sequence[str], transitive: bool) -> str:
     )
 
 
-def _by_ivy(coordinates: Sequence[str], directory: Path) -> None:
-    # In a process of its own: the JVM that resolves knows no session, and ends with it.
-    _finish([sys.executable, "-m", "headrace.spark.maven", str(directory), *coordinates])
+def _by_ivy(coordinates: Sequence[str], alone: Sequence[str], directory: Path) -> None:
+    for kind, wanted in (("whole", coordinates), ("alone", alone)):
+        if wanted:
+            # In a process of its own: the JVM that resolves knows no session, and ends with it.
+            _finish([sys.executable, "-m", "headrace.spark.maven", str(directory), kind, *wanted])
 
 
 def _finish(command: Sequence[str]) -> None:
@@ -167,7 +170,7 @@ def _artifact(jar: str) -> str:
     return re.sub(r"-\d.*$", "", jar.removesuffix(".jar"))
 
 
-def main(directory: str, coordinates: Sequence[str]) -> int:
+def main(directory: str, kind: str, coordinates: Sequence[str]) -> int:
     """Let Spark's resolver fetch the jars. Source: org.apache.spark.util.DependencyUtils."""
     from pyspark import SparkContext
 
@@ -178,7 +181,7 @@ def main(directory: str, coordinates: Sequence[str]) -> int:
     jvm = gateway.jvm
     resolve = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies
     none = getattr(jvm.scala, "None$").__getattr__("MODULE$")
-    found = resolve(True, "", ",".join(coordinates), "", f"{directory}/ivy", none)
+    found = resolve(kind == "whole", "", ",".join(coordinates), "", f"{directory}/ivy", none)
     for at in range(found.size()):
         jar = Path(found.apply(at))
         # Ivy's names begin with the group.
@@ -188,4 +191,4 @@ def main(directory: str, coordinates: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

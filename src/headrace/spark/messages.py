@@ -162,7 +162,7 @@ REFUSALS = (
     ),
     Refusal(
         "HR012",
-        r"Failed to find the data source: (kafka|avro|delta|iceberg)|'kafka' source requires",
+        r"Failed to find (the )?data source: (kafka|avro|delta|iceberg)|'kafka' source requires",
         "let Headrace start the session, or give yours the jars of: headrace jars fetch DIR",
     ),
     Refusal(

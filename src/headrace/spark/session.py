@@ -34,6 +34,9 @@ INCUBATOR_WARNING = b"WARNING: Using incubator modules"
 TRACES = (b"java.util.concurrent.RejectedExecutionException: Task Future(<not completed>)", b"\tat ")
 # What a JVM learns only at its start.
 _FIXED_AT_START = ("spark.driver.", "spark.jars", "spark.master")
+# The module that Python workers are forks of, and the prefix of what lets the scheduler's lines name query and batch.
+DAEMON = "spark.python.daemon.module"
+SCHEDULER_LINES = "spark.scheduler.streaming.idAwareLogging"
 # PySpark's own, which log every exception of the analysis.
 QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -52,6 +55,7 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
     conf["spark.app.name"] = name
     conf.update(overrides or {})
     gateway.remember_secrets(conf)
+    conf |= _marked_output(conf, local=is_local(master))
     if is_local(master):
         conf |= local_files.settings(conf)
         with suppress(OSError):  # Spark says it in its own words.
@@ -61,7 +65,7 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
             conf.setdefault("spark.hadoop.fs.permissions.umask-mode", f"{umask():03o}")
     own = conf.get("spark.driver.extraJavaOptions", "")
     jvm.require(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
-    options = jvm_options(purpose, own, local=is_local(master))
+    options = jvm_options(purpose, own, local=is_local(master), log_level=conf.get("spark.log.level", ""))
     if is_local(master):
         from headrace.spark import cds
 
@@ -72,17 +76,29 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
     return _started(master, conf)
 
 
-def jvm_options(purpose: Purpose, own: str, *, local: bool) -> list[str]:
+def jvm_options(purpose: Purpose, own: str, *, local: bool, log_level: str = "") -> list[str]:
     """What the driver's JVM is told besides Spark's settings; a collector among the project's `own` options stays."""
     log = Path(str(files("headrace.spark") / "log4j2.properties"))
     options = [f"-Dlog4j2.configurationFile={log.as_uri()}", "-XX:-UsePerfData"]
-    if level := os.environ.get(LOG_LEVEL_VARIABLE):
+    if level := os.environ.get(LOG_LEVEL_VARIABLE) or log_level:
         options.append(f"-Dheadrace.log.level={level}")
     if purpose == "short" and local:
         options.append("-XX:TieredStopAtLevel=1")
         if not re.search(r"-XX:\+Use\w*GC", own):
             options.append("-XX:+UseSerialGC")
     return options
+
+
+def _marked_output(conf: Mapping[str, str], *, local: bool) -> dict[str, str]:
+    """What lets the log tell of which query and batch a line is: of Python workers, and of Spark's scheduler.
+
+    On a cluster a worker's lines stay on its machine, and in another Python there may be no Headrace.
+    """
+    found = {f"{SCHEDULER_LINES}.enabled": "true", f"{SCHEDULER_LINES}.queryIdLength": "36"}
+    python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    if local and python == sys.executable and f"{DAEMON}=" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        found[DAEMON] = "headrace.spark.worker_daemon"
+    return {key: value for key, value in found.items() if key not in conf}
 
 
 def _started(master: str, conf: Mapping[str, str]) -> SparkSession:

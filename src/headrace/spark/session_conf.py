@@ -64,6 +64,12 @@ def default_partitions(spark: SparkSession) -> int:
     return int(spark.sparkContext.defaultParallelism) if is_cluster(spark) else chosen.default_partitions()
 
 
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether Spark has ended the session's context by itself."""
+    context: Any = spark.sparkContext._jsc.sc()
+    return bool(context.isStopped())
+
+
 def executors(spark: SparkSession) -> int:
     """How many executors a session has beside its driver."""
     context: Any = spark.sparkContext._jsc.sc()

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.spark import object_store
+
 Purpose = Literal["stream", "short"]
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -15,13 +17,15 @@ BLOCK_CACHE = "spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB"
 STATE_CACHE_MB, LEAST_CACHE_MB = 128, 8
 UNFINISHED_REPARTITION = "spark.sql.streaming.checkUnfinishedRepartitionOnRestart"
 LOCAL_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-# Of a checkpoint on HDFS, which renames a file in one step, over one that is there if so asked: Spark's own choice. The
-# one above asks first whether the file is there, and HDFS does not rename over it.
-FILE_MANAGER = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
-    )
+# How a checkpoint's files get their names beyond this machine, by the scheme. HDFS renames a file in one step, over one
+# that is there if so asked: Spark's own choice. The one above asks first whether the file is there, and HDFS does not
+# rename over it. S3 has no renaming: there Headrace's own puts a file once it is whole, by a conditional put where it
+# is to be the first.
+FILE_MANAGERS = {
+    "hdfs": "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager",
+    "s3a": object_store.FILE_MANAGER,
 }
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 
 @dataclass(frozen=True)

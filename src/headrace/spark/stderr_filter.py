@@ -8,18 +8,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from headrace.redaction import redacted
+from headrace.spark.said import MARK, Said
 
 # What PySpark's worker prints when a query with transformWithState starts, each line with an empty one after it.
-_CHATTER = (
-    b"Starting Streaming TransformWithStateInPandas Python worker",
-    b"Streaming TransformWithStateInPandas Python worker",
+CHATTER = (
+    "Starting Streaming TransformWithStateInPandas Python worker",
+    "Streaming TransformWithStateInPandas Python worker",
 )
+_CHATTER = tuple(text.encode() for text in CHATTER)
 # A Python worker that Spark no longer listens to, as at the end of a task that wants no more rows, and its trace.
 _FLUSH = b"PySpark daemon failed to flush the output to the worker process:"
 _UNHEARD = (b"BrokenPipeError", b"ConnectionResetError")
 
+_MARK = MARK.encode()
+
 # What is told of each line as well, as the log of a run.
-taps: list[Callable[[str], None]] = []
+taps: list[Callable[[Said], None]] = []
 
 
 def telling(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes]:
@@ -57,13 +61,21 @@ def dropping_lines(*starts: bytes) -> Iterator[None]:
     def pass_on() -> None:
         with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
             for line in telling(lines, starts):
-                text = redacted(line.decode("utf-8", "surrogateescape"))
-                for tap in list(taps):
-                    tap(text)
-                out.write(text.encode("utf-8", "surrogateescape"))
+                text, said = _read(line)
+                for tap in list(taps) if said.to != "stderr" else ():
+                    tap(said)
+                if said.to != "log":
+                    out.write(text.encode("utf-8", "surrogateescape"))
 
     threading.Thread(target=pass_on, name="standard error", daemon=True).start()
     try:
         yield
     finally:
         os.dup2(kept, 2)
+
+
+def _read(line: bytes) -> tuple[str, Said]:
+    """What is shown of a line, and what it says."""
+    text = line.decode("utf-8", "surrogateescape")
+    said = Said.read(text)
+    return redacted(f"{said.message}\n" if _MARK in line else text), said

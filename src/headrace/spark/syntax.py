@@ -1,4 +1,4 @@
-"""What is wrong where Spark's SQL parser stopped, told from the words around that place."""
+"""What is wrong where Spark's SQL parser stopped, by the words around that place."""
 
 from __future__ import annotations
 

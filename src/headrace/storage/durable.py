@@ -8,7 +8,7 @@ import io
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
@@ -47,10 +47,10 @@ def replacing(file: Path, *, shared: bool = False, private: bool = False) -> Ite
     sync_directory(file.parent)
 
 
-def publish(made: Path, place: Path) -> None:
-    """Let `place` be the file or the directory `made`, with all that is in it, in one step. Raises OSError."""
+def publish(made: Path, place: Path, last: Sequence[str] = ()) -> None:
+    """Let `place` be the file or the directory `made`, with all that is in it, as `move` does. Raises OSError."""
     if isinstance(made, RemotePath):
-        made.rename(place)
+        move(made, place, last)
         return
     inside = sorted(made.rglob("*"), reverse=True) if made.is_dir() else []
     for each in (*inside, made):
@@ -79,12 +79,26 @@ def exchange(one: Path, other: Path) -> None:
         sync_directory(folder)
 
 
-def move(old: Path, new: Path) -> None:
-    """Give a file or a directory another name in the same storage, in one step. Raises OSError."""
-    if isinstance(old, RemotePath):
-        old.rename(new)
+def move(old: Path, new: Path, last: Sequence[str] = ()) -> None:
+    """Give a file or a directory another name in the same storage. Raises OSError.
+
+    In one step, but for object stores: there the same call ends what was cut off, the old is whole until the new is,
+    and of a directory the files named `last` come and go last, in this order.
+    """
+    if isinstance(old, RemotePath) and isinstance(new, RemotePath):
+        old.move(new, last)
     else:
         os.rename(old, new)
+
+
+def copy_file(file: Path, target: Path) -> None:
+    """Let `target` hold what `file` holds, with its times where files have such. Raises OSError."""
+    if isinstance(file, RemotePath) and isinstance(target, RemotePath):
+        file.copy(target)
+    elif isinstance(file, RemotePath) or isinstance(target, RemotePath):
+        target.write_bytes(file.read_bytes())
+    else:
+        shutil.copy2(file, target)
 
 
 def create_file(file: Path, text: str) -> bool:

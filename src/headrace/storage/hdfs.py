@@ -23,6 +23,12 @@ WEB_ADDRESS = "dfs.namenode.http-address"
 _SPARK = "spark.hadoop."
 # A NameNode that is restarted is back within seconds; whoever waits longer is told.
 _PAUSES = (0.2, 1.0, 3.0)
+# What a NameNode answers that has just been started, or whose DataNodes have not told yet which blocks they have.
+_PASSING = (
+    *("safe mode", "startup mode", "StandbyException", "standby"),
+    *("nodes contain this block", "Failed to find datanode"),
+    *("could only be written to 0 of", "There are 0 datanode(s) running", "Could not reach the block"),
+)
 _TIMEOUT_SECONDS = (3.0, 60.0)
 
 
@@ -83,7 +89,7 @@ class Hdfs(Store):
     def make_directory(self, path: str) -> None:
         self._ask("MKDIRS", path, method="put", permission="700")
 
-    def move(self, path: str, new: str) -> None:
+    def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
         self._rename(path, new)
 
     def _draft(self, path: str, data: bytes) -> str:
@@ -139,7 +145,7 @@ class Hdfs(Store):
             said = _first_line(error)
             if "already exists" in said or "FileAlreadyExists" in said:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + path) from None
-            if any(word in said for word in ("safe mode", "StandbyException", "standby")):
+            if any(words in said for words in _PASSING):
                 raise requests.ConnectionError(said) from error
             raise OSError(errno.EIO, said, self.url + path) from error
 

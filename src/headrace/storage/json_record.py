@@ -1,15 +1,33 @@
-"""Small files of JSON that say what was begun: read whole, or told of as damaged."""
+"""Small files of JSON that say what was begun: read whole, or reported as damaged."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from headrace.errors import HeadraceError
+from headrace.errors import CheckpointError, Finding, HeadraceError, Where
+from headrace.storage.durable import replace_file
 
 _Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damaged:
+    """What is raised for a file that cannot be read. Called with the reason, as the end of a sentence."""
+
+    file: Path
+    code: str
+    what: str
+    fix: str
+    error: type[HeadraceError] = CheckpointError
+
+    def __call__(self, why: str) -> HeadraceError:
+        where = Where(file=str(self.file))
+        return self.error(Finding(code=self.code, where=where, what=f"{self.what}: {why}", fix=self.fix))
 
 
 def read(file: Path, make: Callable[[Any], _Record], damaged: Callable[[str], HeadraceError]) -> _Record | None:
@@ -26,3 +44,37 @@ def read(file: Path, make: Callable[[Any], _Record], damaged: Callable[[str], He
         raise damaged(f"it has no {error}") from error
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise damaged(str(error)) from error
+
+
+def read_as(record: type[_Record], damaged: Damaged) -> _Record | None:
+    """The dataclass `record` that `write` has kept in the file; None without the file."""
+    return read(damaged.file, lambda facts: _made(record, facts), damaged)
+
+
+def write(file: Path, record: Any) -> None:
+    """Keep a dataclass in a file. Raises OSError."""
+    replace_file(file, json.dumps(asdict(record), default=str) + "\n")
+
+
+def _made(record: Any, facts: Any) -> Any:
+    hints = get_type_hints(record)
+    known = [
+        each.name for each in fields(record) if each.name in facts or each.default is each.default_factory is MISSING
+    ]
+    return record(**{name: _value(hints[name], facts[name], name) for name in known})
+
+
+def _value(hint: Any, value: Any, name: str) -> Any:
+    """`value` as the type of the field `name`."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return None if value is None else _value(parts[0], value, name)
+    if origin is Literal:
+        if value not in parts:
+            raise ValueError(f"it names another {name}, '{value}'")
+        return value
+    if origin is tuple:
+        return tuple(_value(parts[0], each, name) for each in value)
+    if origin is not None and issubclass(origin, Mapping):
+        return dict(value)
+    return hint(value)

@@ -20,7 +20,7 @@ def names_in(folder: Path) -> list[str]:
 def files_below(folder: Path) -> Iterator[Path]:
     """Every file below `folder`, however deep; none where there is no such directory."""
     if isinstance(folder, RemotePath):
-        yield from (each for each in folder.rglob("*") if each.is_file())
+        yield from folder.files()
         return
     for home, _, names in os.walk(folder):
         yield from (Path(home) / name for name in names)

@@ -10,6 +10,7 @@ from headrace.errors import Finding, PlatformError
 from headrace.storage.remote import RemotePath
 from headrace.storage.store import SCHEMES, Store, keep
 
+_EXTRAS = {"hdfs": "hdfs", "s3a": "s3"}
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE)
 
 
@@ -38,15 +39,19 @@ def located(root: Path, text: str, settings: Mapping[str, str]) -> Path:
 
 def _store(scheme: str, authority: str, settings: Mapping[str, str]) -> Store:
     try:
-        # With its package, which other projects need not have.
-        from headrace.storage.hdfs import Hdfs
+        # Each with its package, which other projects need not have.
+        if scheme == "hdfs":
+            from headrace.storage.hdfs import Hdfs
 
-        return Hdfs.of(authority, settings)
+            return Hdfs.of(authority, settings)
+        from headrace.storage.s3 import S3
+
+        return S3.of(authority, settings)
     except ImportError as error:
         raise PlatformError(
             Finding(
                 code="HR832",
                 what=f"storage on {scheme}:// needs the package {error.name}, which is not installed",
-                fix=f"pip install 'headrace[{scheme}]'",
+                fix=f"pip install 'headrace[{_EXTRAS[scheme]}]'",
             )
         ) from error

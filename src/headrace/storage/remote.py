@@ -7,7 +7,7 @@ import fnmatch
 import io
 import os
 import stat as modes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PosixPath
 from typing import IO, Any
 
@@ -43,7 +43,12 @@ class RemotePath(PosixPath):
 
     @property
     def _store(self) -> Store:
-        return store_of(self.parts[0].rstrip(":"), self.parts[1])
+        return store_of(self.parts[0].rstrip(":"), self.parts[1], self._inside)
+
+    @property
+    def renames(self) -> bool:
+        """Whether a directory of its store gets another name in one step."""
+        return self._store.renames
 
     @property
     def _inside(self) -> str:
@@ -105,6 +110,18 @@ class RemotePath(PosixPath):
                 if each.is_directory:
                     places.append(place / each.name)
         return total
+
+    def files(self) -> Iterator[RemotePath]:
+        """Every file below this directory, by one question for each directory; none where nothing is."""
+        try:
+            entries = self.entries()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for each in entries:
+            if each.is_directory:
+                yield from (self / each.name).files()
+            else:
+                yield self / each.name
 
     def iterdir(self) -> Iterator[RemotePath]:  # type: ignore[override]
         return iter([self / each.name for each in self.entries()])
@@ -170,9 +187,21 @@ class RemotePath(PosixPath):
         self._store.delete(self._inside)
 
     def rename(self, target: Any) -> RemotePath:
-        """Move it to a free name in the same store, in one step. Raises OSError."""
-        self._store.move(self._inside, RemotePath(target)._inside)
+        """Move it to a free name in the same store. Raises OSError."""
+        self.move(RemotePath(target))
         return RemotePath(target)
+
+    def copy(self, target: RemotePath) -> None:
+        """Let another file of the same store hold what this one holds. Raises OSError."""
+        self._store.copy(self._inside, target._inside)
+
+    def move(self, target: RemotePath, last: Sequence[str] = ()) -> None:
+        """Move it as `Store.move` does. Raises OSError."""
+        self._store.move(self._inside, target._inside, last)
+
+    def require_conditional(self) -> None:
+        """Raise PlatformError if of two that create a file in this directory both can be the first."""
+        self._store.require_conditional(self._inside)
 
 
 class _Parts(io.RawIOBase):

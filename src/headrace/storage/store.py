@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.errors import Finding, HeadraceError, PlatformError
 
-SCHEMES = ("hdfs",)
+SCHEMES = ("hdfs", "s3a")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +26,13 @@ class Entry:
 class Store(ABC):
     """One file system or bucket. Paths are absolute, with `/`.
 
+    renames: whether a directory gets another name in one step.
+
     A file is there as a whole or not at all, and whoever asks next sees it. Faults of a path are OSErrors, as those of
     a local one; a store that does not answer, or does not let us in, raises PlatformError.
     """
+
+    renames = True
 
     @abstractmethod
     def entry(self, path: str) -> Entry:
@@ -49,6 +54,10 @@ class Store(ABC):
     def create(self, path: str, data: bytes) -> bool:
         """Let a file hold `data` if it is not there; of several that create it at once, one does."""
 
+    def copy(self, path: str, new: str) -> None:
+        """Let a file hold what another one holds. Raises FileNotFoundError."""
+        self.put(new, self.read(path))
+
     @abstractmethod
     def delete(self, path: str) -> None:
         """Remove a file, or a directory with all that is in it; what is gone already is no fault."""
@@ -58,11 +67,19 @@ class Store(ABC):
         """Make a directory and those above it, where the store has directories."""
 
     @abstractmethod
-    def move(self, path: str, new: str) -> None:
-        """Give a file or a directory a new name that is free, in one step. Raises OSError."""
+    def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
+        """Give a file or a directory a new name that is free. Raises OSError.
+
+        In one step where the store has such a step. Elsewhere the old is whole until the new is, the same call ends
+        what was cut off, and of a directory these files of its own are the last to come and to go.
+        """
+
+    def require_conditional(self, folder: str) -> None:  # noqa: B027
+        """Raise PlatformError if the store does not keep what `create` promises, for files in `folder`."""
 
 
 _stores: dict[str, Store] = {}
+_in_place: dict[tuple[str, str], Store] = {}
 _guard = threading.Lock()
 
 
@@ -73,9 +90,30 @@ def keep(scheme: str, authority: str, made: Callable[[], Store]) -> None:
             _stores[_key(scheme, authority)] = made()
 
 
-def store_of(scheme: str, authority: str) -> Store:
-    """The store that was kept."""
-    return _stores[_key(scheme, authority)]
+def store_of(scheme: str, authority: str, path: str) -> Store:
+    """The store that was kept, or that which answers for `path` in its place."""
+    key = _key(scheme, authority)
+    with _guard:
+        for (whose, folder), other in _in_place.items():
+            if whose == key and path.startswith(f"{folder}/"):
+                return other
+        return _stores[key]
+
+
+@contextmanager
+def in_place(scheme: str, authority: str, folder: str, made: Callable[[Store], Store]) -> Iterator[None]:
+    """Let another store answer for what is below `folder` in the block, unless one does already."""
+    key = _key(scheme, authority)
+    with _guard:
+        mine = None if (key, folder) in _in_place else made(_stores[key])
+        if mine is not None:
+            _in_place[key, folder] = mine
+    try:
+        yield
+    finally:
+        if mine is not None:
+            with _guard:
+                del _in_place[key, folder]
 
 
 def forget(scheme: str, authority: str) -> None:

@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "headrace_ui"
 OPEN = ("/login", "/static/")
-ACTIONS = ("/api/ask", "/api/verify")
+ACTIONS = {"/api/ask": "POST", "/api/verify": "GET, HEAD, POST"}
+"""What does more than tell, and by which methods each is asked."""
 OWN_HEADER = "x-headrace"
 NO_TOKEN = (
     "rows are shown, questions answered and verifies started only for who has the token: set HEADRACE_UI_TOKEN and "
@@ -80,7 +81,8 @@ class Guard:
     def _action_refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """Why something is not done; None: it may be. Pages of other sites send neither our header nor our origin."""
         if scope["path"] not in ACTIONS or scope["method"] != "POST":
-            return JSONResponse({"error": "pages can only be read"}, 405)
+            allowed = {"Allow": ACTIONS.get(scope["path"], "GET, HEAD")}
+            return JSONResponse({"error": "pages can only be read"}, 405, headers=allowed)
         if not self._token:
             return JSONResponse({"error": NO_TOKEN}, 403)
         if not self._may_read(headers):

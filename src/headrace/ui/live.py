@@ -1,4 +1,4 @@
-"""What open pages are told as it happens: one look at the history for all of them."""
+"""What open pages get as it happens: one look at the history for all of them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Live:
     """Looks once a second while anybody listens, and tells all listeners what has changed.
 
     look: gives what is to be told, or None where nothing was written since; `anew`: whether to look in any case.
+    followed_since: since when it has looked each second, None while nobody listens.
     """
 
     def __init__(self, look: Callable[[bool], dict[str, Any] | None]) -> None:
@@ -28,6 +29,7 @@ class Live:
         self._listeners: set[asyncio.Queue[str]] = set()
         self._task: asyncio.Task[None] | None = None
         self._last = ""
+        self.followed_since: float | None = None
 
     async def stream(self) -> AsyncIterator[str]:
         """Server-sent events for one listener, the first at once."""
@@ -55,8 +57,9 @@ class Live:
             if found is not None:
                 looked_at = time.monotonic()
                 self._tell(f"event: standing\ndata: {json.dumps(found)}\n\n")
+            self.followed_since = self.followed_since or time.monotonic()
             await asyncio.sleep(LOOK_SECONDS)
-        self._last = ""
+        self._last, self.followed_since = "", None
 
     def _tell(self, text: str) -> None:
         if text == self._last:

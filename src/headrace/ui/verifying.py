@@ -79,11 +79,11 @@ class Verifying:
 
 
 def _verdict(out: str) -> str:
-    """The state of the verdict that was printed; empty without one."""
+    """The verdict that was printed, in a word; empty without one."""
     for line in out.splitlines():
         try:
             found = json.loads(line)
-            return str(found["state"])
+            return str(found["verdict"])
         except (ValueError, KeyError, TypeError):
             continue
     return ""

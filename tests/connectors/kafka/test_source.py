@@ -6,7 +6,8 @@ import io
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +18,9 @@ from confluent_kafka import TopicPartition
 import headrace as hr
 from headrace.connectors.kafka import client
 from headrace.connectors.kafka.source import Kafka
-from headrace.run.result import RunResult
+from headrace.contract import Lag
+from headrace.progress import BatchRecord
+from headrace.run.result import RunResult, Silent
 from headrace.testing.conformance import SourceConformance, drain, prefix_of
 from headrace.verify import verify
 from services import KafkaServer
@@ -49,6 +52,20 @@ def avro(**record: Any) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, AVRO, record)
     return out.getvalue()
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("end", "latest", "count"),
+    [
+        ({"a": {"0": 5, "1": 7}}, {"a": {"0": 9, "1": 7}}, 4),
+        ({"a": {"0": 5}}, {"a": {"0": 5, "1": 3}, "b": {"0": 2}}, 5),  # a partition and a topic that are new
+        ({"a": {"0": 5}}, {"a": {"0": 2}}, 0),  # the topic was made anew
+    ],
+)
+def test_what_waits_follows_from_two_offsets(end: dict[str, Any], latest: dict[str, Any], count: int) -> None:
+    lag = Kafka(bootstrap_servers="k:9092", subscribe="a").reported_lag(json.dumps(end), json.dumps(latest))
+    assert lag == Lag(count=count, unit="messages")
 
 
 @pytest.mark.plain
@@ -230,6 +247,14 @@ def totals(sales):
 """
 
 
+@dataclass
+class Batches(Silent):
+    found: list[BatchRecord] = field(default_factory=list)
+
+    def progressed(self, record: BatchRecord) -> None:
+        self.found.append(record)
+
+
 def write(root: Path, url: str, topic: str, more: str = "") -> Path:
     root.mkdir(exist_ok=True)
     (root / "headrace.yml").write_text("name: sales\n")
@@ -264,7 +289,14 @@ def test_a_project_over_a_topic_runs_goes_on_and_is_proven(kafka: Topics, spark:
     root = write(tmp_path / "p", kafka.url, topic)
     for number in range(5):
         kafka.send(topic, sale("a", number), sale("b", 10), partition=number % 2)
-    assert ran(root, spark).exit_code == 0
+    batches = Batches()
+    assert hr.run(hr.load(root), spark=spark, reporter=batches).exit_code == 0
+    left = [10 - taken for taken in accumulate(batch.rows for batch in batches.found)]
+    assert (len(left) > 2, left[-1]) == (True, 0)
+    waiting = [[source.lag for source in batch.sources] for batch in batches.found]
+    assert waiting == [[Lag(count=count, unit="messages")] for count in left]
+    [standing] = hr.status(hr.load(root))
+    assert standing.backlog == Lag(count=0, unit="messages")
     assert rows(root / "out.db", "SELECT * FROM totals ORDER BY name") == [("a", 10), ("b", 50)]
     kafka.send(topic, sale("a", 100))
     assert ran(root, spark).exit_code == 0

@@ -28,6 +28,11 @@ REFUSED = {
     "a name that is not there": ("SELECT * FROM resalt", "HR889"),
     "nothing": (" ; ", "HR887"),
 }
+# What reads by its words and writes by what it calls is stopped by the transaction alone.
+WRITING_FUNCTION = {
+    "postgres": "CREATE FUNCTION emptied() RETURNS BIGINT LANGUAGE SQL AS 'DELETE FROM result; SELECT 1::BIGINT'",
+    "mariadb": "CREATE FUNCTION emptied() RETURNS BIGINT BEGIN DELETE FROM result; RETURN 1; END",
+}
 SLOW = {
     "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
     "postgres": "SELECT pg_sleep(20)",
@@ -54,6 +59,10 @@ def test_a_database_answers_what_reads_and_nothing_else(database: Database) -> N
             sink.ask(statement, limit=2, seconds=5)
         (finding,) = raised.value.findings
         assert (finding.code, "\n" in finding.what) == (code, False), name
+    if database.kind in WRITING_FUNCTION:
+        database.query(WRITING_FUNCTION[database.kind])
+        with pytest.raises(SinkError, match=r"HR889.*(read-only|READ ONLY)"):
+            sink.ask("SELECT emptied()", limit=2, seconds=5)
     with pytest.raises(SinkError, match="HR888: the answer took longer than"):
         sink.ask(SLOW[database.kind], limit=2, seconds=0.5)
     assert database.query("SELECT count(*) FROM result") == [(300,)]

@@ -78,7 +78,7 @@ def test_a_server_that_falls_silent_for_everybody_is_waited_for(context: Life, p
 
     def silent() -> None:
         proxy.stall()
-        threading.Timer(4.0, proxy.serve).start()
+        threading.Timer(2.5, proxy.serve).start()
 
     writer.store.context = at(context, "inside-transaction", silent)
     writer(context.frame([("a", 2)]), 1)
@@ -95,7 +95,7 @@ def test_a_commit_whose_answer_never_comes_is_not_done_twice(context: Life, prox
 
 
 def test_a_long_statement_that_the_server_works_on_is_not_cut(context: Life) -> None:
-    sleep = "SELECT pg_sleep(3)" if context.database.kind == "postgres" else "SELECT SLEEP(3)"
+    sleep = "SELECT pg_sleep(2)" if context.database.kind == "postgres" else "SELECT SLEEP(2)"
     with closing(context.sink.dialect().connect()) as connection:
         run(connection, sleep)
         run(connection, "SELECT 1")

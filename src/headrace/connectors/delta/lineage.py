@@ -27,7 +27,7 @@ def own_files(state: State, context: SinkContext, name: str) -> list[Add] | None
         strangers = {add["path"] for add in state.table.at(begun.version).files()} if begun.had_rows else set()
         commits = state.table.commits(begun.version + 1, state.version)
     except LogCutError as cut:
-        what = f"{name} has rows of others too, and its log no longer has {cut}, which told whose rows are whose"
+        what = f"{name} has rows of others too, and its log no longer has {cut}, which said whose rows are whose"
         fix = "let the table keep its log for longer (delta.logRetentionDuration), and give each query one of its own"
         raise SinkError(Finding(code="HR402", what=what, fix=fix)) from None
     strangers = _followed(strangers, commits.values(), ledger.names_of(context, txn_ids), name)
@@ -44,7 +44,7 @@ def _followed(strangers: set[str], commits: Iterable[Commit], own: set[str], nam
             continue
         if foreign and foreign != removed:
             what = f"version {commit.version} of {name} put rows of several writers into the same files"
-            fix = "give each query a table of its own; verify can then tell its rows"
+            fix = "give each query a table of its own; verify can then identify its rows"
             raise SinkError(Finding(code="HR402", what=what, fix=fix))
         if writers or foreign:
             strangers |= {add["path"] for add in commit.adds}

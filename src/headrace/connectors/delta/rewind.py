@@ -83,7 +83,7 @@ def _rewound(table: DeltaTable, name: str, context: SinkContext, batch: int) -> 
     found = _find(state, context, batch)
     if found.state is None:
         fix = "" if found.earliest is None else f"go back to batch {found.earliest} at most; or "
-        fix += f"compute the result anew: headrace rebuild {context.query}"
+        fix += f"recompute the result: headrace rebuild {context.query}"
         raise SinkError(Finding(code="HR655", what=f"{name} cannot go back to batch {batch}: {found.why}", fix=fix))
     # 0 is that of a rewind that was taken back.
     _commit(state, found.state, context, Progress(own.epoch + 1, batch), before=state.version + 1)
@@ -104,7 +104,9 @@ def _undone(table: DeltaTable, name: str, context: SinkContext, batch: int) -> N
         former = table.at(before)
     except LogCutError:
         what = f"the log of {name} no longer has the version that it had before it went back to batch {batch}"
-        raise SinkError(Finding(code="HR652", what=what, fix="run the query: what it took is read again")) from None
+        raise SinkError(
+            Finding(code="HR652", what=what, fix="run the query: it reads the removed batches again")
+        ) from None
     _require_files(former, state, name, "HR652")
     reached = ledger.progress(context, former.txn_ids)
     _commit(state, former, context, Progress(own.epoch + 1, reached.batch), before=0)
@@ -165,7 +167,7 @@ def _missing(former: State, now: State) -> str:
 def _require_files(former: State, now: State, name: str, code: str) -> None:
     if missing := _missing(former, now):
         what = f"{name} cannot be brought back: its file {missing} was removed, as VACUUM does"
-        raise SinkError(Finding(code=code, what=what, fix="run the query: what it took is read again"))
+        raise SinkError(Finding(code=code, what=what, fix="run the query: it reads the removed batches again"))
 
 
 def _contended(name: str) -> Finding:

@@ -57,7 +57,7 @@ class DeltaSink(Sink):
     an older driver could continue beside the other.
 
     renamed_from: the name that the table had before: it is renamed at the next start.
-    key: the columns that tell rows apart, for update mode; NULL is a value like others.
+    key: the columns that identify a row, for update mode; NULL is a value like others.
     partition_by: the columns that a new table is partitioned by.
     on_schema_change: a column that the table lacks is an error before start (refuse), or is added (add).
     """

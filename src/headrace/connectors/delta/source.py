@@ -80,7 +80,7 @@ class Delta(DeltaOptions, Source):
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         table = self._found(spark)
         if not self.readable_as_batch:
-            what = "a stream that began with the latest version does not tell with which one that was"
+            what = "a stream that began with the latest version does not record which one that was"
             fix = "give starting_version a number, or leave it out"
             raise SourceError(Finding(code="HR343", what=what, fix=fix))
         begin = self.starting_version if isinstance(self.starting_version, int) else None

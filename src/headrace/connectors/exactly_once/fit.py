@@ -1,4 +1,4 @@
-"""What is told to a user whose ledger and checkpoint do not tell of the same batches."""
+"""The findings for a user whose ledger and checkpoint hold different batches."""
 
 from __future__ import annotations
 

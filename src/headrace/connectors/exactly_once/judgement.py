@@ -1,4 +1,4 @@
-"""Whether a ledger's lines and a checkpoint tell of the same batches, judged over plain values."""
+"""Whether a ledger's lines and a checkpoint hold the same batches, judged over plain values."""
 
 from __future__ import annotations
 

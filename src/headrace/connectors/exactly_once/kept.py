@@ -65,7 +65,7 @@ class KeptLine:
 
 
 def require_lines_fit(context: SinkContext, table: str, lines: Sequence[KeptLine]) -> None:
-    """Raise CheckpointError where `lines` and the checkpoint do not tell of the same batches.
+    """Raise CheckpointError where `lines` and the checkpoint hold different batches.
 
     CheckpointBehind, where only the newest are lost from the checkpoint and the lines can give them back.
     """

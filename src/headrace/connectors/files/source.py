@@ -51,7 +51,7 @@ class Files(FilesOptions, Source):
     at each start. Key=value directories become columns if the schema names them. Raises SourceError if the directory
     does not exist at start.
 
-    Without a rate limit of the user's a batch takes at most 256 MiB of files (and always one file), because a backlog
+    Without a rate limit of the user's a batch takes at most 256 MiB of files (and always one file), because a large lag
     must not become one oversized batch; `max_bytes_per_trigger: unlimited` switches that off.
 
     max_file_age: a file that is older than the newest one that was read by more than this is never read. Without it
@@ -160,7 +160,7 @@ class Files(FilesOptions, Source):
         return ""
 
     def since(self, spark: SparkSession, prefix: SourcePrefix) -> Files:
-        """It leaves the files to the query that goes on, which may not have read them yet."""
+        """It leaves the files to the running query, which may not have read them yet."""
         return replace(self, clean_source="off")
 
     def lag(self, prefix: SourcePrefix) -> Lag | None:

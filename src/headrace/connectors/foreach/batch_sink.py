@@ -27,7 +27,7 @@ class ForeachBatch(Sink):
 
     Source: Structured Streaming guide, "ForeachBatch". The function may write the frame to several places. A batch
     whose commit is missing, as after a crash, comes again: with the same number, and with the same rows if sources and
-    plan allow it. A function with a parameter named `again` is told by it whether the batch was begun before.
+    plan allow it. A parameter named `again` says whether the batch was begun before.
 
     function: in YAML the text `module:name`, which names it in one of the project's Python files.
     cache: keep the frame while the function works, so that a second use does not compute it again.

@@ -34,7 +34,7 @@ class Foreach(Sink):
     and calls `open(partition_id, epoch_id)`, if there is one; only if that returns True, `process(row)` for each row;
     and then in any case `close(error)`, if there is one, with the exception that `process` raised, or None. So
     connections are opened in `open`, not in `__init__`. Spark does not promise that a batch which comes again has the
-    same partitions, so that (partition_id, epoch_id) does not tell what was written before.
+    same partitions, so that (partition_id, epoch_id) does not identify what was written before.
 
     function: in YAML the text `module:name`, which names it in one of the project's Python files.
     idempotent: the user's word that a row which comes again changes nothing, as where it is written by its key.

@@ -84,7 +84,7 @@ def _rewound(place: TableRef, context: SinkContext, batch: int) -> None:
     found = _find(table, known, context, batch)
     if found.snapshot is None:
         fix = "" if found.earliest is None else f"go back to batch {found.earliest} at most; or "
-        fix += f"compute the result anew: headrace rebuild {context.query}"
+        fix += f"recompute the result: headrace rebuild {context.query}"
         raise SinkError(Finding(code="HR655", what=f"{place} cannot go back to batch {batch}: {found.why}", fix=fix))
     lines = tuple(line for line in known.lines if line.batch <= batch)
     now = replace(known, batch=batch, lines=lines, epoch=uuid.uuid4().hex)
@@ -108,7 +108,7 @@ def _undone(place: TableRef, context: SinkContext, batch: int) -> None:
     former = table.metadata.snapshot_by_id(facts["snapshot"])
     if former is None:
         what = f"{place} no longer has the snapshot that it had before it went back to batch {batch}"
-        raise SinkError(Finding(code="HR652", what=what, fix="run the query: what it took is read again"))
+        raise SinkError(Finding(code="HR652", what=what, fix="run the query: it reads the removed batches again"))
     _commit(table, replace(Ledger.loads(facts["ledger"]), epoch=uuid.uuid4().hex), {_kept(context): ""}, former)
 
 

@@ -58,6 +58,7 @@ class IcebergSink(Sink):
     facts: ClassVar[SinkFacts] = SinkFacts(
         modes=frozenset({"append", "complete"}), transactional=True, idempotent=True, adds_files=True
     )
+    worker_packages: ClassVar[tuple[str, ...]] = ("pyiceberg",)
     table: str
     catalog: str | Mapping[str, str] = field(default=DEFAULT_CATALOG, repr=False)
     partition_by: Sequence[str] = ()
@@ -262,7 +263,7 @@ class IcebergSink(Sink):
             raise SinkError(faults)
 
     def _require_match(self, table: Table, context: SinkContext) -> None:
-        """Raise CheckpointError where the table's ledger and the checkpoint do not tell of the same batches."""
+        """Raise CheckpointError where the table's ledger and the checkpoint hold different batches."""
         ledger = Ledger.of(table)
         require_lines_fit(context, self.table, ledger.known if ledger is not None and ledger.is_of(context) else ())
 

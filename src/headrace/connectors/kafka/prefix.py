@@ -79,6 +79,12 @@ def first_gone(wanted: Ranges, earliest: Mapping[FileGroup, int]) -> str | None:
     return None
 
 
+def waiting(end: str, latest: str) -> int:
+    """How many offsets lie between two positions; those of transactions' own marks among them."""
+    taken = _parsed(end)
+    return sum(max(0, offset - taken.get(place, 0)) for place, offset in _parsed(latest).items())
+
+
 def beginning(prefix: SourcePrefix) -> dict[FileGroup, int]:
     """Where the first batch of the prefix began, as far as the source's log tells."""
     return _parsed(prefix.log[0][0]) if prefix.log.get(0) else {}

@@ -121,7 +121,7 @@ class KafkaSink(Sink):
             yield OptionError(code="HR430", what=wrong, fix="correct ledger_topic")
         if mode == "update" and self.value == "json" and not self.key:
             what = "update mode with delivery_guarantee exactly-once needs a key"
-            yield OptionError(code="HR403", what=what, fix="name in key the columns that tell rows apart")
+            yield OptionError(code="HR403", what=what, fix="name in key the columns that identify a row")
 
     def _option_problems(self) -> Iterator[OptionError]:
         if (wrong := servers_fault(self.bootstrap_servers)) is not None:

@@ -13,7 +13,16 @@ from headrace.connectors.kafka import values as kafka_values
 from headrace.connectors.kafka.client import Client, client
 from headrace.connectors.kafka.failures import FAILURES
 from headrace.connectors.kafka.options import KafkaOptions
-from headrace.contract import Failure, Identity, Source, SourceFacts, SourcePrefix, bad_rows_metric, canonical_servers
+from headrace.contract import (
+    Failure,
+    Identity,
+    Lag,
+    Source,
+    SourceFacts,
+    SourcePrefix,
+    bad_rows_metric,
+    canonical_servers,
+)
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
@@ -131,6 +140,10 @@ class Kafka(KafkaOptions, Source):
         if self.starting_offsets == "latest":
             return "at messages that come from now on (starting_offsets: latest)"
         return "at the offsets that starting_offsets gives"
+
+    def reported_lag(self, end: str, latest: str) -> Lag:
+        """What the topics held when the batch was planned, as Spark had asked the broker for it."""
+        return Lag(count=kafka_prefix.waiting(end, latest), unit="messages")
 
     def unreachable(self, spark: SparkSession, prefix: SourcePrefix) -> str:
         wanted = kafka_prefix.ranges(prefix)

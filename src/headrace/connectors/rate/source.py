@@ -58,7 +58,7 @@ class Rate(Source):
         return reader.load()
 
     def unreachable(self, spark: SparkSession, prefix: SourcePrefix) -> str:
-        return "its rows are made anew, from 0 and from now on"
+        return "its rows are generated again, from 0 and from now on"
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """Make the rows of `prefix` again by Spark's own arithmetic: a batch's rows are spread evenly over its time."""

@@ -158,8 +158,8 @@ def _base(entries: dict[int, Path], batch: int) -> int:
 
 def _require_reached(files: WrittenFiles, batch: int, context: SinkContext) -> None:
     if not files.reaches(batch):
-        what = f"Spark's log in '{files.directory}' no longer tells what was there after batch {batch}"
-        fix = f"go back to batch {files.earliest(batch)} at most; or compute the result anew: headrace rebuild "
+        what = f"Spark's log in '{files.directory}' no longer says what was there after batch {batch}"
+        fix = f"go back to batch {files.earliest(batch)} at most; or recompute the result: headrace rebuild "
         fix += context.query
         raise SinkError(Finding(code="HR655", what=what, fix=fix))
 

@@ -84,7 +84,7 @@ class CommittedFiles:
             _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(context.empty_batches))
 
     def require_written(self, context: SinkContext) -> None:
-        """Raise CheckpointError where Spark's log here and the checkpoint do not tell of the same batches."""
+        """Raise CheckpointError where Spark's log here and the checkpoint hold different batches."""
         written = self.last_batch
         planned = Checkpoint(context.checkpoint).last_batch
         if written is not None and written > (-1 if planned is None else planned):

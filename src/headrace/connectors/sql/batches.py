@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import Admission, Retry, Standing, Store
@@ -15,6 +15,7 @@ from headrace.connectors.sql.quarantine import Quarantine
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.shared_key import shared_key, take_out_existing
 from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, drop_staged
+from headrace.connectors.sql.staging_task import Turn
 from headrace.contract import OptionError, SinkContext
 from headrace.errors import Finding, SinkError
 
@@ -76,8 +77,9 @@ class SqlStore(Store[Content]):
                 content = self.stage.small(frame)
         if content is None:
             self._has_staged = True
+            turn = Turn.of(self.context, self.table.name, self.epoch, batch)
             with self.computing(batch):
-                content = self.stage.large(frame)
+                content = replace(self.stage, turn=turn).large(frame)
         self._last_was_small = not content.parts and content.table.nbytes <= DRIVER_BYTES
         return content
 

@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 2.5 * IDLE_SECONDS
 
 
 def patiently(attempt: Callable[[], T], dialect: Dialect, context: SinkContext) -> T:
-    """What `attempt` gives; while a lock keeps it out, it is made again, and the user is told who holds the lock.
+    """What `attempt` gives; while a lock keeps it out, it is made again, and the user is shown who holds the lock.
 
     An older driver that sleeps or is cut off inside its transaction keeps its locks until the server ends its session.
     """

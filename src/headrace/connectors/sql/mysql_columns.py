@@ -81,7 +81,7 @@ def joins_keys(collation: str | None) -> str:
     """Why a column of the key with this collation takes different texts for one; empty: it does not."""
     if not collation or collation in ("utf8mb4_nopad_bin", "utf8mb4_0900_bin"):
         return ""
-    return "which takes texts for one key that Spark tells apart, such as 'a' and 'a '"
+    return "which takes texts for one key that differ for Spark, such as 'a' and 'a '"
 
 
 def limit_of(declared: str) -> Limit:

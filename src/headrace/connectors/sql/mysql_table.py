@@ -70,5 +70,5 @@ def _unique(connection: Connection, table: str) -> Iterator[ExistingIndex]:
         if None in members:
             loose = "is on an expression, which can be the same for different rows"
         elif any(size is not None for size in members.values()):
-            loose = "looks at the first characters only, so that it takes texts for one that Spark tells apart"
+            loose = "looks at the first characters only, so that it takes texts for one that differ for Spark"
         yield ExistingIndex(f"'{index}'", frozenset(name for name in members if name is not None), loose)

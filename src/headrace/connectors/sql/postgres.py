@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import psycopg
 
+from headrace.connectors.sql import postgres_address as address
 from headrace.connectors.sql import postgres_connection, postgres_identity
 from headrace.connectors.sql.dialect import (
     Connection,
@@ -27,6 +26,7 @@ from headrace.connectors.sql.dialect import (
 )
 from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
 from headrace.connectors.sql.limits import Limit
+from headrace.connectors.sql.postgres_answer import bounded_answer
 from headrace.connectors.sql.postgres_columns import existing_table, incompatible
 from headrace.connectors.sql.postgres_faults import (
     LOCK_WAIT,
@@ -37,13 +37,13 @@ from headrace.connectors.sql.postgres_faults import (
     sqlstate,
 )
 from headrace.connectors.sql.postgres_readers import Readers
+from headrace.connectors.sql.postgres_staging import CopyStager
 from headrace.connectors.sql.server_sink import ServerSink
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Kind, ResultColumn
-from headrace.connectors.sql.values import Forms, lines, texts
-from headrace.contract import Identity, OptionError, OutputMode, is_loopback
-from headrace.redaction import encoding_fault
+from headrace.connectors.sql.values import Forms, texts
+from headrace.contract import Identity, OptionError, OutputMode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,19 +82,13 @@ class Postgres(ServerSink):
         return PostgresDialect(self.secured_url(), self.schema, self.silence_seconds)
 
     def host(self) -> str:
-        known = psycopg.conninfo.conninfo_to_dict(self.url)
-        hosts = str(known.get("host") or known.get("hostaddr") or "").split(",")
-        return next((host for host in hosts if not is_loopback(host)), hosts[0])
+        return address.host(self.url)
 
     def identity(self) -> Identity | None:
         return postgres_identity.of_table(self.url, self.schema, self.table)
 
     def given_tls(self) -> tuple[dict[str, str], bool]:
-        known = psycopg.conninfo.conninfo_to_dict(self.url)
-        given = {name: str(value) for name, value in known.items() if name in ("sslmode", "sslrootcert")}
-        mode = given.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
-        # So libpq keeps what earlier versions did.
-        return given, mode.startswith("verify") or (mode == "require" and "sslrootcert" in given)
+        return address.tls(self.url)
 
     def verify_full(self, ca: str) -> dict[str, str]:
         return {"sslmode": "verify-full", "sslrootcert": ca}
@@ -102,7 +96,7 @@ class Postgres(ServerSink):
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from super().problems(mode)
         if self.url.startswith(("postgresql://", "postgres://")):
-            faults = list(_url_problems(self.url))
+            faults = list(address.url_problems(self.url))
             yield from faults or self.tls_problems()
         else:
             yield OptionError(
@@ -112,25 +106,6 @@ class Postgres(ServerSink):
             )
         if len(self.table.encode()) > 63:
             yield OptionError(code="HR401", what=f"the name '{self.table}' has more than 63 bytes", fix="shorten it")
-
-
-def _url_problems(url: str) -> Iterator[OptionError]:
-    """What libpq would refuse of a url, or take for something else; nothing of it is repeated, for it may be secret."""
-    if character := encoding_fault(url, may="#"):
-        what = f"the password in the url of the database has a '{character}' that is not encoded"
-        yield OptionError(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
-        return
-    fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
-    try:
-        parsed = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.Error as error:
-        said = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
-        what = f"the url of the database has an unknown option '{said[1]}'" if said else "the url cannot be read"
-        yield OptionError(code="HR413", what=what, fix=fix)
-        return
-    for port in str(parsed.get("port") or "5432").split(","):
-        if not port.isdigit() or not 0 < int(port) < 65_536:
-            yield OptionError(code="HR413", what="the port in the url is no number from 1 to 65535", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -269,7 +244,9 @@ class PostgresDialect:
         require_all_in(target.table, table.num_rows, cursor.rowcount)
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
-        return CopyStager(self, name, columns)
+        declared = ", ".join(f"{self.quote(each.name)} {self.declare(each, columns)}" for each in columns)
+        connection = cast("psycopg.Connection[Any]", self.connect())
+        return CopyStager(connection, self.quote(name), declared, columns, self.forms)
 
     def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
         """Nothing to do: every connection reads staging tables."""
@@ -338,16 +315,8 @@ class PostgresDialect:
             yield from chunks(cursor)
 
     def answer(self, statement: str, limit: int, seconds: float) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        with closing(self.connect_to_read()) as found:
-            connection = cast("psycopg.Connection[Any]", found)
-            with connection.cursor() as cursor:
-                cursor.execute("BEGIN")
-                cursor.execute("SET TRANSACTION READ ONLY")
-                cursor.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
-                # Sent as binary, it is one statement by the protocol: nothing behind a semicolon is run.
-                cursor.execute(f"DECLARE headrace_answer NO SCROLL CURSOR FOR {statement}", binary=True)
-                cursor.execute(f"FETCH {limit} FROM headrace_answer")
-                return [each.name for each in cursor.description or ()], cursor.fetchall()
+        with closing(self.connect_to_read()) as connection:
+            return bounded_answer(cast("psycopg.Connection[Any]", connection), statement, limit, seconds)
 
     def is_out_of_time(self, error: Exception) -> bool:
         return isinstance(error, psycopg.errors.QueryCanceled)
@@ -370,34 +339,6 @@ class PostgresDialect:
 
     def is_part_lost(self, error: Exception) -> bool:
         return isinstance(error, psycopg.errors.UndefinedTable) and f"{OWN_PREFIX}s_" in str(error)
-
-
-class CopyStager:
-    """Rows on their way into an unlogged table: created, filled and committed in one transaction or not at all."""
-
-    def __init__(self, dialect: PostgresDialect, name: str, columns: Sequence[ResultColumn]) -> None:
-        self.dialect, self.columns = dialect, columns
-        self.connection = cast(psycopg.Connection[Any], dialect.connect())
-        declared = ", ".join(f"{dialect.quote(each.name)} {dialect.declare(each, columns)}" for each in columns)
-        table = dialect.quote(name)
-        self.connection.execute("BEGIN")
-        run(self.connection, f"CREATE UNLOGGED TABLE {table} ({declared}) WITH (autovacuum_enabled = off)")
-        # Frozen rows need no second look at whether their transaction was committed.
-        self.copying = self.connection.cursor().copy(f"COPY {table} FROM STDIN WITH (FREEZE)".replace("%%", "%"))
-        self.copy = self.copying.__enter__()
-
-    def add(self, table: pa.Table) -> None:
-        self.copy.write(lines(table, self.columns, self.dialect.forms))
-
-    def finish(self) -> None:
-        self.copying.__exit__(None, None, None)
-        self.connection.execute("COMMIT")
-        self.connection.close()
-
-    def give_up(self) -> None:
-        # Closing the connection rolls the table back.
-        with suppress(psycopg.Error):
-            self.connection.close()
 
 
 def _blank(declared: str) -> str:

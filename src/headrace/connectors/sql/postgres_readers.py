@@ -1,6 +1,6 @@
 """Who reads a PostgreSQL table: the views and the rights, which belong to the table and not to its name.
 
-When another table takes the name, views would go on reading the one that was set aside, and users would be kept out.
+When another table takes the name, views would keep reading the former one, and users would lose their grants.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Readers:
         statements = []
         for view, definition, kind, options in rows_of(connection, _VIEWS, (quoted,)):
             if kind != "v":
-                what = f"the materialized view {view} reads table {quoted}, and would go on reading the former result"
-                raise SinkError(Finding(code="HR587", what=what, fix="drop it, and make it anew after the swap"))
+                what = f"the materialized view {view} reads table {quoted}, and would keep reading the former result"
+                raise SinkError(Finding(code="HR587", what=what, fix="drop it, and create it again after the swap"))
             given = f" WITH ({options})" if options else ""
             statements.append(f"CREATE OR REPLACE VIEW {view}{given} AS {definition}")
         for grantee, right, passed_on in rows_of(connection, _RIGHTS, (quoted,)):

@@ -80,7 +80,7 @@ def _rename(dialect: Dialect, connection: Connection, old: Ledger, new: Ledger) 
 
 @contextmanager
 def _told(dialect: Dialect, what: str) -> Iterator[Connection]:
-    """A connection, whose errors are told in one sentence."""
+    """A connection, whose errors become one sentence."""
     try:
         with closing(dialect.connect()) as connection:
             yield connection

@@ -177,7 +177,7 @@ def rewind(dialect: Dialect, name: str, key: Sequence[str], context: SinkContext
         reached = found.earliest
         if reached is None or reached > batch:
             what = f"table '{ledger.table}' has kept what was there before only since batch {reached}"
-            fix = f"go back to batch {reached} at most, or compute the result anew: headrace rebuild {context.query}"
+            fix = f"go back to batch {reached} at most, or recompute the result: headrace rebuild {context.query}"
             raise SinkError(Finding(code="HR655", what=what, fix=fix))
         images = found.images
         _forget(found)

@@ -29,7 +29,7 @@ def shared_key(connection: Connection, dialect: Dialect, target: Target, content
             return what, "make the key the columns that the query groups by"
     for row in _existing(connection, dialect, target, content):
         what = f"the row {row} has a key that table '{target.table}' already holds"
-        return what, "use mode update to replace rows, or a key that tells the rows apart"
+        return what, "use mode update to replace rows, or a key that identifies each row"
     return None
 
 

@@ -48,7 +48,7 @@ class DatabaseSink(Sink):
 
     table: where the rows go; it is made when it is not there.
     renamed_from: the name that the table had before: it is renamed at the next start, with its ledger.
-    key: the columns that tell rows apart.
+    key: the columns that identify a row.
     on_bad_row: a row that the table does not take (NULL in the key, a key that another row has, a value too long or
     out of range) ends the batch with an error that names it (fail), or goes to the table `_headrace_quarantine` in the
     batch's own transaction (quarantine).
@@ -111,7 +111,7 @@ class DatabaseSink(Sink):
             yield OptionError(code="HR401", what=f"rewindable: {error}", fix="write a length of time, as 7 days")
         if mode == "append" and not self.key:
             what = f"table '{self.table}' has no key, by which the rows of a batch in append mode would be found again"
-            fix = "give key: the columns that tell the rows apart; or leave rewindable out"
+            fix = "give key: the columns that identify a row; or leave rewindable out"
             yield OptionError(code="HR654", what=what, fix=fix)
 
     @property

@@ -24,7 +24,7 @@ _STRICT: dict[str, tuple[Kind, ...]] = {
 _DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 _TIME = f"{_DAY}T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9]"
 _TEXTS: dict[Kind, str] = {"date": _DAY, "timestamp": f"{_TIME}Z", "timestamp_ntz": _TIME}
-_COLUMN = "which takes texts for one key that Spark tells apart, such as 'a' and 'A' or 'a '"
+_COLUMN = "which takes texts for one key that differ for Spark, such as 'a' and 'A' or 'a '"
 
 
 def existing_table(connection: Connection, table: str, quote: Callable[[str], str]) -> ExistingTable | None:

@@ -80,7 +80,9 @@ class Stage(StageTask):
             frame = frame.coalesce(self.dialect.most_parts)
         if self.key and (self.dialect.wants_sorted or self.clustered):
             frame = frame.sortWithinPartitions(*[f"c{self.names.index(name)}" for name in self.key])
-        reports = frame.mapInArrow(self.stage, COLUMNS).toArrow().to_pylist()
+        # On this machine alone, no attempt outlives its batch.
+        task = replace(self, turn=None) if local else self
+        reports = frame.mapInArrow(task.stage, COLUMNS).toArrow().to_pylist()
         return content_of(reports, empty)
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.connectors.sql.dialect import Dialect, Stager
+from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, shared, split_invalid
 from headrace.connectors.sql.staging_report import DRIVER_BYTES, Report, RowError
 from headrace.connectors.sql.types import ResultColumn
+from headrace.contract import SinkContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,12 +27,42 @@ BAD_COLUMNS = ("reason", "row_values")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Turn:
+    """For which batch of which driver rows are staged, so that a task that comes too late sees it by the ledger."""
+
+    context: SinkContext
+    table: str
+    epoch: int
+    batch: int
+
+    @classmethod
+    def of(cls, context: SinkContext, table: str, epoch: int, batch: int) -> Turn:
+        """With so much of the context as the ledger asks for: it travels to the executors."""
+        known = SinkContext(
+            query=context.query,
+            generation=context.generation,
+            mode=context.mode,
+            checkpoint=Path(),
+            application=context.application,
+            rebuilds=context.rebuilds,
+        )
+        return cls(context=known, table=table, epoch=epoch, batch=batch)
+
+    def is_over(self, dialect: Dialect) -> bool:
+        """Whether the batch is in, or a newer driver writes."""
+        with closing(dialect.connect()) as connection:
+            ledger = Ledger(connection, dialect, self.context, self.table)
+            return ledger.epoch() != self.epoch or ledger.around(self.batch)[1] is not None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageTask:
     """What a task needs to know to write its rows; it travels to the executors.
 
     clustered: rows of one key must come to one task, to be seen to share it. quarantines: rows that the table does
     not take are quarantined; else the first one ends the batch. driver_rows: up to so many rows a partition come
-    through the driver.
+    through the driver. turn: whose rows these are, where an attempt may outlive its batch: one of two attempts of a
+    task, or one on a machine that was not heard of for a while.
     """
 
     dialect: Dialect
@@ -40,6 +73,7 @@ class StageTask:
     clustered: bool
     quarantines: bool
     driver_rows: int
+    turn: Turn | None = None
 
     @property
     def names(self) -> list[str]:
@@ -149,6 +183,7 @@ class _Writing:
     def end(self) -> Iterator[Report]:
         for stager in self.open.values():
             stager.finish()
+        self._drop_late()
         bad_name = f"{self.name}_bad"
         if self.name in self.open:
             yield Report.of_part(self.name, self.rows)
@@ -159,6 +194,17 @@ class _Writing:
         elif self.held_bad:
             yield Report.of_bad(self.held_bad)
         self.open = {}
+
+    def _drop_late(self) -> None:
+        """Drop what nobody will read.
+
+        The driver commits a batch, and then drops all that was staged for it. Tables that came after that, are from an
+        attempt that sees the commit here; those that came before it, the driver drops.
+        """
+        dialect, turn = self.stage.dialect, self.stage.turn
+        if self.open and turn is not None and turn.is_over(dialect):
+            with closing(dialect.connect()) as connection:
+                dialect.drop_staged(connection, sorted(self.open))
 
     def give_up(self) -> None:
         for stager in self.open.values():

@@ -1,4 +1,4 @@
-"""A rebuilt result that takes the place of the one that goes on, and is taken back: two renames and the ledger's lines.
+"""A rebuilt result that takes the place of the one in use, and is taken back: two renames and the ledger's lines.
 
 All of it is one transaction. MySQL and MariaDB commit with the renames, which are one step there; the ledger's lines
 come after them, so that a kill in between is seen by them and ended.

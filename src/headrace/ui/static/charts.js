@@ -8,7 +8,7 @@ const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [], [7, 4], [2, 3]];
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000];
 const utc = (values, step) => values.map((each) =>
-  each === null ? "" : step >= 86400 ? instant(each).slice(5, 10) : step >= 3600 ? instant(each).slice(5, 16) : step >= 60 ? clock(each).slice(0, 5) : clock(each));
+  each === null ? "" : step >= 86400 || (step >= 3600 && each % 86400 === 0) ? instant(each).slice(5, 10) : step >= 60 ? clock(each).slice(0, 5) : clock(each));
 const all = [];
 
 const stacked = (columns) => {
@@ -40,7 +40,7 @@ export const chart = ({ label, format, ticks = format, stack = false, time = fal
       tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
       cursor: { sync: { key: "query" }, y: false, points: { size: 7 } },
       legend: { live: true },
-      scales: { x: { time: true }, y: time ? {} : { range: (u, low, high) => [0, Math.max(high * 1.08, 1e-9)] } },
+      scales: { x: { time: true }, y: time ? {} : { range: (u, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       axes: [
         { stroke: () => css("--soft"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { show: true, size: 5, fill: () => css(colour), filter: alone }, incrs: TIME_STEPS,
           values: (u, values, at, space, step) => utc(values, step), space: 70, font: "11.5px system-ui", size: 28 },

@@ -34,8 +34,9 @@ export const seconds = (value) => {
   const sign = value < 0 ? "−" : "";
   const size = Math.abs(value);
   if (size < 60) return `${sign}${size < 10 ? Number(size.toFixed(1)) : Math.round(size)} s`;
-  if (size < 3600) return `${sign}${Math.floor(size / 60)} min${Math.round(size % 60) ? ` ${Math.round(size % 60)} s` : ""}`;
-  if (size < 172800) return `${sign}${Math.floor(size / 3600)} h ${Math.round((size % 3600) / 60)} min`;
+  const two = (all, large, small) => `${sign}${Math.floor(all / 60)} ${large}${all % 60 ? ` ${all % 60} ${small}` : ""}`;
+  if (size < 3600) return two(Math.round(size), "min", "s");
+  if (size < 172800) return two(Math.round(size / 60), "h", "min");
   return `${sign}${Math.round(size / 86400)} days`;
 };
 
@@ -44,4 +45,8 @@ export const clock = (at) => (missing(at) ? NOTHING : iso(at).slice(11, 19));
 export const instant = (at) => (missing(at) ? NOTHING : iso(at).slice(0, 19).replace("T", " "));
 export const since = (at, now = Date.now()) => (missing(at) ? null : (now - Date.parse(at)) / 1000);
 
-export const lag = (found) => (found ? `${compact(found.count)} ${found.unit}` : NOTHING);
+export const lag = (found) => (found ? `${compact(found.count)} ${found.count === 1 ? found.unit.replace(/s$/, "") : found.unit}` : NOTHING);
+
+// A history of 0.1.0 has other words for two of them.
+export const verdictOf = (found) => found.verdict ?? { pending: "open", wrong: "mismatch" }[found.state] ?? found.state;
+export const VERDICTS = { equal: "good", open: "good", late: "good", mismatch: "bad", undecided: "warning" };

@@ -5,8 +5,8 @@ import { compact, instant, seconds, whole } from "./format.js";
 
 const cell = (value) => (value === null ? h("span", { class: "soft" }, "NULL") : String(value));
 const result = (label, found) => [
-  table(label, found.columns.map((each) => [each]), found.rows.map((row) => h("tr", {}, row.map((each) => h("td", { class: typeof each === "number" ? "num" : "" }, cell(each))))), "tall"),
-  h("p", { class: "soft" }, `${whole(found.rows.length)} rows${found.more ? ", there are more" : ""}${found.order ? `; ${found.order}` : ""}`),
+  table(label, found.columns.map((each, at) => [each, typeof found.rows[0]?.[at] === "number" ? "num" : ""]), found.rows.map((row) => h("tr", {}, row.map((each) => h("td", { class: typeof each === "number" ? "num" : "" }, cell(each))))), "tall"),
+  h("p", { class: "soft" }, `${whole(found.rows.length)} ${found.rows.length === 1 ? "row" : "rows"}${found.more ? ", there are more" : ""}${found.order ? `; ${found.order}` : ""}`),
 ];
 const WITHOUT = "Set HEADRACE_UI_TOKEN and start the dashboard again: rows are shown, questions answered and verifies started only for who has the token.";
 const notice = () => h("p", { class: "soft" }, WITHOUT);

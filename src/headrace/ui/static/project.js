@@ -1,12 +1,11 @@
 // The project's page.
 import { failed, get, live, paced } from "./api.js";
 import { badge, byId, card, finding, h, s, show, SIGNS, table } from "./dom.js";
-import { clock, compact, instant, lag, ms, seconds, whole } from "./format.js";
+import { clock, compact, instant, lag, ms, seconds, verdictOf, VERDICTS, whole } from "./format.js";
 import { drawGraph } from "./graph.js";
 
 const main = byId("main");
 const ORDER = ["error", "warning", "note"];
-const VERDICTS = { equal: "good", open: "good", late: "good", mismatch: "bad", wrong: "bad", pending: "good", undecided: "warning" };
 const link = (name) => h("a", { href: `/queries/${encodeURIComponent(name)}` }, name);
 
 const tile = (name, words, unit, under) =>
@@ -55,7 +54,7 @@ const queryRow = (each) => {
     h("td", { class: "num" }, seconds(watermark)),
     h("td", { class: "num" }, compact(each.state_rows)),
     h("td", { class: "num" }, lag(each.backlog)),
-    h("td", { class: each.verdict ? VERDICTS[each.verdict.state] : "soft" }, each.verdict ? `${SIGNS[VERDICTS[each.verdict.state]] ?? ""} ${each.verdict.state}` : "not verified"));
+    h("td", { class: each.verdict ? VERDICTS[verdictOf(each.verdict)] : "soft" }, each.verdict ? `${SIGNS[VERDICTS[verdictOf(each.verdict)]] ?? ""} ${verdictOf(each.verdict)}` : "not verified"));
 };
 
 const sourceRows = (graph, queries) => graph.nodes.filter((each) => each.kind === "source").map((source) => {

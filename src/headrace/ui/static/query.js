@@ -4,13 +4,12 @@ import { chart } from "./charts.js";
 import { badge, byId, card, finding, h, show, SIGNS, table } from "./dom.js";
 import { drawBatches } from "./batches.js";
 import { askBox, lateRows, newestRows, verifyButton } from "./looks.js";
-import { bytes, clock, compact, instant, lag, ms, seconds, since, whole } from "./format.js";
+import { bytes, clock, compact, instant, ms, seconds, since, verdictOf, VERDICTS, whole } from "./format.js";
 
 const main = byId("main");
 const name = decodeURIComponent(location.pathname.split("/")[2]);
 const path = `/api/queries/${encodeURIComponent(name)}`;
 const RANGES = [["5 min", 300], ["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["1 day", 86400], ["All", 0]];
-const VERDICTS = { equal: "good", open: "good", pending: "good", late: "warning", mismatch: "bad", wrong: "bad", undecided: "warning" };
 const PHASES = { latestOffset: "find offsets", getBatch: "get batch", queryPlanning: "plan", walCommit: "log offsets", addBatch: "process, write", commitOffsets: "commit", other: "other" };
 const COLOURS = { latestOffset: "--c3", getBatch: "--c4", queryPlanning: "--c2", walCommit: "--c5", addBatch: "--c1", commitOffsets: "--c6", other: "--c7" };
 // As wide as the axis has room for.
@@ -59,12 +58,12 @@ const runs = ({ runs: found, queries }) => table("Runs", [["Started"], ["State"]
 
 const verdicts = (found) => {
   if (!found.length) return [h("p", { class: "soft" }, "Not verified yet. Run: ", h("code", {}, `headrace verify ${name}`))];
-  const level = (each) => VERDICTS[each.state] ?? "idle";
+  const level = (each) => VERDICTS[verdictOf(each)] ?? "idle";
   return [
     h("ol", { class: "verdicts", "aria-label": "Verdicts, the oldest first" }, found.slice(-40).map((each) =>
-      h("li", { class: level(each), title: `${instant(each.at)} UTC: ${each.state}` }, h("span", { "aria-hidden": "true" }, SIGNS[level(each)]), h("span", { class: "visually-hidden" }, `${each.state} at ${instant(each.at)}`)))),
-    table("Verdicts", [["At"], ["Verdict"], ["Up to batch", "num"], ["Rows read", "num"], ["Expected", "num"], ["Missing", "num"], ["Unexpected", "num"], ["Different", "num"], ["Late", "num"]],
-      found.slice(-10).reverse().map((each) => h("tr", {}, h("td", {}, instant(each.at)), h("td", {}, badge(level(each), each.state)),
+      h("li", { class: level(each), title: `${instant(each.at)} UTC: ${verdictOf(each)}` }, h("span", { "aria-hidden": "true" }, SIGNS[level(each)]), h("span", { class: "visually-hidden" }, `${verdictOf(each)} at ${instant(each.at)}`)))),
+    table("Verdicts", [["At"], ["Verdict"], ["Batch", "num"], ["Read", "num"], ["Expected", "num"], ["Missing", "num"], ["Unexpected", "num"], ["Different", "num"], ["Late", "num"]],
+      found.slice(-10).reverse().map((each) => h("tr", {}, h("td", {}, instant(each.at).slice(5, 16)), h("td", {}, badge(level(each), verdictOf(each))),
         ["batch", "rows_read", "rows_expected", "missing", "unexpected", "different", "rows_late"].map((key) => h("td", { class: "num" }, whole(each[key])))))),
   ];
 };
@@ -171,7 +170,7 @@ const start = async () => {
     h("div", { class: "top" }, parts.tiles, card("Needs attention", null, parts.attention)),
     h("div", { class: "tools" }, h("span", { class: "group", role: "group", "aria-label": "How far back" }, buttons), drawn),
     charts,
-    h("div", { class: "halves" }, card("Runs and errors", h("span", { class: "soft" }, "UTC"), parts.runs), card("Verified", h("span", { class: "soft" }, "does the sink hold the batch answer; UTC"), verifyButton(name, found.may), parts.verdicts)),
+    h("div", { class: "halves" }, card("Runs and errors", h("span", { class: "soft" }, "UTC"), parts.runs), card("Verified", [h("span", { class: "soft" }, "does the sink hold the batch answer; UTC"), verifyButton(name, found.may)], parts.verdicts)),
     card("Late rows, how late", h("span", { class: "soft" }, "of the batches that the history has; UTC"), parts.late),
     card("Definition", h("span", { class: "soft" }, "as loaded when the dashboard was started"), definition(about, found.plan)),
     h("div", { class: "halves" }, card("Newest rows", h("span", { class: "soft" }, "of the result"), newestRows(path, found.may)), card("Ask", h("span", { class: "soft" }, "the database of the result"), askBox(name, found.may))),

@@ -1,4 +1,4 @@
-"""A project whose checkpoints Spark 4.2.0 wrote; under that Spark `python -m tests.spark.older_checkpoint` makes it."""
+"""Projects whose checkpoints another Spark wrote: `python -m tests.spark.written_checkpoints` makes that of its own."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+import pyspark
+
 import headrace as hr
 from headrace.model.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
 
-ARCHIVE = Path(__file__).parent / "written-by-4.2.0.tar.xz"
+PLACE = Path(__file__).parent
 PIPELINE = """
 import headrace as hr
 from pyspark.sql import DataFrame, functions as F
 
 events = hr.source.files("landing", format="json", max_files_per_trigger=1,
-                         schema="name STRING, at TIMESTAMP, amount INT", watermark=("at", "1 hour"))
+                         schema="name STRING, at TIMESTAMP, amount INT, kind STRING, place STRING, size INT",
+                         watermark=("at", "1 hour"))
 prices = hr.source.files("prices", format="json", schema="item STRING, since TIMESTAMP, price INT",
                          watermark=("since", "1 hour"))
 
@@ -38,17 +41,36 @@ def names(events: DataFrame) -> DataFrame:
     return events.dropDuplicates(["name", "at"]).select("name", "at")
 
 
+@hr.query(sink=hr.sink.sqlite("out.db", table="wide", key=["name", "at"]))
+def wide(events: DataFrame) -> DataFrame:
+    return events.dropDuplicates(["size", "name", "place", "at", "kind", "amount"]).select("name", "at", "place")
+
+
 @hr.query(sink=hr.sink.files("priced", format="json"))
 def priced(events: DataFrame, prices: DataFrame) -> DataFrame:
     bound = F.expr("name = item AND at BETWEEN since AND since + INTERVAL 1 HOUR")
     return events.join(prices, bound).select("name", "at", "price")
 """
-QUERIES = ("totals", "hours", "names", "priced")
+QUERIES = ("totals", "hours", "names", "wide", "priced")
+# Deduplicates by more keys than Spark 4.2 keeps in the order in which they are written.
+WIDE = "wide"
+
+
+def archive_of(version: str) -> Path:
+    """The project as Spark `version` left it."""
+    return PLACE / f"written-by-{version}.tar.xz"
+
+
+def of_others() -> list[str]:
+    """The versions other than the installed one whose projects are there."""
+    every = (file.name.removesuffix(".tar.xz").removeprefix("written-by-") for file in PLACE.glob("written-by-*"))
+    return sorted(set(every) - {pyspark.__version__})
 
 
 def land(root: Path, hour: int) -> None:
     """One more file of events, and one of prices."""
-    events = [{"name": name, "at": f"2026-01-01T{hour:02}:10:00Z", "amount": hour} for name in ("a", "b", "a")]
+    time, more = f"2026-01-01T{hour:02}:10:00Z", {"amount": hour, "kind": "k", "place": f"p{hour}", "size": 1}
+    events = [{"name": name, "at": time, **more} for name in ("a", "b", "a")]
     prices = [{"item": name, "since": f"2026-01-01T{hour:02}:00:00Z", "price": hour} for name in ("a", "b")]
     for folder, rows in (("landing", events), ("prices", prices)):
         (root / folder).mkdir(exist_ok=True)
@@ -80,7 +102,7 @@ def main() -> int:
         root = Path(scratch) / "older"
         root.mkdir()
         make(root)
-        with tarfile.open(ARCHIVE, "w:xz") as archive:
+        with tarfile.open(archive_of(pyspark.__version__), "w:xz") as archive:
             archive.add(root, arcname=".", filter=_plain)
     return 0
 

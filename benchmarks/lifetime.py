@@ -1,0 +1,97 @@
+"""The driver's memory over many batches: two queries without a pause, sampled at every so many batches of theirs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import RESULTS, Figure, Side
+from benchmarks.memory import Memory
+from benchmarks.processes import HEADRACE, lines_until_told
+
+TITLE = "the driver's memory over 100,000 batches into a sink that does nothing"
+RUNS = 400
+CURVE = RESULTS / "lifetime.csv"
+
+_YAML = 'name: lifetime\nmodules: [pipeline.py]\ntargets:\n  dev: {master: "local[2]"}\n'
+_PYTHON = """
+import headrace as hr
+
+numbers = hr.source.rate_micro_batch(rows_per_batch=10, num_partitions=1)
+
+
+def nowhere(frame, batch):
+    frame.write.format("noop").mode("append").save()
+
+
+@hr.query(sink=hr.sink.foreach_batch(nowhere))
+def plain(numbers):
+    return numbers
+
+
+@hr.query(sink=hr.sink.foreach_batch(nowhere), mode="update")
+def counted(numbers):
+    return numbers.selectExpr("value % 10 AS key").groupBy("key").count()
+"""
+
+
+def measure(*, runs: int, quick: bool) -> list[Figure]:
+    """Sample `runs` times, or as often as fits into the minutes that MINUTES says."""
+    each = 20 if quick else 250
+    ends = time.monotonic() + 60 * float(os.environ.get("MINUTES", "600"))
+    curve = _curve(max(runs, 8), each, ends)
+    if not quick:
+        with CURVE.open("w", encoding="utf-8", newline="") as file:
+            written = csv.DictWriter(file, list(curve[0]), lineterminator="\n")
+            written.writeheader()
+            written.writerows(curve)
+    # The first fifth fills what is bounded: the JIT, the caches, the newest progress of each query.
+    rest = curve[len(curve) // 5 :]
+    half = len(rest) // 2
+    note = f"{curve[-1]['batches']:,} batches of two queries in {curve[-1]['seconds'] / 60:.0f} minutes"
+    return [
+        Figure(
+            name=name,
+            ours=Side.of([sample[key] for sample in rest[-half:]]),
+            theirs=Side.of([sample[key] for sample in rest[:half]]),
+            against="the samples of the half before, without the first fifth",
+            unit="MB",
+            target=1.05,
+            note=note,
+        )
+        for key, name in (
+            ("heap", "the JVM's heap after a collection, in the later half"),
+            ("jvm", "the JVM's resident memory, in the later half"),
+            ("python", "the resident memory of the driver's Python, in the later half"),
+        )
+    ]
+
+
+def _curve(samples: int, each: int, ends: float) -> Sequence[dict[str, Any]]:
+    curve: list[dict[str, Any]] = []
+    batches, begun = 0, time.monotonic()
+
+    def enough(line: str, driver: int) -> bool:
+        nonlocal batches
+        if len(curve) >= samples or (time.monotonic() > ends and len(curve) >= 8):
+            return True
+        if json.loads(line)["event"] == "batch":
+            batches += 1
+            if batches % each == 0:
+                curve.append(
+                    {"batches": batches, "seconds": round(time.monotonic() - begun), **asdict(Memory.of(driver))}
+                )
+        return False
+
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
+        (Path(scratch) / "headrace.yml").write_text(_YAML, encoding="utf-8")
+        (Path(scratch) / "pipeline.py").write_text(_PYTHON, encoding="utf-8")
+        lines_until_told([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
+    return curve

@@ -1,0 +1,261 @@
+"""History, metrics and open pages beside a small batch: on and off by turns within one run, block by block.
+
+Two runs of one project differ by more than what is asked for here. So one run switches between both sides every few
+batches, in the order on, off, off, on; a block is compared with its neighbour, by the medians of their batches.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Figure, Side
+from benchmarks.processes import HEADRACE, lines_until
+
+PAGES = 20
+WARM_UP = 40
+SCRAPE_SECONDS = 15.0
+
+_PROJECT = """name: tiny
+sources:
+  numbers:
+    rate_micro_batch: {rows_per_batch: 1000}
+queries:
+  counts:
+    select: SELECT value % 100 AS key, count(*) AS count FROM numbers GROUP BY value % 100
+    mode: update
+    sink: {sqlite: {path: result.db, table: counts, key: [key]}}
+targets:
+  dev: {master: "local[2]"}
+"""
+# There is no switch for the history: in the blocks of the other side nothing of a batch is noted or counted.
+_BY_TURNS = """
+import sys, time
+from headrace.history import History
+from headrace.operate.metrics import Metrics
+from headrace.cli.entry import main
+
+first, size = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+record, taken, heartbeat = History.record, Metrics.taken, History.heartbeat
+spent = open("spent", "w")
+newest = 0
+
+def is_on(batch):
+    return batch >= first and (batch - first) // size % 4 in (0, 3)
+
+def timed(call, batch):
+    begun = time.perf_counter()
+    call()
+    print(batch, time.perf_counter() - begun, file=spent, flush=True)
+
+def noted(self, run, each):
+    global newest
+    newest = each.batch
+    if is_on(each.batch):
+        timed(lambda: record(self, run, each), each.batch)
+
+History.record = noted
+History.heartbeat = lambda self, run: heartbeat(self, run) if is_on(newest) else None
+Metrics.taken = lambda self, each: timed(lambda: taken(self, each), each.batch) if is_on(each.batch) else None
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def measure(*, runs: int, quick: bool) -> list[Figure]:
+    """`runs` pairs of blocks for history and metrics, a quarter of them for pages."""
+    size = 4 if quick else 20
+    return [*_history_and_metrics(Blocks(first=WARM_UP, size=size, pairs=runs)), _pages(runs, quick=quick)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """Which batches are on and which off: from `first` on, in blocks of `size`."""
+
+    first: int
+    size: int
+    pairs: int
+
+    @property
+    def last(self) -> int:
+        return self.first + 2 * self.pairs * self.size
+
+    def is_on(self, batch: int) -> bool:
+        return batch >= self.first and (batch - self.first) // self.size % 4 in (0, 3)
+
+    def sides(self, at: dict[int, datetime]) -> tuple[list[float], list[float]]:
+        """The median of each block that is on, and of its neighbour that is off, in milliseconds.
+
+        A batch is noted while the next one runs, so each block begins with a batch of the block before: two are left
+        out.
+        """
+        sides: dict[bool, list[float]] = {True: [], False: []}
+        for begin in range(self.first, self.last, self.size):
+            batches = range(begin + 2, begin + self.size)
+            found = [(at[n + 1] - at[n]).total_seconds() * 1000 for n in batches if n in at and n + 1 in at]
+            sides[self.is_on(begin)].append(statistics.median(found))
+        return sides[True], sides[False]
+
+
+def _history_and_metrics(blocks: Blocks) -> list[Figure]:
+    script = (sys.executable, "-c", _BY_TURNS, str(blocks.first), str(blocks.size))
+    with _project() as home:
+        at = _batches([*script, "run", "--json", "--metrics", "0"], home, blocks, _Scraper(blocks))
+        spent: dict[int, float] = {}
+        for line in (home / "spent").read_text().splitlines():
+            batch, seconds = line.split()
+            spent[int(batch)] = spent.get(int(batch), 0.0) + 1000 * float(seconds)
+    on, off = blocks.sides(at)
+    direct = [
+        statistics.mean(spent[n] for n in range(begin, begin + blocks.size) if n in spent)
+        for begin in range(blocks.first, blocks.last, blocks.size)
+        if blocks.is_on(begin)
+    ]
+    return [
+        Figure(
+            name="history and metrics in a small stateful batch",
+            ours=Side.of(on),
+            theirs=Side.of(off),
+            against="nothing noted, no metrics",
+            unit="ms",
+            target=1.01,
+            note=f"from one batch to the next, medians of blocks of {blocks.size} batches of one run, by turns; "
+            f"scraped every {SCRAPE_SECONDS:g} s; {_noise(on, off)}",
+        ),
+        Figure(
+            name="what the driver does for history and metrics of a batch, most of it while the next one runs",
+            ours=Side.of(direct),
+            theirs=Side.of(on),
+            against="the batch itself",
+            unit="ms",
+            target=0.01,
+            note="the time between the begin and the end of its calls, their waits included",
+        ),
+    ]
+
+
+def _pages(pairs: int, *, quick: bool) -> Figure:
+    blocks = Blocks(first=WARM_UP, size=8 if quick else 40, pairs=max(3, pairs // 4))
+    with _project() as home:
+        at = _batches([*HEADRACE, "run", "--json", "--ui-port", "0"], home, blocks, _Opener(blocks))
+    on, off = blocks.sides(at)
+    return Figure(
+        name=f"{PAGES} open pages beside a small stateful batch",
+        ours=Side.of(on),
+        theirs=Side.of(off),
+        against="no page open",
+        unit="ms",
+        note="served from the driver's own process; what a page asks for, without the browser; medians of blocks of "
+        f"{blocks.size} batches of one run, by turns; {_noise(on, off)}",
+    )
+
+
+def _noise(on: Sequence[float], off: Sequence[float]) -> str:
+    """Between which ratios the median of pairs lies in nine of ten draws from the pairs."""
+    pairs = [a / b for a, b in zip(on, off, strict=True)]
+    chance = random.Random(1)
+    drawn = sorted(statistics.median(chance.choices(pairs, k=len(pairs))) for _ in range(2_000))
+    return f"the ratio of {len(pairs)} pairs is known to lie between {drawn[100]:.3f} and {drawn[1899]:.3f} (90 %)"
+
+
+@contextmanager
+def _project() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as home:
+        (Path(home) / "headrace.yml").write_text(_PROJECT, encoding="utf-8")
+        yield Path(home)
+
+
+def _batches(
+    command: list[str], home: Path, blocks: Blocks, beside: Callable[[dict[str, Any]], None]
+) -> dict[int, datetime]:
+    """When each batch was triggered; they follow each other at once, so that shows what comes after a batch, too."""
+    at: dict[int, datetime] = {}
+
+    def last_batch(line: str) -> bool:
+        said = json.loads(line)
+        if said["event"] == "batch":
+            at[said["batch"]] = datetime.fromisoformat(said["at"].replace("Z", "+00:00"))
+        beside(said)
+        return bool(said["event"] == "batch" and said["batch"] > blocks.last)
+
+    lines_until(command, last_batch, cwd=home)
+    return at
+
+
+@dataclass
+class _Scraper:
+    """Asks for the metrics as Prometheus does, in the blocks that are on."""
+
+    blocks: Blocks
+    url: str = ""
+    asked_at: float = 0.0
+
+    def __call__(self, said: dict[str, Any]) -> None:
+        told = said.get("finding", {}).get("what", "")
+        if told.startswith("metrics are served at "):
+            self.url = told.removeprefix("metrics are served at ").split()[0]
+        # Half of the time is on, and that half is to be as it is with a scrape every so often.
+        due = time.monotonic() - self.asked_at > SCRAPE_SECONDS / 2
+        if self.url and due and said["event"] == "batch" and self.blocks.is_on(said["batch"]):
+            self.asked_at = time.monotonic()
+            urllib.request.urlopen(self.url, timeout=30).read()
+
+
+@dataclass
+class _Opener:
+    """Opens the pages at the begin of each block that is on, and closes them at its end."""
+
+    blocks: Blocks
+    url: str = ""
+    readers: list[_Reader] = field(default_factory=list)
+
+    def __call__(self, said: dict[str, Any]) -> None:
+        told = said.get("finding", {})
+        if told.get("code") == "HR886":
+            self.url = told["what"].removeprefix("the dashboard is at ").partition(" ")[0]
+        if said["event"] != "batch":
+            return
+        wanted = self.blocks.is_on(said["batch"]) and said["batch"] < self.blocks.last
+        if wanted and not self.readers:
+            self.readers = [_Reader(self.url) for _ in range(PAGES)]
+        elif not wanted and self.readers:
+            for reader in self.readers:
+                reader.is_open = False
+            self.readers = []
+
+
+class _Reader(threading.Thread):
+    """An open page of a query as the server sees it: the live events, and what query.js asks for after them."""
+
+    # As in query.js and batches.js: at most once in so many seconds.
+    ASKS = (("series?points=300&seconds=3600", 1.5), ("batches?limit=25&search=", 2.5))
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self.url = url
+        self.is_open = True
+        self.start()
+
+    def run(self) -> None:
+        asked_at = dict.fromkeys(self.ASKS, 0.0)
+        with suppress(OSError), urllib.request.urlopen(f"{self.url}api/live", timeout=30) as stream:
+            for line in stream:
+                if not self.is_open:
+                    return
+                if not line.startswith(b"data:"):
+                    continue
+                for ask in self.ASKS:
+                    if time.monotonic() - asked_at[ask] >= ask[1]:
+                        asked_at[ask] = time.monotonic()
+                        urllib.request.urlopen(f"{self.url}api/queries/counts/{ask[0]}", timeout=30).read()

@@ -1,0 +1,182 @@
+"""An archive of the packages that a project's tasks import, for workers whose Python lacks them."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path, PurePosixPath
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from headrace.cluster.workers import COMMON
+from headrace.errors import Finding, PlatformError
+
+# Where Spark unpacks it, in the directory that an executor works in.
+DIRECTORY = "headrace-packages"
+# Executors have Spark's own Python code from the Spark that they run.
+_OF_SPARK = ("pyspark", "py4j")
+_OURS = "headrace"
+_SUFFIXES = (".tar.gz", ".tgz", ".tar")
+_HASHES = re.compile(r"\s--hash|\s#")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """An archive that was made: what is in it, for which Python, on which kind of machine."""
+
+    file: Path
+    packages: Mapping[str, str]
+    python: str
+    machine: str
+
+    @property
+    def bytes(self) -> int:
+        return self.file.stat().st_size
+
+
+def settings(archive: Path | str, own: Mapping[str, str]) -> dict[str, str]:
+    """What lets Spark unpack an archive beside each executor, and Python find the packages; `own`: of the project."""
+    archives = [f"{archive}#{DIRECTORY}", *filter(None, [own.get("spark.archives")])]
+    paths = [f"./{DIRECTORY}", *filter(None, [own.get("spark.executorEnv.PYTHONPATH")])]
+    return {"spark.archives": ",".join(archives), "spark.executorEnv.PYTHONPATH": ":".join(paths)}
+
+
+def pack(out: Path, names: Collection[str], *, lock: Path | None = None) -> Packed:
+    """Pack `names`, what Headrace itself needs on workers, and all that these need; for the Python that runs here.
+
+    Without a lock file each in the version that is installed here, with one in that which the lock names, fetched by
+    pip. Raises PlatformError.
+    """
+    if not out.name.endswith(_SUFFIXES):
+        what = f"'{out.name}' is no name of an archive that is made here"
+        raise PlatformError(Finding(code="HR857", what=what, fix=f"end it with {', '.join(_SUFFIXES)}"))
+    wanted = needed(names)
+    with tempfile.TemporaryDirectory(prefix="headrace-pack-") as scratch:
+        place = Path(scratch)
+        if lock is None:
+            for each in wanted.values():
+                _copy(each, place)
+            packages = {name: each.version for name, each in wanted.items()}
+        else:
+            packages = _fetch(place, locked(lock), wanted)
+        mode = "w" if out.name.endswith(".tar") else "w:gz"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draft = out.with_name(f".{out.name}")
+        # Packed quickly: it travels to each executor once.
+        more = {} if mode == "w" else {"compresslevel": 1}
+        with tarfile.open(draft, mode, **more) as archive:  # type: ignore[call-overload]
+            for file in sorted(place.iterdir()):
+                archive.add(file, file.name)
+        draft.replace(out)
+    return Packed(
+        file=out,
+        packages=dict(sorted(packages.items())),
+        python=".".join(platform.python_version_tuple()[:2]),
+        machine=sysconfig.get_platform(),
+    )
+
+
+def needed(names: Collection[str]) -> dict[str, Distribution]:
+    """The distributions of `names`, and those that they need, by their names; raises PlatformError for one not here."""
+    found: dict[str, Distribution] = {}
+    seen: set[tuple[str, frozenset[str]]] = set()
+    asked = [*(Requirement(name) for name in (*COMMON, *names)), *_own(names)]
+    for each in asked:  # which grows as it is read
+        name, extras = canonicalize_name(each.name), frozenset(each.extras)
+        if name in _OF_SPARK or (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        there = _distribution(name)
+        if name != _OURS:
+            found[name] = there
+        asked += _requirements(there, extras)
+    return found
+
+
+def locked(file: Path) -> dict[str, str]:
+    """The entries of a lock file, such as pip and uv write it, by their packages' names; raises PlatformError."""
+    try:
+        text = file.read_text(encoding="utf-8").replace("\\\n", " ")
+    except OSError as error:
+        what = f"the lock file {file} cannot be read: {error.strerror}"
+        raise PlatformError(Finding(code="HR857", what=what, fix="name one that pip can install from")) from error
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        with suppress(InvalidRequirement):
+            requirement = Requirement(_HASHES.split(line)[0].strip())
+            if requirement.marker is None or requirement.marker.evaluate():
+                found[canonicalize_name(requirement.name)] = line.strip()
+    return found
+
+
+def _fetch(place: Path, entries: Mapping[str, str], wanted: Collection[str]) -> dict[str, str]:
+    if missing := sorted(set(wanted) - set(entries)):
+        what = f"the lock file names no version of {', '.join(missing)}"
+        raise PlatformError(Finding(code="HR857", what=what, fix="lock the project's dependencies anew"))
+    lines = [entries[name] for name in wanted]
+    chosen = place / "chosen.txt"
+    chosen.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*pip, "--target", str(place), "--requirement", str(chosen)], capture_output=True, text=True, check=False
+    )
+    chosen.unlink()
+    if done.returncode:
+        said = next((line for line in done.stderr.splitlines() if "ERROR" in line), done.stderr.strip()[-200:])
+        what = f"pip cannot install what the lock file names: {said.removeprefix('ERROR: ')}"
+        raise PlatformError(Finding(code="HR857", what=what, fix="correct the lock file, or leave --lock out"))
+    shutil.rmtree(place / "bin", ignore_errors=True)
+    versions = (re.split(r"[\s;]", line.partition("==")[2], maxsplit=1)[0] for line in lines)
+    return dict(zip(wanted, versions, strict=True))
+
+
+def _copy(found: Distribution, place: Path) -> None:
+    """Copy an installed distribution's files, without its commands and what Python has compiled."""
+    for each in found.files or ():
+        path = PurePosixPath(each)
+        if ".." in path.parts or path.is_absolute() or "__pycache__" in path.parts:
+            continue
+        source = Path(str(found.locate_file(each)))
+        if source.is_file():
+            target = place / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+
+
+def _own(names: Collection[str]) -> Iterator[Requirement]:
+    """What Headrace itself needs, and `names` with those parts of them that its extras ask for."""
+    ours = _distribution(_OURS)
+    yield from _requirements(ours, ())
+    wanted = {canonicalize_name(Requirement(name).name) for name in names}
+    for requirement in map(Requirement, ours.requires or ()):
+        if canonicalize_name(requirement.name) in wanted:
+            yield requirement
+
+
+def _requirements(found: Distribution, extras: Collection[str]) -> Iterator[Requirement]:
+    """What a distribution needs on this machine, with `extras` of it."""
+    given: Sequence[str] = ["", *extras]
+    for text in found.requires or ():
+        requirement = Requirement(text)
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in given):
+            yield requirement
+
+
+def _distribution(name: str) -> Distribution:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        what = f"{name} is not installed here, so that it is not known what it needs"
+        raise PlatformError(Finding(code="HR857", what=what, fix=f"pip install {name}")) from None

@@ -1,0 +1,275 @@
+"""S3 and stores that speak like it, by s3fs: objects that are put whole, and created by one writer alone.
+
+pyarrow's file system has no conditional put, without which two drivers could both believe to be the first.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import s3fs
+from botocore.exceptions import BotoCoreError, ClientError
+from fsspec.asyn import sync
+
+from headrace.storage.s3_faults import answered, not_conditional, unanswered
+from headrace.storage.store import Entry, Store, refused
+
+# Hadoop's own names, so that Spark and Headrace reach a bucket in one way.
+_SETTING = "spark.hadoop.fs.s3a."
+# Of a store that is restarted the answer is waited for; whoever waits longer is told.
+ATTEMPTS = 5
+_CONNECT_SECONDS, _READ_SECONDS = 3, 60
+_MARK = "headrace-writer"
+_AT_ONCE = 1000
+
+
+class S3(Store):
+    """One bucket. A directory is what keys have before a `/`, and an empty object whose key ends with one."""
+
+    renames = False
+
+    def __init__(self, bucket: str, **options: Any) -> None:
+        self.bucket = bucket
+        self.url = f"s3a://{bucket}"
+        self._keeps_first = False
+        self._fs: Any = s3fs.S3FileSystem(skip_instance_cache=True, use_listings_cache=False, **options)
+        # botocore repeats what can be repeated.
+        self._fs.retries = 1
+
+    @classmethod
+    def of(cls, bucket: str, settings: Mapping[str, str]) -> S3:
+        """The bucket, reached and logged in to as Spark's settings say, else as AWS's own tools do."""
+
+        def setting(name: str) -> str | None:
+            return settings.get(f"{_SETTING}bucket.{bucket}.{name}") or settings.get(_SETTING + name)
+
+        config: dict[str, Any] = {
+            "connect_timeout": _CONNECT_SECONDS,
+            "read_timeout": _READ_SECONDS,
+            "retries": {"mode": "standard", "total_max_attempts": ATTEMPTS},
+        }
+        if setting("path.style.access") == "true":
+            config["s3"] = {"addressing_style": "path"}
+        region = setting("endpoint.region") or os.environ.get("AWS_REGION")
+        return cls(
+            bucket,
+            endpoint_url=_url(setting("endpoint"), secure=setting("connection.ssl.enabled") != "false"),
+            key=setting("access.key"),
+            secret=setting("secret.key"),
+            token=setting("session.token"),
+            client_kwargs={"region_name": region} if region else {},
+            config_kwargs=config,
+        )
+
+    def entry(self, path: str) -> Entry:
+        key, name = _key(path), path.rstrip("/").rpartition("/")[2]
+        if key:
+            try:
+                return _entry(name, self._ask("head_object", Key=key))
+            except FileNotFoundError:
+                pass
+        inside = self._ask("list_objects_v2", Prefix=_prefix(key), MaxKeys=1)
+        if key and not inside.get("KeyCount"):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url + path)
+        return Entry(name=name, size_bytes=0, modified_ms=0, is_directory=True)
+
+    def listing(self, path: str) -> Sequence[Entry]:
+        prefix = _prefix(_key(path))
+        found, is_there = [], not prefix
+        for page in self._pages(Prefix=prefix, Delimiter="/"):
+            for each in page.get("Contents", ()):
+                is_there = True
+                if each["Key"] != prefix:
+                    found.append(_entry(each["Key"].removeprefix(prefix), each))
+            for each in page.get("CommonPrefixes", ()):
+                name = each["Prefix"].removeprefix(prefix).rstrip("/")
+                found.append(Entry(name=name, size_bytes=0, modified_ms=0, is_directory=True))
+        # What has come since is of the next listing.
+        if not is_there and not found and not self.entry(path).is_directory:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.url + path)
+        return sorted(found, key=lambda each: each.name)
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        if length == 0:
+            return b""
+        end = "" if length is None else start + length - 1
+        part = {} if (start, length) == (0, None) else {"Range": f"bytes={start}-{end}"}
+        return bytes(self._ask("get_object", Key=_key(path), **part))
+
+    def put(self, path: str, data: bytes) -> None:
+        self._ask("put_object", Key=_key(path), Body=data)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """By a conditional put. An answer that was lost is found again in the mark of the object's writer."""
+        key, mark = _key(path), uuid.uuid4().hex
+        while True:
+            try:
+                self._ask("put_object", Key=key, Body=data, IfNoneMatch="*", Metadata={_MARK: mark})
+                return True
+            except FileExistsError:
+                pass
+            try:
+                return bool(self._ask("head_object", Key=key).get("Metadata", {}).get(_MARK) == mark)
+            except FileNotFoundError:
+                continue  # It was removed meanwhile.
+
+    def copy(self, path: str, new: str) -> None:
+        self._copy(_key(path), _key(new))
+
+    def delete(self, path: str) -> None:
+        inside = [*self._keys(_key(path))]
+        self._delete(inside)
+        self._ask("delete_object", Key=_key(path))
+
+    def make_directory(self, path: str) -> None:
+        if _key(path):
+            self._ask("put_object", Key=_prefix(_key(path)), Body=b"")
+
+    def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
+        """All is copied before anything is deleted. A record beside the new name says so, until that is done."""
+        old_key, new_key = _key(path), _key(new)
+        if self._is_object(old_key):
+            if self._is_there(new):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + new)
+            self._copy(old_key, new_key)
+            self._ask("delete_object", Key=old_key)
+            return
+        folder, _, name = new.rstrip("/").rpartition("/")
+        record, mine = f"{folder}/.{name}.moving", json.dumps({"from": path}).encode()
+        begun = self._record(record)
+        if begun is None:
+            self.entry(path)
+            if self._is_there(new) or not self.create(record, mine):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + new)
+        elif begun != mine:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + new)
+
+        def order(key: str) -> tuple[bool, int]:
+            inside = key.removeprefix(_prefix(old_key))
+            return "/" not in inside, last.index(inside) + 1 if inside in last else 0
+
+        keys = sorted(self._keys(old_key), key=order)
+        for key in keys:
+            self._copy(key, new_key + key.removeprefix(old_key))
+        for key in keys:
+            self._ask("delete_object", Key=key)
+        self._ask("delete_object", Key=_key(record))
+
+    def require_conditional(self, folder: str) -> None:
+        """Raise PlatformError if of two that create a file here both are told that they were the first."""
+        if self._keeps_first:
+            return
+        probe = f"{folder.rstrip('/')}/.probe.{uuid.uuid4().hex[:12]}"
+        try:
+            if not self.create(probe, b"") or self.create(probe, b"."):
+                raise not_conditional(self.url, "of two that write a file, both are told that they were the first")
+        finally:
+            self._ask("delete_object", Key=_key(probe))
+        self._keeps_first = True
+
+    # ------------------------------------------------------------------------------------------------- questions
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            self.entry(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _is_object(self, key: str) -> bool:
+        try:
+            self._ask("head_object", Key=key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _copy(self, key: str, new: str) -> None:
+        if key.endswith("/"):
+            self._ask("put_object", Key=new, Body=b"")  # A directory, which some stores do not copy.
+        else:
+            self._ask("copy_object", Key=new, CopySource={"Bucket": self.bucket, "Key": key})
+
+    def _record(self, record: str) -> bytes | None:
+        try:
+            return self.read(record)
+        except FileNotFoundError:
+            return None
+
+    def _keys(self, key: str) -> Iterator[str]:
+        """All below a directory, each before the directory that it is in."""
+        pages = self._pages(Prefix=_prefix(key))
+        return iter(sorted((each["Key"] for page in pages for each in page.get("Contents", ())), reverse=True))
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        for at in range(0, len(keys), _AT_ONCE):
+            objects = [{"Key": key} for key in keys[at : at + _AT_ONCE]]
+            failed = self._ask("delete_objects", Delete={"Objects": objects, "Quiet": True}).get("Errors", ())
+            for each in failed:
+                if each.get("Code") != "NoSuchKey":
+                    raise refused(self.url, f"{each.get('Key')} cannot be deleted: {each.get('Message')}")
+
+    def _pages(self, **options: Any) -> Iterator[Mapping[str, Any]]:
+        more: dict[str, str] = {}
+        while True:
+            page = self._ask("list_objects_v2", **options, **more)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _ask(self, verb: str, **options: Any) -> Any:
+        try:
+            return sync(self._fs.loop, self._answer, verb, options)
+        except BotoCoreError as error:
+            raise unanswered(self._at, error) from error
+        except OSError as error:
+            told = error.__cause__
+            if not isinstance(told, ClientError):
+                raise unanswered(self._at, error) from error
+            if verb == "head_object" and told.response["ResponseMetadata"]["HTTPStatusCode"] in (400, 403):
+                # Such an answer has no body that says why; that of another question has.
+                self._ask("list_objects_v2", Prefix=options["Key"], MaxKeys=1)
+            if told.response["Error"].get("Code") == "InvalidRange":
+                return b""
+            raise answered(self.url, self._at, str(options.get("Key", "")), told) from error
+
+    async def _answer(self, verb: str, options: Mapping[str, Any]) -> Any:
+        answer = await self._fs._call_s3(verb, Bucket=self.bucket, **options)
+        if verb != "get_object":
+            return answer
+        async with answer["Body"] as body:
+            return await body.read()
+
+    @property
+    def _at(self) -> str:
+        named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        return f"{self.url} (at {self._fs.endpoint_url or named})" if self._fs.endpoint_url or named else self.url
+
+
+def _entry(name: str, facts: Mapping[str, Any]) -> Entry:
+    return Entry(
+        name=name,
+        size_bytes=int(facts["ContentLength"] if "ContentLength" in facts else facts["Size"]),
+        modified_ms=int(facts["LastModified"].timestamp() * 1000),
+        is_directory=False,
+    )
+
+
+def _key(path: str) -> str:
+    return path.strip("/")
+
+
+def _prefix(key: str) -> str:
+    return f"{key}/" if key else ""
+
+
+def _url(endpoint: str | None, *, secure: bool) -> str | None:
+    """Hadoop takes an endpoint without a scheme, too."""
+    if endpoint and "://" not in endpoint:
+        return f"{'https' if secure else 'http'}://{endpoint}"
+    return endpoint

@@ -1,0 +1,88 @@
+"""The archive of what workers lack: which packages, in which versions, and what is said where it cannot be made."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from headrace.api import load
+from headrace.build.project_session import session
+from headrace.cluster import pack
+from headrace.errors import PlatformError
+
+from ..run.projects import write_project
+
+pytestmark = pytest.mark.plain
+
+
+def test_an_archive_has_the_packages_and_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack, "COMMON", ())
+    monkeypatch.setattr(pack, "_own", lambda names: iter(()))
+    made = pack.pack(tmp_path / "workers.tar.gz", ["rich"])
+    assert {"rich", "pygments", "markdown-it-py", "mdurl"} == set(made.packages)
+    assert made.packages["rich"] == version("rich")
+    with tarfile.open(made.file) as archive:
+        archive.extractall(tmp_path / "there", filter="data")
+    told = "import rich, markdown_it, importlib.metadata as m; print(rich.__file__, m.version('rich'))"
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", told],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "there")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == [str(tmp_path / "there" / "rich" / "__init__.py"), version("rich")]
+
+
+def test_what_workers_need_is_known_without_spark_itself() -> None:
+    found = pack.needed(["psycopg", "pyiceberg"])
+    assert {"pyarrow", "pandas", "psycopg", "psycopg-binary", "pyiceberg", "click"} < set(found)
+    assert not {"pyspark", "py4j", "headrace", "pytest"} & set(found)
+
+
+def test_a_lock_file_gives_the_versions_for_this_python(tmp_path: Path) -> None:
+    lock = tmp_path / "constraints.txt"
+    lock.write_text(
+        "six==1.0 ; python_version < '3' \\\n    --hash=sha256:aa\n"
+        "six==1.17.0 ; python_version >= '3' \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n"
+        "# a comment\n-e .\nPyMySQL[rsa]==1.2.4\n"
+    )
+    found = pack.locked(lock)
+    assert set(found) == {"six", "pymysql"}
+    assert found["six"].startswith("six==1.17.0")
+    assert found["six"].endswith("--hash=sha256:cc")
+
+
+@pytest.mark.parametrize(
+    ("out", "names", "lock", "said"),
+    [
+        ("workers.zip", [], None, "is no name of an archive"),
+        ("workers.tar", ["no-such-package"], None, "no-such-package is not installed here"),
+        ("workers.tar", [], "none.txt", "cannot be read: No such file"),
+        ("workers.tar", [], "empty.txt", "names no version of .*pyarrow"),
+    ],
+)
+def test_what_cannot_be_packed_is_told(tmp_path: Path, out: str, names: list[str], lock: str | None, said: str) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(PlatformError, match=said) as told:
+        pack.pack(tmp_path / out, names, lock=None if lock is None else tmp_path / lock)
+    assert told.value.findings[0].code == "HR857"
+    assert not (tmp_path / out).exists()
+
+
+def test_executors_get_the_archive_that_the_target_names(tmp_path: Path) -> None:
+    assert pack.settings("/w.tar", {"spark.archives": "own.zip#own", "spark.executorEnv.PYTHONPATH": "/lib"}) == {
+        "spark.archives": "/w.tar#headrace-packages,own.zip#own",
+        "spark.executorEnv.PYTHONPATH": "./headrace-packages:/lib",
+    }
+    root = write_project(tmp_path / "p", "q = hr.query(sink=hr.sink.files('out'), name='q')(lambda events: events)")
+    (root / "headrace.yml").write_text("targets: {dev: {master: 'spark://127.0.0.1:9', worker_packages: w.tar}}\n")
+    with pytest.raises(PlatformError, match=r"there is no archive .*/p/w\.tar, which target 'dev' has") as told:
+        session(load(root))
+    assert told.value.findings[0].code == "HR858"

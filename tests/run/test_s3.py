@@ -1,0 +1,184 @@
+"""A query whose storage is in a bucket: exact after crashes and answers that were lost, with one driver at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.api import discard_reset, load, repartition, reset, verify
+from headrace.checkpoint import Archive
+from headrace.cli.entry import main
+from headrace.model.layout import QueryLayout, latest_generation
+from headrace.run.restarts import is_transient
+from headrace.run.supervise import run
+from services import S3Server
+from services.proxy import Proxy
+from tests.connectors.sql.databases import Database
+from tests.run.test_driver_lock import holder
+from tests.run.test_hdfs import land_next, stored
+from tests.storage.stores import Bucket, new_bucket
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.services
+PROJECT = """
+name: shop
+sources:
+  events:
+    files: {{path: landing, format: json, schema: "name STRING, amount INT", max_files_per_trigger: 1}}
+queries:
+  counts:
+    select: SELECT name, count(*) AS n, sum(amount) AS total FROM events GROUP BY name
+    mode: update
+    trigger: available_now
+    sink: {{postgres: {{url: "{url}", table: counts, key: [name]}}}}
+storage: s3a://{bucket}/shop
+spark: {spark}
+"""
+
+
+def project_on(bucket: Bucket, root: Path, url: str, batches: int) -> Path:
+    (root / "landing").mkdir(parents=True)
+    text = PROJECT.format(url=url, bucket=bucket.name, spark=json.dumps(bucket.settings()))
+    (root / "headrace.yml").write_text(text)
+    for number in range(batches):
+        land_next(root, number)
+    return root
+
+
+@contextmanager
+def reached_by(spark: SparkSession, bucket: Bucket, **other: str) -> Iterator[None]:
+    """Let a session that is there reach the bucket; one of its own would, by the project's settings."""
+    conf = spark._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    names = {key.removeprefix("spark.hadoop."): value for key, value in bucket.settings(**other).items()}
+    for name, value in names.items():
+        conf.set(name, value)
+    yield
+    for name in names:
+        conf.unset(name)
+
+
+def troubled(server: S3Server) -> Callable[[str, int], None]:
+    """The store dies in the midst of batch 1 and comes back; the driver dies once batch 2 is in the database."""
+    died = set[str]()
+
+    def reached(where: str, number: int) -> None:
+        if (where, number) == ("inside-transaction", 1) and not died:
+            died.add("store")
+            server.kill()
+            server.start()
+        if (where, number) == ("after-transaction", 2):
+            raise RuntimeError("the driver dies here")
+
+    return reached
+
+
+def test_a_query_is_exact_with_its_storage_in_a_bucket(
+    s3_server: S3Server,
+    postgres_url: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One story, as each start takes its time: a store that dies, a crash, lost answers, a second driver, a proof."""
+    bucket = new_bucket(s3_server)
+    root = project_on(bucket, tmp_path / "shop", postgres_url, 4)
+    project = load(root)
+    database = Database("postgres", postgres_url)
+    home = f"/{bucket.name}/shop/queries/counts/g1/checkpoint"
+    with (
+        Proxy(s3_server.port, word=f"PUT {home}/offsets/4".encode()) as offsets,
+        reached_by(spark, bucket, endpoint=f"http://127.0.0.1:{offsets.port}"),
+    ):
+        reached = troubled(s3_server)
+        broken = run(project, spark=spark, reached=reached)
+        if stored(root, capsys)[0] < 2:
+            assert is_transient(broken.outcomes[0].finding), broken
+            broken = run(project, spark=spark, reached=reached)
+        assert (broken.exit_code, stored(root, capsys)) == (1, (2, 1)), broken
+
+        with holder(root) as other:
+            assert main(["run", "-C", str(root)]) == 1
+            assert f"HR526: query 'counts' is already running as process {other.pid}" in capsys.readouterr().err
+            assert main(["status", "--storage-only", "-C", str(root)]) == 0
+            assert f"process {other.pid}" in capsys.readouterr().out
+
+        assert run(project, spark=spark).exit_code == 0
+        land_next(root, 4)
+        offsets.swallow_commit_answer()
+        lost = run(project, spark=spark)
+        assert offsets.commits >= 2, "Hadoop's client has put it again"
+        if lost.exit_code:
+            # Its own first put is in the way of the second: nobody can tell it from another driver's.
+            assert is_transient(lost.outcomes[0].finding), lost
+            assert run(project, spark=spark).exit_code == 0
+        assert stored(root, capsys) == (4, 4)
+        expected = [("a", 2, 2), ("b", 2, 5), ("c", 1, 3)]
+        assert database.query("SELECT name, n, total FROM counts ORDER BY name") == expected
+        assert verify(project, "counts", spark=spark).state == "equal"
+
+        layout = QueryLayout(project.storage, "counts", latest_generation(project.storage, "counts"))
+        assert sorted(Archive(layout.archive).entries()) == [0, 1, 2, 3, 4]
+        assert [each.name for each in layout.checkpoint.rglob("*.tmp")] == []
+        for words in (["status"], ["inspect", "checkpoint", "counts"], ["inspect", "offsets", "counts"]):
+            assert main([*words, "-C", str(root)]) == 0, words
+        assert not (root / ".headrace" / "queries").exists()
+
+        reset(project, "counts", result="drop", spark=spark)
+        assert run(project, spark=spark).exit_code == 0
+        assert database.query("SELECT name, n, total FROM counts ORDER BY name") == expected
+        assert latest_generation(project.storage, "counts") == 2
+
+        # Into other partitions and under another name: one start resumes from both.
+        assert repartition(project, "counts", 3, spark=spark).batch == 5
+        discard_reset(project, "counts", spark=spark)
+        text = (root / "headrace.yml").read_text()
+        (root / "headrace.yml").write_text(text.replace("  counts:\n", "  tallies:\n    renamed_from: counts\n"))
+        project = load(root)
+        land_next(root, 5)
+        assert run(project, spark=spark).exit_code == 0
+        expected[0] = ("a", 3, 7)
+        assert database.query("SELECT name, n, total FROM counts ORDER BY name") == expected
+        assert not list((project.storage / "queries" / "counts").glob("g*"))
+        for words in (["rewind", "tallies", "--to-batch", "2", "--yes"], ["rebuild", "tallies", "--yes"]):
+            capsys.readouterr()
+            assert main([*words, "-C", str(root)]) != 0
+            assert "HR835" in capsys.readouterr().err
+
+
+def test_of_two_drivers_that_write_one_batch_one_is_the_first(
+    s3_server: S3Server, spark: SparkSession, tmp_path: Path
+) -> None:
+    """By Spark's own writer of a checkpoint's files, without a lease: what both have begun, one alone can end."""
+    from py4j.protocol import Py4JJavaError
+
+    from headrace.spark.settings import FILE_MANAGERS
+
+    bucket = new_bucket(s3_server)
+    jvm = spark._jvm
+    with reached_by(spark, bucket):
+        path = jvm.org.apache.hadoop.fs.Path(f"s3a://{bucket.name}/offsets/7")  # type: ignore[union-attr]
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
+        made = loader.loadClass(FILE_MANAGERS["s3a"]).getConstructors()[0]
+        given = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 2)  # type: ignore[union-attr]
+        given[0], given[1] = path, spark._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+        manager = made.newInstance(given)
+        one, other = manager.createAtomic(path, False), manager.createAtomic(path, False)
+        one.write(bytearray(b"one"))
+        other.write(bytearray(b"other"))
+        given_up = manager.createAtomic(path, False)
+        given_up.write(bytearray(b"half"))
+        given_up.cancel()
+        files = s3_server.home / "data" / bucket.name / "offsets"
+        assert not (files / "7").exists()
+        other.close()
+        with pytest.raises(Py4JJavaError):
+            one.close()
+        assert (files / "7").read_bytes() == b"other"
+        assert [each.name for each in files.iterdir()] == ["7"]

@@ -1,0 +1,94 @@
+"""What a start asks of a store: each directory and each small file once; what is written meanwhile is seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headrace.storage import remembered
+from headrace.storage.durable import create_file, move, remove_tree, replace_file
+from headrace.storage.remembered import remembering
+from headrace.storage.remote import RemotePath
+from tests.storage.stores import memory_store
+
+pytestmark = pytest.mark.plain
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RemotePath, Counter[str]]]:
+    """A checkpoint of 40 batches, and how often its store was asked for each thing."""
+    with memory_store("test") as (store, root):
+        for log in ("offsets", "commits"):
+            for number in range(40):
+                replace_file(root / "checkpoint" / log / str(number), f"{log} {number}")
+        replace_file(root / "checkpoint" / "state" / "1.zip", "x" * 100)
+        found: Counter[str] = Counter()
+        for verb in ("entry", "listing", "read"):
+            monkeypatch.setattr(store, verb, counting(found, verb, getattr(store, verb)))
+        yield root / "checkpoint", found
+
+
+def counting(found: Counter[str], verb: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(path: str, *more: Any) -> Any:
+        found[f"{verb} {path.removeprefix('/checkpoint/')}"] += 1
+        return plain(path, *more)
+
+    return counted
+
+
+def looked_at(checkpoint: RemotePath) -> list[str]:
+    found = []
+    for log in ("offsets", "commits"):
+        newest = max(int(each.name) for each in (checkpoint / log).iterdir())
+        for number in range(newest + 2):
+            file = checkpoint / log / str(number)
+            if file.exists() and file.is_file():
+                found.append(file.read_text())
+    return found
+
+
+def test_nothing_is_asked_twice_in_one_look(asked: tuple[RemotePath, Counter[str]]) -> None:
+    checkpoint, questions = asked
+    plain = looked_at(checkpoint)
+    assert questions["entry offsets/7"] >= 2
+    with remembering(checkpoint):
+        looked_at(checkpoint)
+        questions.clear()
+        assert looked_at(checkpoint) == plain
+        assert [each for each in questions if "read" in each or "listing" in each] == []
+    with remembering(checkpoint):
+        questions.clear()
+        assert looked_at(checkpoint) == plain
+    assert {name: count for name, count in questions.items() if count > 1 and "entry" not in name} == {}
+    assert questions["listing offsets"] == questions["read offsets/39"] == 1
+
+
+def test_what_was_written_is_seen(asked: tuple[RemotePath, Counter[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint, questions = asked
+    monkeypatch.setattr(remembered, "_SMALL_BYTES", 50)
+    with remembering(checkpoint), remembering(checkpoint):
+        looked_at(checkpoint)
+        replace_file(checkpoint / "offsets" / "7", "other")
+        assert create_file(checkpoint / "offsets" / "40", "new") is True
+        assert create_file(checkpoint / "offsets" / "40", "late") is False
+        assert [(checkpoint / "offsets" / name).read_text() for name in ("7", "40")] == ["other", "new"]
+        move(checkpoint / "commits", checkpoint / "former")
+        assert not (checkpoint / "commits").exists()
+        assert (checkpoint / "former" / "3").read_text() == "commits 3"
+        remove_tree(checkpoint / "former")
+        assert {each.name for each in checkpoint.iterdir()} == {"offsets", "state"}
+        with pytest.raises(FileNotFoundError):
+            (checkpoint / "former" / "3").read_text()
+        with pytest.raises(NotADirectoryError):
+            (checkpoint / "offsets" / "7").entries()
+        questions.clear()
+        assert (checkpoint / "state" / "1.zip").read_bytes() == b"x" * 100
+        assert questions["read state/1.zip"] == 1
+        # Beside the directory everything is asked.
+        replace_file(checkpoint.parent / "archive", "a")
+        assert (checkpoint.parent / "archive").read_text() == "a"
+    replace_file(checkpoint / "offsets" / "7", "after")
+    assert (checkpoint / "offsets" / "7").read_text() == "after"
