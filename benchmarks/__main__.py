@@ -18,6 +18,7 @@ NAMES = (
     "fairness",
     "durability",
     "checkout",
+    "checkout_appends",
     "rewind",
     "operate",
     "lifetime",

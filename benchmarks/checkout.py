@@ -48,24 +48,29 @@ targets:
 
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
-    other = Path(os.environ.get("OTHER", "")) / ".venv" / "bin" / "headrace"
-    if not other.exists():
-        raise SystemExit("OTHER names no checkout that is set up; run `make setup` in it and give its directory")
-    pair = _Pair((str(other),), runs)
+    pair = Pair.with_other(runs)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
         return [
             *_headline(pair, scratch, quick),
             *_tiny(pair, scratch, quick),
-            *_sinks(_Pair(pair.commands["theirs"], min(runs, 3)), scratch, FEW_ROWS if quick else ROWS, stack),
+            *sinks(Pair.with_other(min(runs, 3)), scratch, FEW_ROWS if quick else ROWS, stack),
         ]
 
 
-class _Pair:
+class Pair:
     """This checkout and the other one, turn by turn; the first turn warms the disk cache and does not count."""
 
     def __init__(self, other: tuple[str, ...], runs: int) -> None:
         self.commands, self.runs = {"ours": HEADRACE, "theirs": other}, runs
+
+    @classmethod
+    def with_other(cls, runs: int) -> Pair:
+        """With the checkout that OTHER names."""
+        other = Path(os.environ.get("OTHER", "")) / ".venv" / "bin" / "headrace"
+        if not other.exists():
+            raise SystemExit("OTHER names no checkout that is set up; run `make setup` in it and give its directory")
+        return cls((str(other),), runs)
 
     def run(self, one: Callable[[tuple[str, ...]], dict[str, float]], unit: str) -> Iterator[Figure]:
         """The figures of what `one` measures with each side's command."""
@@ -90,7 +95,7 @@ class _Pair:
             yield figure
 
 
-def _headline(pair: _Pair, scratch: Path, quick: bool) -> Iterator[Figure]:
+def _headline(pair: Pair, scratch: Path, quick: bool) -> Iterator[Figure]:
     few = headline.FEW_EVENTS, headline.FEW_FILES
     given = events(few[0], files=few[1]) if quick else events(headline.EVENTS, files=headline.FILES)
 
@@ -105,12 +110,12 @@ def _headline(pair: _Pair, scratch: Path, quick: bool) -> Iterator[Figure]:
     yield from pair.run(one, "s")
 
 
-def _tiny(pair: _Pair, scratch: Path, quick: bool) -> Iterator[Figure]:
+def _tiny(pair: Pair, scratch: Path, quick: bool) -> Iterator[Figure]:
     span = micro_batch.Span(3, 6) if quick else micro_batch.Span(10, 40)
     yield from pair.run(lambda command: {"a tiny batch": micro_batch.ours(span, command)}, "ms")
 
 
-def _sinks(pair: _Pair, scratch: Path, count: int, stack: ExitStack) -> Iterator[Figure]:
+def sinks(pair: Pair, scratch: Path, count: int, stack: ExitStack, *, upserts: bool = True) -> Iterator[Figure]:
     rows = Rows.make(scratch / "rows", count)
     landing = scratch / "landing"
     landing.mkdir()
@@ -124,15 +129,16 @@ def _sinks(pair: _Pair, scratch: Path, count: int, stack: ExitStack) -> Iterator
         place = stack.enter_context(open_place(name, scratch))
 
         def one(command: tuple[str, ...], place: Place = place) -> dict[str, float]:
-            new, existing = _batches(command, place, landing, scratch, mode="update")
-            place.require(count)
             (append, _) = _batches(command, place, landing, scratch, mode="append")
             place.require(2 * count)
-            return {
-                f"{place.title}: append of {count:,} rows": append,
-                f"{place.title}: upsert of {count:,} new rows": new,
-                f"{place.title}: upsert of {count:,} existing rows": existing,
-            }
+            pairs = "" if upserts else f", {pair.runs} pairs"
+            figures = {f"{place.title}: append of {count:,} rows{pairs}": append}
+            if upserts:
+                new, existing = _batches(command, place, landing, scratch, mode="update")
+                place.require(count)
+                figures[f"{place.title}: upsert of {count:,} new rows"] = new
+                figures[f"{place.title}: upsert of {count:,} existing rows"] = existing
+            return figures
 
         yield from pair.run(one, "s")
 
