@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from headrace.api import load, run
+from headrace.contract import Lag
 from headrace.history import History
 from headrace.model.layout import history_file
 from headrace.ui.server import Address, beside
@@ -181,10 +184,20 @@ def test_the_keyboard_reaches_the_content_and_reads_a_chart(browser: webdriver.C
 
 def test_what_is_written_appears_on_an_open_page(browser: webdriver.Chrome, address: str, root: Path) -> None:
     look(browser, address + "/queries/counts", until=".charts canvas")
+    newest = made.record(BATCHES, started=datetime.now(timezone.utc) - timedelta(seconds=BATCHES))
+    lag, (events,), (state,) = Lag(count=1, unit="files", bytes=1), newest.sources, newest.operators
+    one = {"backlog": lag, "sources": (replace(events, rows=1, lag=lag),), "operators": (replace(state, rows=1),)}
     with History.open(history_file(made.project(root).storage)) as history:
-        history.record(2, made.record(BATCHES, started=datetime.now(timezone.utc) - timedelta(seconds=BATCHES)))
+        history.record(2, replace(newest, state_rows=1, **one))  # type: ignore[arg-type]
     first = "[aria-label='Batches'] tbody td.num"
     WebDriverWait(browser, 20).until(lambda each: each.find_element(By.CSS_SELECTOR, first).text == str(BATCHES))
+    browser.find_element(By.CSS_SELECTOR, f"[aria-label='Details of batch {BATCHES}']").send_keys(Keys.ENTER)
+    said = browser.find_element(By.TAG_NAME, "main").text
+    assert (
+        {"1 file", "1 row"}
+        <= set(re.findall(r"\b1 (?:file|row|batch)(?:e?s)?\b", said))
+        <= {"1 file", "1 row", "1 batch"}
+    )
 
 
 def test_the_theme_that_is_chosen_stays(browser: webdriver.Chrome, address: str) -> None:

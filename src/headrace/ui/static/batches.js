@@ -1,20 +1,20 @@
 // The batches as a table: the newest first, searched on the server, more on request.
 import { get, paced } from "./api.js";
 import { h, show } from "./dom.js";
-import { bytes, compact, instant, lag, ms, whole } from "./format.js";
+import { bytes, compact, counted, instant, lag, ms, whole } from "./format.js";
 
 const COLUMNS = [["", ""], ["Batch", "num"], ["Triggered", ""], ["Rows", "num"], ["Rows/s in", "num"], ["Duration", "num"], ["Watermark", ""], ["Late", "num"], ["State rows", "num"], ["Lag", "num"], ["Ledger", "ledger"]];
 
 const pairs = (title, rows) => rows.length > 0 && h("div", {}, h("h3", {}, title), h("table", {}, h("tbody", {}, rows.map((row) => h("tr", {}, row.map((each) => h("td", {}, each)))))));
 const code = (words) => h("code", {}, words ?? "the beginning");
 const detail = (each) => h("div", { class: "detail" },
-  pairs("Offsets", each.sources.map((one) => [one.name, `${whole(one.rows)} rows`, h("span", {}, code(one.start), " to ", code(one.end))])),
+  pairs("Offsets", each.sources.map((one) => [one.name, counted(one.rows, "rows"), h("span", {}, code(one.start), " to ", code(one.end))])),
   pairs("Durations", Object.entries(each.durations).map(([part, value]) => [part, ms(value)])),
-  pairs("State", each.operators.map((one) => [one.name, `${compact(one.rows)} rows`, bytes(one.bytes), `${whole(one.updated)} updated`, `commit ${ms(one.commit_ms)}`])),
+  pairs("State", each.operators.map((one) => [one.name, counted(one.rows, "rows", compact), bytes(one.bytes), `${whole(one.updated)} updated`, `commit ${ms(one.commit_ms)}`])),
   pairs("Event time", [["oldest", instant(each.event_min)], ["mean", instant(each.event_mean)], ["newest", instant(each.event_max)]].filter(([, at]) => each.event_max && at)),
   pairs("Spark", [["run", h("code", {}, each.run_id)]]));
 
-const inLedger = (line) => (line ? h("span", { title: line.committed_at ? `committed at ${instant(line.committed_at)} UTC` : "" }, `✓ ${whole(line.rows)} rows`) : "–");
+const inLedger = (line) => (line ? h("span", { title: line.committed_at ? `committed at ${instant(line.committed_at)} UTC` : "" }, `✓ ${counted(line.rows, "rows")}`) : "–");
 
 export const drawBatches = (path) => {
   const opened = new Set();

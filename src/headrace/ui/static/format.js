@@ -45,7 +45,10 @@ export const clock = (at) => (missing(at) ? NOTHING : iso(at).slice(11, 19));
 export const instant = (at) => (missing(at) ? NOTHING : iso(at).slice(0, 19).replace("T", " "));
 export const since = (at, now = Date.now()) => (missing(at) ? null : (now - Date.parse(at)) / 1000);
 
-export const lag = (found) => (found ? `${compact(found.count)} ${found.count === 1 ? found.unit.replace(/s$/, "") : found.unit}` : NOTHING);
+// The name of what is counted, given in the plural.
+export const unitOf = (count, plural) => (count === 1 ? plural.replace(/(ch)es$|s$/, "$1") : plural);
+export const counted = (count, plural, format = whole) => `${format(count)} ${unitOf(count, plural)}`;
+export const lag = (found) => (found ? counted(found.count, found.unit, compact) : NOTHING);
 
 // A history of 0.1.0 has other words for two of them.
 export const verdictOf = (found) => found.verdict ?? { pending: "open", wrong: "mismatch" }[found.state] ?? found.state;

@@ -1,12 +1,12 @@
 // The rows of the result, questions in SQL, late rows, and the button that starts a verify.
 import { get, post } from "./api.js";
 import { h, show, table } from "./dom.js";
-import { compact, instant, seconds, whole } from "./format.js";
+import { compact, counted, instant, seconds, whole } from "./format.js";
 
 const cell = (value) => (value === null ? h("span", { class: "soft" }, "NULL") : String(value));
 const result = (label, found) => [
   table(label, found.columns.map((each, at) => [each, typeof found.rows[0]?.[at] === "number" ? "num" : ""]), found.rows.map((row) => h("tr", {}, row.map((each) => h("td", { class: typeof each === "number" ? "num" : "" }, cell(each))))), "tall"),
-  h("p", { class: "soft" }, `${whole(found.rows.length)} ${found.rows.length === 1 ? "row" : "rows"}${found.more ? ", there are more" : ""}${found.order ? `; ${found.order}` : ""}`),
+  h("p", { class: "soft" }, `${counted(found.rows.length, "rows")}${found.more ? ", there are more" : ""}${found.order ? `; ${found.order}` : ""}`),
 ];
 const WITHOUT = "Set HEADRACE_UI_TOKEN and start the dashboard again: rows are shown, questions answered and verifies started only for who has the token.";
 const notice = () => h("p", { class: "soft" }, WITHOUT);
@@ -70,9 +70,9 @@ export const lateRows = (found) => {
   const most = Math.max(...found.histogram.map((each) => each.rows), 1);
   const label = (at) => part(found.histogram[at].up_to_seconds, at ? found.histogram[at - 1].up_to_seconds : 0);
   return [
-    h("p", {}, h("b", {}, `${compact(found.rows)} rows`), ` in ${whole(found.batches)} batches`, found.of_unknown_lateness ? `; of ${compact(found.of_unknown_lateness)} it is not known how late` : ""),
+    h("p", {}, h("b", {}, counted(found.rows, "rows", compact)), ` in ${counted(found.batches, "batches")}`, found.of_unknown_lateness ? `; of ${compact(found.of_unknown_lateness)} it is not known how late` : ""),
     table("How late", [["Behind the watermark"], ["Rows", "num"], ["Batches", "num"], ["Share"]], found.histogram.map((each, at) => h("tr", {}, h("td", {}, label(at)), h("td", { class: "num" }, whole(each.rows)), h("td", { class: "num" }, whole(each.batches)),
-      h("td", {}, h("meter", { min: 0, max: most, value: each.rows, "aria-label": `${label(at)}: ${each.rows} rows` }))))),
+      h("td", {}, h("meter", { min: 0, max: most, value: each.rows, "aria-label": `${label(at)}: ${counted(each.rows, "rows")}` }))))),
     found.windows.length > 0 && table("Windows of late rows", [["Window"], ["Length"], ["Rows", "num"], ["Batches", "num"]], found.windows.map((each) => h("tr", {}, h("td", {}, `${instant(each.begins)} to ${instant(each.ends)}`), h("td", {}, each.length),
       h("td", { class: "num" }, whole(each.rows)), h("td", { class: "num" }, whole(each.batches)))), "tall"),
     h("p", { class: "soft" }, "As Spark tells: rows are counted after partial aggregation, so there may be more, and each counts as late as the oldest one of its batch. What each row was, only its source knows: ", h("code", {}, "headrace late"), " reads them."),

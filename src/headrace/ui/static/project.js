@@ -1,7 +1,7 @@
 // The project's page.
 import { failed, get, live, paced } from "./api.js";
 import { badge, byId, card, finding, h, s, show, SIGNS, table } from "./dom.js";
-import { clock, compact, instant, lag, ms, seconds, verdictOf, VERDICTS, whole } from "./format.js";
+import { clock, compact, counted, instant, lag, ms, seconds, unitOf, verdictOf, whole, VERDICTS } from "./format.js";
 import { drawGraph } from "./graph.js";
 
 const main = byId("main");
@@ -14,7 +14,7 @@ const tile = (name, words, unit, under) =>
 const spark = (numbers) => {
   const top = Math.max(1, ...numbers);
   const points = numbers.map((each, at) => `${(at * 76 / Math.max(1, numbers.length - 1) + 2).toFixed(1)},${(22 - 18 * each / top).toFixed(1)}`);
-  return s("svg", { class: "spark", width: 80, height: 24, role: "img", "aria-label": `the last ${numbers.length} batches, the longest ${ms(top)}` },
+  return s("svg", { class: "spark", width: 80, height: 24, role: "img", "aria-label": `the last ${counted(numbers.length, "batches")}, the longest ${ms(top)}` },
     s("polyline", { points: points.join(" ") }));
 };
 
@@ -30,7 +30,7 @@ const tiles = (queries) => {
   return [
     tile("Queries running", `${running}`, `of ${all.length}`, bad ? `${bad} in trouble` : "none in trouble"),
     tile("Rows in", compact(rate), "rows/s", `${whole(rows)} in all`),
-    tile("Largest lag", behind ? compact(behind.backlog.count) : "–", behind?.backlog.unit, behind?.query),
+    tile("Largest lag", behind ? compact(behind.backlog.count) : "–", behind && unitOf(behind.backlog.count, behind.backlog.unit), behind?.query),
     tile("Longest batch", slowest ? ms(slowest.batch_ms) : "–", "", slowest?.query),
     tile("Late rows", whole(late), "", "of the last batches"),
   ];

@@ -4,7 +4,7 @@ import { chart } from "./charts.js";
 import { badge, byId, card, finding, h, show, SIGNS, table } from "./dom.js";
 import { drawBatches } from "./batches.js";
 import { askBox, lateRows, newestRows, verifyButton } from "./looks.js";
-import { bytes, clock, compact, instant, ms, seconds, since, verdictOf, VERDICTS, whole } from "./format.js";
+import { bytes, clock, compact, counted, instant, ms, seconds, since, unitOf, verdictOf, whole, VERDICTS } from "./format.js";
 
 const main = byId("main");
 const name = decodeURIComponent(location.pathname.split("/")[2]);
@@ -26,9 +26,9 @@ const tiles = (now) => {
     tile("Rows in", compact(now.rates.input), "rows/s", `${whole(now.rows_total)} in all`),
     tile("Processed", compact(now.rates.processed), "rows/s", now.rates.processed && now.rates.input ? `busy ${Math.min(100, Math.round(100 * now.rates.input / now.rates.processed))} % of the time` : ""),
     tile("Batch", ms(now.batch_ms), "", `longest of ${now.durations?.length ?? 0}: ${ms(slow)}`),
-    tile("Lag", now.backlog ? compact(now.backlog.count) : "–", now.backlog?.unit, now.backlog?.bytes ? bytes(now.backlog.bytes) : ""),
+    tile("Lag", now.backlog ? compact(now.backlog.count) : "–", now.backlog && unitOf(now.backlog.count, now.backlog.unit), now.backlog?.bytes ? bytes(now.backlog.bytes) : ""),
     now.watermarked?.length > 0 && tile("Watermark", now.watermark ? clock(now.watermark) : "–", "", now.watermark ? `${seconds(behind)} behind the newest` : "has not begun to move"),
-    now.state_bytes !== null && now.state_bytes !== undefined && tile("State", compact(now.state_rows), now.state_rows === null ? "" : "rows", bytes(now.state_bytes)),
+    now.state_bytes !== null && now.state_bytes !== undefined && tile("State", compact(now.state_rows), now.state_rows === null ? "" : unitOf(now.state_rows, "rows"), bytes(now.state_bytes)),
     tile("Batches", whole(now.batch), "", now.at ? `the last ${seconds(since(now.at))} ago` : ""),
     tile("Restarts", whole(now.restarts), "", `generation ${now.generation ?? 1}`),
   ];
@@ -135,7 +135,7 @@ const start = async () => {
   const showSeries = () => {
     draw(columns);
     const last = columns.batch.length;
-    show(drawn, last ? `${whole(columns.batches)} batches${columns.step > 1 ? `, every ${whole(columns.step)}th one of the history` : ""}${columns.per_point > 1 ? `, ${columns.per_point} a point` : ""}` : "");
+    show(drawn, last ? `${counted(columns.batches, "batches")}${columns.step > 1 ? `, every ${whole(columns.step)}th one of the history` : ""}${columns.per_point > 1 ? `, ${columns.per_point} a point` : ""}` : "");
   };
   const refresh = paced(async () => {
     columns = await get(`${path}/series?points=300&seconds=${range}`);
