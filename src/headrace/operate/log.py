@@ -107,7 +107,7 @@ class _Private(RotatingFileHandler):
         super().close()
 
     def _let_go(self) -> None:
-        stream, self.stream = self.stream, None  # type: ignore[assignment]
+        stream, self.stream = self.stream, None
         if stream is not None:
             with suppress(OSError, ValueError):
                 stream.close()
