@@ -63,10 +63,7 @@ def options(java: Java) -> list[str]:
     archive = archive_for(java)
     if archive is None or any(space in str(archive) for space in " \t\"'"):
         return []
-    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *_QUIET]
-
-
-_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
 
 
 def make(java: Java) -> Path | None:

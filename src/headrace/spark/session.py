@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_LEVEL_VARIABLE = "HEADRACE_SPARK_LOG"
+# The JVM prints its warnings on standard output, where `--json` prints lines that programs read. Those of an archive of
+# classes that does not fit tell a user nothing.
+JVM_WARNINGS = ("-Xlog:disable", "-Xlog:all=warning,cds=off,cds+dynamic=off,class+path=off:stderr")
 # For the short-lived JVM that only puts the driver's command line together.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
 # Every JVM that Spark starts prints it, for a module that Spark itself switches on.
@@ -79,7 +82,7 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
 def jvm_options(purpose: Purpose, own: str, *, local: bool, log_level: str = "") -> list[str]:
     """What the driver's JVM is told besides Spark's settings; a collector among the project's `own` options stays."""
     log = Path(str(files("headrace.spark") / "log4j2.properties"))
-    options = [f"-Dlog4j2.configurationFile={log.as_uri()}", "-XX:-UsePerfData"]
+    options = [f"-Dlog4j2.configurationFile={log.as_uri()}", "-XX:-UsePerfData", *JVM_WARNINGS]
     if level := os.environ.get(LOG_LEVEL_VARIABLE) or log_level:
         options.append(f"-Dheadrace.log.level={level}")
     if purpose == "short" and local:
