@@ -126,6 +126,16 @@ def test_with_json_an_error_is_one_line_on_stdout(capsys: pytest.CaptureFixture[
     assert told.err == ""
 
 
+def test_with_json_nothing_but_json_is_on_stdout(tmp_path: Path) -> None:
+    write_project(tmp_path / "phones", event_files=0)
+    with (tmp_path / "phones" / "pipeline.py").open("a") as code:
+        code.write("import os\nprint('of Python')\nos.system('echo of a child')\n")
+    words = ["check", "--no-spark", "-C", str(tmp_path / "phones"), "--json"]
+    done = subprocess.run([sys.executable, "-m", "headrace", *words], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["findings"] == []
+    assert sorted(done.stderr.splitlines()) == ["of Python", "of a child"]
+
+
 @pytest.mark.parametrize("command", ["check", "run", "status", "verify"])
 def test_a_directory_without_a_project_is_a_finding(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

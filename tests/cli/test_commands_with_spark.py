@@ -116,7 +116,9 @@ def test_a_run_that_is_asked_twice_breaks_its_batch_off_and_says_nothing_of_it(t
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    (outcome,) = json.loads(out.splitlines()[-1])["outcomes"]
+    last = json.loads(out.splitlines()[-1])
+    assert last["event"] == "result", (out, err)
+    (outcome,) = last["outcomes"]
     assert (process.returncode, outcome["state"], outcome["finding"], outcome["batches"]) == (0, "stopped", None, 0)
     assert re.findall(r".*(?:Exception|Error|ERROR|^\s+at ).*", err, re.MULTILINE) == []
 
@@ -127,9 +129,12 @@ def test_a_run_that_is_asked_to_stop_finishes_its_batch_and_gives_its_result(
 ) -> None:
     """The whole process group gets the signal, as from a terminal and from `timeout`."""
     write_project(tmp_path / "phones", event_files=1)
+    with (tmp_path / "phones" / "pipeline.py").open("a") as code:
+        code.write("import os\nprint('of Python')\nos.system('echo of a child')\n")
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace", "run", "-C", str(tmp_path / "phones"), "--json"],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
@@ -142,3 +147,6 @@ def test_a_run_that_is_asked_to_stop_finishes_its_batch_and_gives_its_result(
     assert process.wait(60) == 0
     (outcome,) = lines[-1]["outcomes"]
     assert (lines[-1]["event"], outcome["state"], outcome["rows"]) == ("result", "stopped", 1000)
+    # What the project prints, the programs that it starts and the JVM do not stand between the lines.
+    assert process.stderr is not None
+    assert {"of Python", "of a child"} <= set(process.stderr.read().splitlines())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.init import command, quoted
-from headrace.cli.options import json_option, target_option
+from headrace.cli.options import json_option_of_starter, target_option
 
 if TYPE_CHECKING:
     from headrace.cli.view.show import Show
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--seconds", type=click.FloatRange(min=4), help="How long events land [default: 30].")
 @target_option
-@json_option
+@json_option_of_starter
 def demo(directory: Path, seconds: float | None, target: str | None, as_json: bool) -> int:
     """See everything at work: events, a crash, a restart, the proof.
 

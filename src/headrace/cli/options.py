@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headrace.cli.json_stdout import json_alone
 from headrace.errors import Finding, HeadraceError, nearest
 from headrace.redaction import KNOWN
 
@@ -18,11 +19,23 @@ if TYPE_CHECKING:
     from headrace.model import Project
 
 F = TypeVar("F", bound=Callable[..., Any])
+_JSON_HELP = "Results as JSON on stdout."
 
 
 def json_option(command: F) -> F:
-    """`--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Results as JSON on stdout.")(command)
+    """`--json`: nothing but the command's own lines is on stdout then."""
+    return click.option("--json", "as_json", is_flag=True, callback=_alone, help=_JSON_HELP)(command)
+
+
+def json_option_of_starter(command: F) -> F:
+    """`--json` of a command that starts others, whose lines on stdout are its own as well."""
+    return click.option("--json", "as_json", is_flag=True, help=_JSON_HELP)(command)
+
+
+def _alone(context: click.Context, _parameter: click.Parameter, as_json: bool) -> bool:
+    if as_json:
+        context.with_resource(json_alone())
+    return as_json
 
 
 def target_option(command: F) -> F:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from headrace.cli.json_stdout import write_line
 from headrace.errors import Finding
 from headrace.redaction import redacted
 
@@ -34,7 +35,7 @@ def _plain(value: Any) -> Any:
 
 def say_json(value: Any) -> None:
     """A result as one line of JSON on stdout."""
-    click.echo(redacted(json_text(value)))
+    write_line(redacted(json_text(value)))
 
 
 def say_finding(finding: Finding, *, err: bool = True) -> None:
@@ -54,7 +55,7 @@ def say_error(findings: Iterable[Finding], *, exit_code: int, as_json: bool) -> 
             say_finding(finding)
         return
     line = {"event": "error", "exit_code": exit_code, "findings": [finding.as_dict() for finding in findings]}
-    click.echo(json_text(line))
+    say_json(line)
 
 
 def say_table(table: Any) -> None:

@@ -12,6 +12,7 @@ from types import FrameType
 
 import click
 
+from headrace.cli.json_stdout import for_child
 from headrace.cli.options import chosen, project_options
 from headrace.errors import Finding, HeadraceError
 
@@ -86,7 +87,7 @@ def _supervised(command: Sequence[str]) -> int:
         while True:
             begun = time.monotonic()
             # Of a group of its own, so that Ctrl-C reaches it once.
-            running[:] = [subprocess.Popen(command, start_new_session=True)]
+            running[:] = [subprocess.Popen(command, stdout=for_child(), start_new_session=True)]
             code = running[0].wait()
             # What a first driver is refused is to be corrected; a later one may find the cluster or the storage away.
             if code == 0 or asked or (code == _MISUSED and is_first):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.output import json_text
+from headrace.cli.json_stdout import drop
+from headrace.cli.output import say_json
 from headrace.run.event_lines import EventLines
 
 if TYPE_CHECKING:
@@ -42,10 +42,8 @@ class JsonLines(EventLines):
         if self._reader_gone:
             return
         try:
-            sys.stdout.write(json_text({"event": event, **facts}) + "\n")
-            sys.stdout.flush()
+            say_json({"event": event, **facts})
         except BrokenPipeError:
             self._reader_gone = True
-            # What cannot be written any more must not be tried again when Python flushes at its exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop()
             os.kill(os.getpid(), signal.SIGTERM)

@@ -15,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import json_text
+from headrace.cli.output import say_json
 from headrace.cli.view.fitting import STYLES
 from headrace.cli.view.formatting import batch_rate, duration, instant, left, number, sentence, state_rows
 from headrace.demo.flow import Tally
@@ -104,21 +104,21 @@ class JsonShow(PlainShow):
     """JSON lines on stdout; what the commands print in between is theirs."""
 
     def says(self, sentence: str) -> None:
-        click.echo(json_text({"event": "said", "sentence": sentence}))
+        say_json({"event": "said", "sentence": sentence})
 
     def shows(self, tally: Tally) -> None:
         if tally.last is not None and tally.batches > self._batches:
             self._batches = tally.batches
-            click.echo(json_text({"event": "batch", "landed": tally.landed, **tally.last.as_dict()}))
+            say_json({"event": "batch", "landed": tally.landed, **tally.last.as_dict()})
 
     def types(self, command: Sequence[str]) -> None:
-        click.echo(json_text({"event": "command", "arguments": list(command)}))
+        say_json({"event": "command", "arguments": list(command)})
 
     def result(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        click.echo(json_text({"event": "result", "rows": [dict(zip(columns, row, strict=True)) for row in rows]}))
+        say_json({"event": "result", "rows": [dict(zip(columns, row, strict=True)) for row in rows]})
 
     def ends(self, code: int, steps: Sequence[str]) -> None:
-        click.echo(json_text({"event": "end", "exit_code": code, "next": list(steps)}))
+        say_json({"event": "end", "exit_code": code, "next": list(steps)})
 
 
 Show = PlainShow
