@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
 
@@ -57,6 +63,62 @@ def test_a_lock_file_gives_the_versions_for_this_python(tmp_path: Path) -> None:
     assert set(found) == {"six", "pymysql"}
     assert found["six"].startswith("six==1.17.0")
     assert found["six"].endswith("--hash=sha256:cc")
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where pip fetches from: an index that has mdurl 9.9; the sum of its file."""
+    place = tmp_path / "index" / "simple" / "mdurl"
+    place.mkdir(parents=True)
+    wheel = place / "mdurl-9.9-py3-none-any.whl"
+    about = "mdurl-9.9.dist-info"
+    files = {
+        "mdurl.py": "made = 'here'\n",
+        f"{about}/METADATA": "Metadata-Version: 2.1\nName: mdurl\nVersion: 9.9\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in {**files, f"{about}/RECORD": "".join(f"{name},,\n" for name in files)}.items():
+            archive.writestr(name, text)
+    (place / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
+    served = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "index"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), served) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name in [name for name in os.environ if name.upper().startswith("PIP_") or name.lower().endswith("_proxy")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
+        yield hashlib.sha256(wheel.read_bytes()).hexdigest()
+        server.shutdown()
+
+
+def test_packages_of_a_lock_file_are_fetched_if_they_are_its_files(
+    index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack, "COMMON", ())
+    monkeypatch.setattr(pack, "_own", lambda names: iter(()))
+    lock, out = tmp_path / "constraints.txt", tmp_path / "workers.tar"
+    lock.write_text(f"mdurl==9.9 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{index}\n")
+    assert pack.pack(out, ["mdurl"], lock=lock).packages == {"mdurl": "9.9"}
+    with tarfile.open(out) as archive:
+        top = {name.partition("/")[0] for name in archive.getnames()}
+        assert top == {"mdurl.py", "mdurl-9.9.dist-info"}, "without what Python has compiled"
+        assert archive.getmember("mdurl.py").size == len("made = 'here'\n")
+    out.unlink()
+    for wrong in ("0" * 64, f"{'0' * 64} --hash=sha256:{'1' * 64}"):
+        lock.write_text(f"mdurl==9.9 --hash=sha256:{wrong}\n")
+        with pytest.raises(PlatformError) as told:
+            pack.pack(out, ["mdurl"], lock=lock)
+        (found,) = told.value.findings
+        assert found.what == (
+            f"mdurl==9.9 is another file than the lock file names: its sha256 begins with {index[:12]}, "
+            "and that of the lock file with 000000000000"
+        )
+        assert not out.exists()
+    lock.write_text(f"mdurl==9.8 --hash=sha256:{index}\n")
+    with pytest.raises(PlatformError, match=r"pip cannot install .* that satisfies the requirement mdurl==9\.8"):
+        pack.pack(out, ["mdurl"], lock=lock)
 
 
 @pytest.mark.parametrize(

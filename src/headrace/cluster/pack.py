@@ -29,6 +29,12 @@ _OF_SPARK = ("pyspark", "py4j")
 _OURS = "headrace"
 _SUFFIXES = (".tar.gz", ".tgz", ".tar")
 _HASHES = re.compile(r"\s--hash|\s#")
+# As pip tells it, on lines of their own.
+_OTHER_FILE = re.compile(
+    r"^\s+(?P<name>\S+) from .*\n\s+Expected (?P<kind>\w+) (?P<wanted>\w+)(?:\n\s+Expected\s+or \w+)*\n"
+    r"\s+Got\s+(?P<got>\w+)",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,18 +133,31 @@ def _fetch(place: Path, entries: Mapping[str, str], wanted: Collection[str]) -> 
     lines = [entries[name] for name in wanted]
     chosen = place / "chosen.txt"
     chosen.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run(
-        [*pip, "--target", str(place), "--requirement", str(chosen)], capture_output=True, text=True, check=False
+        [*pip, "--no-deps", "--no-compile", "--target", str(place), "--requirement", str(chosen)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     chosen.unlink()
     if done.returncode:
-        said = next((line for line in done.stderr.splitlines() if "ERROR" in line), done.stderr.strip()[-200:])
-        what = f"pip cannot install what the lock file names: {said.removeprefix('ERROR: ')}"
-        raise PlatformError(Finding(code="HR857", what=what, fix="correct the lock file, or leave --lock out"))
+        raise PlatformError(_not_fetched(done.stderr))
     shutil.rmtree(place / "bin", ignore_errors=True)
     versions = (re.split(r"[\s;]", line.partition("==")[2], maxsplit=1)[0] for line in lines)
     return dict(zip(wanted, versions, strict=True))
+
+
+def _not_fetched(said: str) -> Finding:
+    """Why pip has installed nothing, in a sentence."""
+    if other := _OTHER_FILE.search(said):
+        what = f"{other['name']} is another file than the lock file names: its {other['kind']} begins with "
+        what += f"{other['got'][:12]}, and that of the lock file with {other['wanted'][:12]}"
+        fix = "see where pip fetches from and who has changed the file there; or lock the dependencies anew"
+        return Finding(code="HR857", what=what, fix=fix)
+    line = next((line for line in said.splitlines() if "ERROR" in line), said.strip()[-200:])
+    what = f"pip cannot install what the lock file names: {line.removeprefix('ERROR: ')}"
+    return Finding(code="HR857", what=what, fix="correct the lock file, or leave --lock out")
 
 
 def _copy(found: Distribution, place: Path) -> None:
