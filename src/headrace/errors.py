@@ -20,10 +20,18 @@ import re
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from headrace.findings import Severity, objection, severity_of
 from headrace.redaction import redacted
+
+EXIT_BROKEN = 2
+# A supervisor must not start such a driver again: it would fence off the one that has taken over.
+EXIT_FENCED = 3
+# What a start needs is away, as where a machine boots before its cluster: EX_TEMPFAIL of sysexits.h.
+EXIT_AWAY = 75
+# What starting again would not help.
+FINAL_EXIT_CODES = (EXIT_BROKEN, EXIT_FENCED)
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -90,7 +98,7 @@ class Finding:
 class HeadraceError(Exception):
     """A foreseeable fault, carrying one finding or more."""
 
-    exit_code: ClassVar[int] = 2
+    exit_code: int = 2
 
     def __init__(self, findings: Finding | Sequence[Finding]) -> None:
         self.findings: tuple[Finding, ...] = (findings,) if isinstance(findings, Finding) else tuple(findings)

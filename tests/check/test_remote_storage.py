@@ -15,6 +15,7 @@ import pytest
 from headrace.api import load
 from headrace.check.structure import structure
 from headrace.cli.entry import main
+from headrace.errors import EXIT_AWAY
 from headrace.storage import hdfs, s3
 from headrace.storage.store import forget
 from tests.run.projects import write_project
@@ -56,7 +57,7 @@ def test_storage_that_cannot_be_used_is_told_before_spark_starts(
     if code is not None:
         assert what in found[0].what
         assert found[0].where.line is not None or found[0].where.file
-        assert main(["run", "-C", str(root)]) == 1
+        assert main(["run", "-C", str(root)]) == (EXIT_AWAY if code == "HR831" else 1)
         assert code in capsys.readouterr().err
 
 
@@ -159,6 +160,6 @@ def test_a_bucket_that_cannot_be_used_is_told_before_spark_starts(
             found = [each for each in structure(load(root)) if each.severity == "error"]
             assert found, (code, what)
             assert (found[0].code, what in found[0].what) == (code, True), found
-            assert main(["run", "-C", str(root)]) == 1
+            assert main(["run", "-C", str(root)]) == (EXIT_AWAY if code == "HR831" else 1)
             assert code in capsys.readouterr().err
     forget("s3a", "lake")

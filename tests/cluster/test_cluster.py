@@ -145,21 +145,53 @@ def test_logs_are_found_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("master", "words", "code"),
+    ("master", "words", "code", "ends"),
     [
-        ("local[2]", [], "HR827"),
-        ("spark://127.0.0.1:7077", ["--deploy-mode", "cluster"], "HR828"),
-        ("spark://127.0.0.1:9", [], "HR126"),
+        ("local[2]", [], "HR827", 2),
+        ("spark://127.0.0.1:7077", ["--deploy-mode", "cluster"], "HR828", 2),
+        ("spark://127.0.0.1:9", [], "HR126", 75),
     ],
 )
 @pytest.mark.capability("CLUSTER-03")
 def test_what_cannot_be_submitted_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], master: str, words: list[str], code: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], master: str, words: list[str], code: str, ends: int
 ) -> None:
     root = write_project(tmp_path / "p", QUERY)
     (root / "headrace.yml").write_text(f"targets: {{dev: {{master: '{master}'}}}}\n")
-    assert main(["submit", "-C", str(root), *words]) == 2
+    assert main(["submit", "-C", str(root), *words]) == ends
     assert code in capsys.readouterr().err
+
+
+def test_an_executor_is_waited_for_as_long_as_it_comes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "work" / "worker-1" / "app-1" / "0" / "stderr"
+    looks: list[int] = []
+    lines = 12
+
+    def has_executor(*_: object) -> bool:
+        looks.append(len(looks))
+        if len(looks) <= lines:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text("x" * len(looks))
+        return comes and len(looks) > lines
+
+    stopped: list[bool] = []
+    conf = {connection.WAITING_TIME: "400"}
+    context = SimpleNamespace(applicationId="app-1", getConf=lambda: conf)
+    spark: Any = SimpleNamespace(sparkContext=context, stop=lambda: stopped.append(True))
+    monkeypatch.setattr(connection, "_has_executor", has_executor)
+    monkeypatch.setattr(connection, "_started_here", lambda _: KNOWN)
+    monkeypatch.setattr(connection, "default_home", lambda: tmp_path)
+    comes = True
+    connection._require_executors(spark, KNOWN.url)  # It takes 1.2 seconds, three times the limit.
+    assert stopped == []
+    comes, began = False, time.monotonic()
+    looks.clear()
+    with pytest.raises(PlatformError, match=r"HR825.* for 0\.4 s: 1 were begun and have not come up"):
+        connection._require_executors(spark, KNOWN.url)
+    assert (stopped, time.monotonic() - began > 1.2) == ([True], True)
+    monkeypatch.setattr(connection, "_started_here", lambda _: None)
+    with pytest.raises(PlatformError, match=r"HR825.*: no worker has all cores and 1g of memory free"):
+        connection._require_executors(spark, "spark://elsewhere:7077")
 
 
 def test_why_executors_have_ended_is_read_from_their_logs(tmp_path: Path) -> None:
@@ -219,7 +251,18 @@ def test_a_driver_that_fails_is_started_again_until_it_ends_well(
     threading.Thread(target=lambda: (time.sleep(0.5), os.kill(os.getpid(), signal.SIGTERM))).start()
     assert submit._supervised([*command, "60"]) == -signal.SIGTERM
     assert log.read_text() == "xxxxx"
-    assert submit._supervised([sys.executable, "-c", "raise SystemExit(2)"]) == 2
+    for final in (2, 3):
+        assert submit._supervised([sys.executable, "-c", f"raise SystemExit({final})"]) == final
+
+
+def test_a_first_driver_that_finds_the_cluster_away_is_started_again_and_one_that_is_fenced_off_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "_FIRST_PAUSE", 0.05)
+    away = "import sys; from pathlib import Path; log = Path(sys.argv[1]); log.open('a').write('x'); "
+    away += "raise SystemExit(75 if len(log.read_text()) < 3 else 3)"
+    assert submit._supervised([sys.executable, "-c", away, str(tmp_path / "log")]) == 3
+    assert (tmp_path / "log").read_text() == "xxx"
 
 
 def test_cores_without_a_part_of_the_state_are_told(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -15,6 +17,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.api import load
@@ -22,7 +25,7 @@ from headrace.contract import Lag
 from headrace.errors import PlatformError, ProjectError
 from headrace.model.operations import Metrics as Settings
 from headrace.operate import metrics_server
-from headrace.operate.board import Board
+from headrace.operate.board import Board, Standing
 from headrace.operate.metrics import Metrics
 from headrace.operate.metrics_server import MetricsServer
 from headrace.progress import BatchRecord, OperatorProgress, SourceProgress
@@ -54,6 +57,7 @@ def board() -> Board:
     made = Board()
     made.post("totals", "running", restarts=2)
     made.post("others", "paused", by="me")
+    made.due_at = {"totals": time.monotonic() - 900}
     made.refreshed_at["totals"] = {"prices": time.time() - 60}
     return made
 
@@ -89,10 +93,16 @@ def test_every_figure_is_there_in_base_units_with_its_labels(board: Board) -> No
     }
     assert {sample.labels["app"] for sample in found.values()} == {"p"}
     values = {name: sample.value for name, sample in found.items() if not name[0].endswith("_created")}
-    timed = ("headrace_watermark_lag_seconds", "headrace_last_batch_timestamp_seconds", "headrace_refresh_age_seconds")
+    timed = (
+        "headrace_watermark_lag_seconds",
+        "headrace_last_batch_timestamp_seconds",
+        "headrace_refresh_age_seconds",
+        "headrace_overdue_seconds",
+    )
     assert {name: value for name, value in values.items() if name[0] not in timed} == {
         ("headrace_query_up",): 1,
         ("headrace_query_paused",): 0,
+        ("headrace_query_down",): 0,
         ("headrace_restarts_total",): 2,
         ("headrace_input_rows_total", "sales"): 60,
         ("headrace_input_rows_total", "files"): 0,
@@ -111,6 +121,41 @@ def test_every_figure_is_there_in_base_units_with_its_labels(board: Board) -> No
     }
     assert values["headrace_watermark_lag_seconds",] == pytest.approx(7200, abs=1000)
     assert values["headrace_refresh_age_seconds", "prices"] == pytest.approx(60, abs=30)
+    assert values["headrace_overdue_seconds",] == pytest.approx(900, abs=30)
+
+
+@pytest.mark.parametrize(
+    ("state", "down"),
+    [
+        *dict.fromkeys(("waiting", "running", "stopping", "paused", "finished", "stopped"), 0).items(),
+        *dict.fromkeys(("starting", "restarting", "failed"), 1).items(),
+    ],
+)
+def test_a_query_is_down_that_should_run_and_does_not(board: Board, state: Standing, down: float) -> None:
+    board.post("totals", state)
+    registry = Metrics("p", board, dict).registry
+    assert registry.get_sample_value("headrace_query_down", {"app": "p", "query": "totals"}) == down
+
+
+def test_a_reader_that_goes_away_is_nothing_to_talk_about(board: Board, capfd: pytest.CaptureFixture[str]) -> None:
+    with serving(board, Settings(port=0)) as (metrics, url):
+        asked, may_answer = threading.Event(), threading.Event()
+
+        def slowly(_: object) -> list[Metric]:
+            asked.set()
+            assert may_answer.wait(10)
+            return []
+
+        metrics.registry.register(type("Slow", (), {"collect": slowly, "describe": lambda _: []})())
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as reader:
+            reader.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert asked.wait(10)
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        may_answer.set()
+        for answering in [each for each in threading.enumerate() if "process_request" in each.name]:
+            answering.join(10)
+    assert capfd.readouterr().err == ""
 
 
 def lagging(*lags: int, rows: int = 100) -> list[BatchRecord]:

@@ -128,7 +128,9 @@ def test_a_collector_has_the_metrics_and_a_trace_of_each_batch_of_a_run(
 def test_names_and_units_are_those_that_a_collector_turns_into_those_of_prometheus() -> None:
     registry = Metrics("p", Board(), dict).registry
     names = [family.name for family in registry.collect()]
-    assert {name for name in names if otlp.unit_of(name) == "1"} == {"headrace_query_up", "headrace_query_paused"}
+    assert {name for name in names if otlp.unit_of(name) == "1"} == {
+        f"headrace_query_{state}" for state in ("up", "down", "paused")
+    }
     assert all(otlp.otlp_name(name).replace(".", "_") == name for name in names)
 
 

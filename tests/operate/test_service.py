@@ -6,17 +6,19 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from headrace.api import load
 from headrace.cli import main
-from headrace.operate.service import unit, unit_name
-from headrace.run.result import EXIT_FENCED
-from services.process import program
+from headrace.errors import EXIT_BROKEN, EXIT_FENCED
+from headrace.operate.service import systemd_version, unit, unit_name
 from tests.docs.blocks import ROOT
+from tests.operate.prometheus import required
 from tests.servers import unavailable
 
 pytestmark = pytest.mark.plain
@@ -27,43 +29,67 @@ sources: {e: {rate: {}}}
 queries: {q: {select: SELECT * FROM e, sink: console}}
 targets: {dev: {}, prod: {metrics: {port: 9108}}}
 """
-# An hour of one query that is well and one that is not in anything, in steps of a minute.
-_OF = 'app="p", query='
-_SERIES = """
-  - {series: 'headrace_query_up{OF"well"}', values: '1x60'}
-  - {series: 'headrace_query_up{OF"ill"}', values: '1x10 0x50'}
-  - {series: 'headrace_query_up{OF"rests"}', values: '0x60'}
-  - {series: 'headrace_query_paused{OF"rests"}', values: '1x60'}
-  - {series: 'headrace_query_paused{OF"ill"}', values: '0x60'}
-  - {series: 'headrace_query_paused{OF"well"}', values: '0x60'}
-  - {series: 'headrace_restarts_total{OF"ill"}', values: '0+1x60'}
-  - {series: 'headrace_restarts_total{OF"well"}', values: '1x60'}
-  - {series: 'headrace_last_batch_timestamp_seconds{OF"ill"}', values: '0x60'}
-  - {series: 'headrace_last_batch_timestamp_seconds{OF"well"}', values: '0+60x60'}
-  - {series: 'headrace_source_lag_rows{OF"ill", source="s"}', values: '0+100x60'}
-  - {series: 'headrace_source_lag_rows{OF"well", source="s"}', values: '5x60'}
-  - {series: 'headrace_source_lag_seconds{OF"ill", source="s"}', values: '400x60'}
-  - {series: 'headrace_source_lag_seconds{OF"well", source="s"}', values: '2x60'}
-  - {series: 'headrace_watermark_lag_seconds{OF"ill"}', values: '0+60x60'}
-  - {series: 'headrace_watermark_lag_seconds{OF"well"}', values: '7200x60'}
-  - {series: 'headrace_input_rows_total{OF"ill", source="s"}', values: '0+1000x60'}
-  - {series: 'headrace_input_rows_total{OF"well", source="s"}', values: '0+1000x60'}
-  - {series: 'headrace_late_rows_total{OF"ill", operator="o"}', values: '0+50x60'}
-  - {series: 'headrace_late_rows_total{OF"well", operator="o"}', values: '0+5x60'}
-  - {series: 'headrace_verify_mismatched_rows{OF"ill"}', values: '3x60'}
-  - {series: 'headrace_verify_mismatched_rows{OF"well"}', values: '0x60'}
+# Two hours of a query that is ill in everything, of one that is well, and of one that was ill for a moment, in minutes.
+SERIES = """
+query_down            ill 0x10 1x110        well 0x120       soon 0x10 1x4 0x106
+restarts_total        ill 0+1x120           well 2x120       soon 0x60 3x60
+overdue_seconds       ill 0+60x120          well 890x120     soon 0x60 1000x4 0x56
+source_lag_rows       ill 0+100x120         well 500-1x120   soon 0+100x120
+source_lag_seconds    ill 400x120           well 400x120     soon 2x120
+source_lag_files      ill 5+1x120           well 500-1x120   soon 0x60 40x4 0x56
+watermark_lag_seconds ill 0+60x120          well 7200x120    soon 0x100 900x20
+input_rows_total      ill 0+1000x120        well 0+1000x120  soon 0+1000x120
+late_rows_total       ill 0+50x120          well 0+5x120     soon 0x100 500x20
+state_bytes           ill 2e9+1e8x120       well 2e9x120     soon 1e4+1e3x120
+verify_mismatched_rows ill 3x120            well 0x120       soon 2x60 0x60
 """
-FIRING = ("QueryDown", "Restarts", "NoCommit", "FallsBehind", "WatermarkStands", "LateRows", "VerifyMismatch")
-FIRES = (
-    "rule_files: [alerts.yml]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:"
-    + _SERIES.replace("OF", _OF)
-    + "  promql_expr_test:\n"
-    + "".join(
-        f'  - {{expr: \'count by (query) (ALERTS{{alertname="Headrace{name}", alertstate="firing"}})\', eval_time: 1h, '
-        "exp_samples: [{labels: '{query=\"ill\"}', value: 1}]}\n"
-        for name in FIRING
-    )
-)
+GONE = ("up{job='headrace', instance='a:1'} 1x120", "up{job='headrace', instance='b:1'} 1x10 0x110")
+RUNS = "headrace_query_up{app='p', query='q'} 1x120"
+
+
+def rule_tests(alerts: Collection[str]) -> dict[str, Any]:
+    """What promtool is to try: each alert fires for the ill query alone, and that of no query for what is gone."""
+    series = {}
+    for line in SERIES.strip().splitlines():
+        metric, *rest = re.split(r"\s+(?=(?:ill|well|soon)\b)", line.strip())
+        source = ", source='s'" if "source_" in metric or "input_" in metric else ""
+        for query, values in (each.split(maxsplit=1) for each in rest):
+            series[f"headrace_{metric}{{app='p', query='{query}'{source}}}"] = values
+    found = "count by (query) (ALERTS{{alertname='{}', alertstate='firing'}})"
+    ill = [
+        {"expr": found.format(name), "eval_time": "2h", "exp_samples": [{"labels": "{query='ill'}", "value": 1}]}
+        for name in alerts
+        if name != "HeadraceApplicationGone"
+    ]
+    return {
+        "rule_files": ["alerts.yml"],
+        "evaluation_interval": "1m",
+        "tests": [
+            {"interval": "1m", "input_series": [{"series": k, "values": v} for k, v in series.items()]}
+            | {"promql_expr_test": ill},
+            gone(*GONE, RUNS, said={"instance": "b:1", "job": "headrace"}, where=" from b:1"),
+            gone(GONE[1], said={"instance": "b:1", "job": "headrace"}, where=" from b:1"),
+            gone(said={}),
+            gone(GONE[0], RUNS),
+        ],
+    }
+
+
+def gone(*series: str, said: dict[str, str] | None = None, where: str = "") -> dict[str, Any]:
+    """A test of what is told where no metrics come in."""
+    alert = {
+        "exp_labels": {"severity": "critical", **(said or {})},
+        "exp_annotations": {
+            "summary": f"no metrics of Headrace come in{where}",
+            "description": "see whether the service runs: `systemctl status`",
+        },
+    }
+    expected = [] if said is None else [alert]
+    return {
+        "interval": "1m",
+        "input_series": [{"series": f"{each.rsplit('} ')[0]}}}", "values": each.rsplit("} ")[1]} for each in series],
+        "alert_rule_test": [{"eval_time": "1h", "alertname": "HeadraceApplicationGone", "exp_alerts": expected}],
+    }
 
 
 def project(root: Path, name: str = "phones") -> Path:
@@ -79,7 +105,11 @@ def test_a_unit_says_who_runs_what_and_when_it_is_not_started_again(tmp_path: Pa
     assert settings["User"] == "phones"
     assert settings["WorkingDirectory"] == str(root).replace("%", "%%")
     assert settings["ExecStart"].endswith(" run")
-    assert settings["RestartPreventExitStatus"].split() == ["2", str(EXIT_FENCED)]
+    # What is away, as of a machine that boots before its cluster, is tried again without a limit, and with pauses.
+    assert settings["RestartPreventExitStatus"].split() == ["2", "3"] == [str(EXIT_BROKEN), str(EXIT_FENCED)]
+    assert (settings["Restart"], settings["StartLimitIntervalSec"], settings["RestartSec"]) == ("on-failure", "0", "60")
+    assert "RestartSteps" not in unit(load(root), user="phones", systemd=253)
+    assert "RestartSec=10\nRestartSteps=8\nRestartMaxDelaySec=300\n" in unit(load(root), user="phones", systemd=254)
     assert (settings["UMask"], settings["KillMode"], settings["TimeoutStopSec"]) == ("0077", "mixed", "300")
     assert unit_name(load(root, target="prod")) == "headrace-my-phones-prod"
 
@@ -94,6 +124,7 @@ def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path, capsys: pytest.Capt
     told = capsys.readouterr()
     assert (told.err, "systemctl enable --now headrace-phones" in told.out) == ("", True)
     assert "TimeoutStopSec=600" in out.read_text()
+    assert ("RestartSteps=8" in out.read_text()) == ((systemd_version() or 0) >= 254)
     out.write_text(out.read_text().replace("KillMode=mixed", "KillMode=gently"))
     done = subprocess.run(["systemd-analyze", "verify", str(out)], capture_output=True, text=True, check=False)
     assert "kill mode" in done.stderr, "systemd-analyze does look at it"
@@ -118,10 +149,9 @@ def test_promtool_takes_the_rules_and_the_dashboard_asks_for_metrics_that_there_
     assert yaml.safe_load((out / "prometheus.yml").read_text())["scrape_configs"][0]["static_configs"] == [
         {"targets": ["127.0.0.1:9108"]}
     ]
-    promtool = program("promtool")
-    if promtool is None:
-        unavailable("Prometheus is not installed: `python -m services install`, or `sudo apt-get install prometheus`")
-    (out / "fires.yml").write_text(FIRES)
+    promtool = required("promtool")
+    alerts = [rule["alert"] for rule in yaml.safe_load(texts[1])["groups"][0]["rules"]]
+    (out / "fires.yml").write_text(yaml.safe_dump(rule_tests(alerts)))
     for arguments in (
         ["check", "rules", "alerts.yml"],
         ["check", "config", "prometheus.yml"],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.options import F, chosen, project_options, ui_token
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import EXIT_AWAY, Finding, HeadraceError
 
 if TYPE_CHECKING:
     from headrace.model import Project, Trigger
@@ -64,6 +65,7 @@ def run(
 
     triggers = [wanted or project.queries[name].trigger for name in names]
     with ExitStack() as stack:
+        stack.enter_context(_telling_what_is_away())
         # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
         url = stack.enter_context(dashboard(project, ui_port)) if with_ui or ui_port is not None else ""
         view = stack.enter_context(view_for(project, names, ends=all(each.ends for each in triggers), as_json=as_json))
@@ -72,6 +74,19 @@ def run(
         result = run_queries(project, names, trigger=wanted, reporter=view, accept_forward=accept_forward)
     view.summary(result)
     return result.exit_code
+
+
+@contextmanager
+def _telling_what_is_away() -> Iterator[None]:
+    """Give an exit code of its own to a start that can succeed although nobody corrects anything."""
+    from headrace.run.restarts import is_transient
+
+    try:
+        yield
+    except HeadraceError as error:
+        if all(map(is_transient, error.findings)):
+            error.exit_code = EXIT_AWAY
+        raise
 
 
 def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]:

@@ -43,7 +43,7 @@ def service(
     and a scrape configuration for Prometheus, and a dashboard for Grafana, into DIR.
     """
     from headrace.load import load
-    from headrace.operate.service import STOP_TIMEOUT, unit, write_monitoring
+    from headrace.operate.service import STOP_TIMEOUT, systemd_version, unit, write_monitoring
 
     project = load(directory, target=target)
     try:
@@ -56,7 +56,7 @@ def service(
             written = write_monitoring(monitoring, project)
             _say(f"written: {', '.join(map(str, written))}", {"files": written}, as_json=as_json)
             return 0
-        text = unit(project, user=user, stop_timeout=length)
+        text = unit(project, user=user, stop_timeout=length, systemd=systemd_version())
         if out is None:
             _say(text.rstrip("\n"), {"unit": text}, as_json=as_json)
             return 0

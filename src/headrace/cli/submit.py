@@ -14,11 +14,10 @@ import click
 
 from headrace.cli.json_stdout import for_child
 from headrace.cli.options import chosen, project_options
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import EXIT_BROKEN, FINAL_EXIT_CODES, Finding, HeadraceError
 
 # A driver that has run so long was fine, and the next pause is the first again.
 _FINE_SECONDS, _FIRST_PAUSE, _LONGEST_PAUSE = 300.0, 1.0, 60.0
-_MISUSED = 2
 
 
 @click.command()
@@ -72,7 +71,7 @@ def _require_cluster(master: str | None, deploy_mode: str, target: str) -> None:
 
 
 def _supervised(command: Sequence[str]) -> int:
-    """Run a command again and again until it ends well, was used wrongly, or we are asked to end."""
+    """Run a command again and again until it ends well or of what starting again would not help, or we are to end."""
     running: list[subprocess.Popen[bytes]] = []
     asked: list[int] = []
 
@@ -89,8 +88,8 @@ def _supervised(command: Sequence[str]) -> int:
             # Of a group of its own, so that Ctrl-C reaches it once.
             running[:] = [subprocess.Popen(command, stdout=for_child(), start_new_session=True)]
             code = running[0].wait()
-            # What a first driver is refused is to be corrected; a later one may find the cluster or the storage away.
-            if code == 0 or asked or (code == _MISUSED and is_first):
+            # What a first driver is refused is to be corrected; a later one may come while a cluster is half away.
+            if code == 0 or asked or (code in FINAL_EXIT_CODES and (is_first or code != EXIT_BROKEN)):
                 return code
             is_first = False
             if time.monotonic() - begun > _FINE_SECONDS:

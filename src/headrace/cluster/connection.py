@@ -24,11 +24,13 @@ from headrace.spark.master_url import master_hosts
 from headrace.spark.messages import is_from_spark
 from headrace.spark.session_conf import executors, is_stopped
 from headrace.storage.location import is_remote
+from headrace.units import spark_milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXECUTOR_SECONDS = 30.0
+# How long Spark waits for executors before it begins with fewer, and we before we say that none comes.
+WAITING_TIME = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 # More often than so for each core an executor is started only where none of them stays.
 _TIMES = 4
 _CLUSTERS = ("spark://", "yarn", "k8s://")
@@ -83,22 +85,39 @@ def make_ready(spark: SparkSession, master: str, packages: Collection[str], stor
 
 
 def _require_executors(spark: SparkSession, master: str) -> None:
-    until = time.monotonic() + EXECUTOR_SECONDS
+    """Wait for an executor, as long as there is progress: a busy machine takes minutes for a JVM that it has begun."""
+    conf = spark.sparkContext.getConf()
+    patience = (spark_milliseconds(str(conf.get(WAITING_TIME, "30s")), default_unit="ms") or 0) / 1000
+    begun, since = _begun(spark, master), time.monotonic()
     while not _has_executor(spark, master):
-        if time.monotonic() > until:
-            conf = spark.sparkContext.getConf()
+        if (now := _begun(spark, master)) != begun:
+            begun, since = now, time.monotonic()
+        if time.monotonic() - since > patience:
             wanted = f"{conf.get('spark.executor.cores', 'all')} cores and {conf.get('spark.executor.memory', '1g')}"
             spark.stop()
             raise PlatformError(
                 Finding(
                     code="HR825",
-                    what=f"the cluster {master} has given no executor within {EXECUTOR_SECONDS:.0f} s: none of its "
-                    f"workers has {wanted} of memory free",
+                    what=f"the cluster {master} has given no executor for {patience:g} s: "
+                    + (
+                        f"{len(begun)} were begun and have not come up"
+                        if begun
+                        else f"no worker has {wanted} of memory free"
+                    ),
                     fix="stop an application, or bound it by spark.cores.max; ask for less by spark.executor.memory "
-                    "and spark.executor.cores; headrace cluster status, or the master's page, shows what is free",
+                    "and spark.executor.cores; headrace cluster status, or the master's page, shows what is free; wait "
+                    f"longer by {WAITING_TIME}",
                 )
             )
         time.sleep(0.1)
+
+
+def _begun(spark: SparkSession, master: str) -> list[tuple[str, int]]:
+    """The executors that workers of this machine have begun for the session, and what each has printed by now."""
+    if _started_here(master) is None:
+        return []
+    started = executors_of(default_home(), spark.sparkContext.applicationId)
+    return [(each.name, each.bytes) for each in started]
 
 
 def _has_executor(spark: SparkSession, master: str) -> bool:

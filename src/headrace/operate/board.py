@@ -15,6 +15,8 @@ Standing: TypeAlias = Literal[
     "waiting", "starting", "running", "stopping", "paused", "restarting", "finished", "stopped", "failed"
 ]
 ENDED: tuple[Standing, ...] = ("finished", "stopped", "failed")
+# It should run and does not; who waits for others, is paused, was stopped or has come to its end should not.
+DOWN: tuple[Standing, ...] = ("starting", "restarting", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +52,15 @@ class Post:
 class Board:
     """The posts of an application's queries; written by the thread that supervises them.
 
-    refreshed_at: by query, when each of its tables was computed last. beat_at: when the supervisor last came by.
+    refreshed_at: by query, when each of its tables was computed last. due_at: by query that runs on, until when Spark
+    should have told of a batch, or of having nothing to do. beat_at: when the supervisor last came by.
     """
 
     def __init__(self) -> None:
         self._posts: dict[str, Post] = {}
         self._changed = threading.Condition()
         self.refreshed_at: dict[str, Mapping[str, float]] = {}
+        self.due_at: Mapping[str, float] = {}
         self.over = False
         self.beat_at = time.monotonic()
 
@@ -89,9 +93,9 @@ class Board:
         with self._changed:
             return self._changed.wait_for(lambda: self.over or holds(self._posts), seconds)
 
-    def beat(self) -> None:
-        """The supervising thread lives."""
-        self.beat_at = time.monotonic()
+    def beat(self, due_at: Mapping[str, float]) -> None:
+        """The supervising thread lives, and knows when each query is due."""
+        self.due_at, self.beat_at = due_at, time.monotonic()
 
 
 def _now() -> datetime:

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.errors import Finding, PlatformError
-from headrace.operate.board import Board
+from headrace.operate.board import DOWN, Board
 from headrace.progress import BatchRecord
 from headrace.progress.waiting import ROWS, waiting_seconds
 
@@ -75,6 +75,10 @@ class Metrics:
             recent = {query: list(records) for query, records in self._recent.items() if query in posts}
         up = [([query], float(post.state in ("running", "stopping"))) for query, post in posts.items()]
         yield self._gauge("headrace_query_up", "1 while the query runs, else 0.", (), up)
+        down = [([query], float(post.state in DOWN)) for query, post in posts.items()]
+        yield self._gauge(
+            "headrace_query_down", "1 while the query should run and does not: it starts, or has failed.", (), down
+        )
         paused = [([query], float(post.state == "paused")) for query, post in posts.items()]
         yield self._gauge("headrace_query_paused", "1 while the query is paused, else 0.", (), paused)
         yield self._counter(
@@ -133,6 +137,13 @@ class Metrics:
                 lags.append(([query], (now - watermark).total_seconds()))
         yield self._gauge("headrace_watermark_lag_seconds", "The clock minus the watermark.", (), lags)
         yield self._gauge("headrace_last_batch_timestamp_seconds", "When the last batch was committed.", (), batches)
+        overdue = [([query], max(0.0, time.monotonic() - due)) for query, due in self._board.due_at.items()]
+        yield self._gauge(
+            "headrace_overdue_seconds",
+            "How long Spark has told neither of a batch nor of having nothing to do, beyond the trigger's interval.",
+            (),
+            overdue,
+        )
         ages = [
             ([query, table], max(0.0, time.time() - at))
             for query, tables in dict(self._board.refreshed_at).items()

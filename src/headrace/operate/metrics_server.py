@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -49,6 +50,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     # A restart of the application finds the port free; one that is in use is refused all the same.
     allow_reuse_address = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a reader that has gone, as Prometheus does when a scrape takes too long."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -6,24 +6,30 @@ import os
 import pwd
 import re
 import shutil
+import subprocess
 import sys
 from importlib import resources
 from pathlib import Path
 
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import FINAL_EXIT_CODES, Finding, HeadraceError
 from headrace.model import Project
 from headrace.units import Duration
 
-# What starting again would not help: used wrongly or broken, and a newer driver, which it would fence off.
-FINAL_EXIT_CODES = (2, 3)
 MONITORING = ("alerts.yml", "dashboard.json")
 STOP_TIMEOUT = Duration.parse("5 minutes")
+# Starts that fail come less and less often, as far as systemd can do that: from its version 254 on. What it is to start
+# again may be away for hours, so their number has no limit.
+BACKOFF = ("RestartSec=10", "RestartSteps=8", "RestartMaxDelaySec=300")
+NO_BACKOFF = ("RestartSec=60",)
+SYSTEMD_WITH_BACKOFF = 254
 
 
-def unit(project: Project, *, user: str | None = None, stop_timeout: Duration = STOP_TIMEOUT) -> str:
+def unit(
+    project: Project, *, user: str | None = None, stop_timeout: Duration = STOP_TIMEOUT, systemd: int | None = None
+) -> str:
     """The text of the unit; raises HeadraceError where it would run as root.
 
-    user: whom it runs as; None: whom the project's directory belongs to.
+    user: whom it runs as; None: whom the project's directory belongs to. systemd: its version, if that is known.
     """
     owner = user or _owner(project.root)
     if owner in ("root", "0"):
@@ -41,9 +47,7 @@ def unit(project: Project, *, user: str | None = None, stop_timeout: Duration = 
         f"Description=Headrace project {_text(project.name)}",
         "After=network-online.target",
         "Wants=network-online.target",
-        # A service that fails at each start is not started for ever.
-        "StartLimitIntervalSec=1h",
-        "StartLimitBurst=20",
+        "StartLimitIntervalSec=0",
         "",
         "[Service]",
         f"User={owner}",
@@ -56,7 +60,7 @@ def unit(project: Project, *, user: str | None = None, stop_timeout: Duration = 
         "KillMode=mixed",
         f"TimeoutStopSec={stop_timeout.seconds:.0f}",
         "Restart=on-failure",
-        "RestartSec=10",
+        *(BACKOFF if systemd is not None and systemd >= SYSTEMD_WITH_BACKOFF else NO_BACKOFF),
         f"RestartPreventExitStatus={' '.join(map(str, FINAL_EXIT_CODES))}",
         "UMask=0077",
         "NoNewPrivileges=yes",
@@ -65,6 +69,16 @@ def unit(project: Project, *, user: str | None = None, stop_timeout: Duration = 
         "WantedBy=multi-user.target",
     ]
     return "\n".join(lines) + "\n"
+
+
+def systemd_version() -> int | None:
+    """The version of this machine's systemd; None where there is none."""
+    try:
+        said = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return None
+    found = re.match(r"systemd (\d+)", said)
+    return int(found[1]) if found else None
 
 
 def unit_name(project: Project) -> str:

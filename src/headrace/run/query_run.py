@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from headrace.checkpoint.archive import Archive
 from headrace.contract import Lag
 from headrace.errors import Finding
-from headrace.model import Project, Query, Trigger
+from headrace.model import Every, Project, Query, Trigger
 from headrace.operate.orders import Order
 from headrace.progress import BatchRecord
 from headrace.progress.health import health
@@ -67,6 +67,11 @@ class QueryRun:
     @property
     def ends(self) -> bool:
         return self.trigger.ends
+
+    @property
+    def due_at(self) -> float:
+        """Until when Spark should tell of a batch, or of having nothing to do; between two triggers it is silent."""
+        return self.event_at + (self.trigger.interval.seconds if isinstance(self.trigger, Every) else 0.0)
 
     def with_lag(self, project: Project, record: BatchRecord) -> BatchRecord:
         """`record` with what its sources still hold; where many batches end in a moment, as it was a moment before."""

@@ -9,12 +9,27 @@ from headrace.errors import Finding
 from headrace.model import Query
 from headrace.model.restart import Restart
 
-# Something outside does not answer, or was taken away: the same batch can succeed later.
+# Something outside does not answer, or was taken away: the same batch, or the same start, can succeed later.
 TRANSIENT = frozenset(
-    {"HR318", "HR331", "HR351", "HR405", "HR411", "HR421", "HR441", "HR451", "HR541", "HR607", "HR831"}
+    {
+        "HR126",
+        "HR318",
+        "HR331",
+        "HR351",
+        "HR405",
+        "HR411",
+        "HR421",
+        "HR441",
+        "HR451",
+        "HR541",
+        "HR607",
+        "HR825",
+        "HR831",
+    }
 )
-# Failures of functions of the user's, and those that nobody knows: what passes among them is told by its words.
-UNKNOWN = frozenset({"HR323", "HR417", "HR561", "HR601"})
+# Failures of functions of the user's, of Spark's start and of fetching its jars, and those that nobody knows: what
+# passes among them is told by its words.
+UNKNOWN = frozenset({"HR012", "HR127", "HR323", "HR417", "HR561", "HR601"})
 _PASSING = re.compile(
     r"time[d]?[ -]?out|connection (?:was |is )?(?:refused|reset|aborted|closed|lost|timed out)|broken pipe|"
     r"could ?n[o']t connect|(?:no route|unknown|unreachable) host|network is unreachable|name resolution|"

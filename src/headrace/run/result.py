@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
-from headrace.errors import Finding
+from headrace.errors import EXIT_FENCED, Finding
 from headrace.model import Query
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
 from headrace.spark.batch_work import BatchWork
 
-# A supervisor must not start such a driver again: it would fence off the one that has taken over.
-EXIT_FENCED = 3
 FENCED = "HR409"
 
 HeldState = Literal["paused", "restarting"]

@@ -271,7 +271,7 @@ class Supervision:
 
     def _step(self) -> None:
         self.watching.hear()
-        self.board.beat()
+        self.board.beat({each.query.name: each.due_at for each in self.watching if not (each.ends or each.asked)})
         self.desk.take(self.start.query.name if self.start is not None else None)
         self._tell_said()
         if self.request:
