@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import socket
 import sys
 import time
+from datetime import datetime, timezone
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 event_v2: Any = pytest.importorskip("openlineage.client.event_v2", reason="the extra openlineage is not installed")
 naming: Any = pytest.importorskip("openlineage.client.naming.dataset")
+AWAY = Finding(code="HR405", what="the database does not answer")
 QUERIES = """
 @hr.query(sink=hr.sink.files("copied", format="parquet"), trigger="available-now")
 def copied(events):
@@ -131,6 +136,53 @@ def test_queries_that_feed_each_other_are_joined_by_a_dataset_and_a_failure_is_t
     assert copied.job.facets["jobType"]["processingType"] == "STREAMING"
     assert failing.run.facets["errorMessage"]["message"].startswith("HR")
     assert failing.outputs == []
+
+
+def facets_by_schema() -> dict[str, Any]:
+    """The classes that the library has generated from the specification, by the URL of each one's schema."""
+    generated: Any = pytest.importorskip("openlineage.client.generated")
+    modules = [import_module(f"{generated.__name__}.{each.name}") for each in pkgutil.iter_modules(generated.__path__)]
+    classes = [each for module in modules for each in vars(module).values() if hasattr(each, "_get_schema")]
+    return {each._get_schema(): each for each in classes}
+
+
+@pytest.mark.plain
+def test_each_facet_is_what_the_schema_that_it_names_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    transport = {"type": "file", "log_file_path": str(tmp_path / "events"), "append": True}
+    (tmp_path / "openlineage.yml").write_text(json.dumps({"transport": transport}))
+    monkeypatch.setenv("OPENLINEAGE_CONFIG", str(tmp_path / "openlineage.yml"))
+    serde: Any = pytest.importorskip("openlineage.client.serde").Serde
+    landing, table = Dataset("file", "/landing"), Dataset("sqlite:///out.db", "totals")
+    start = Start(
+        query="totals",
+        run_id="0a1b2c3d-0000-4000-8000-000000000000",
+        description="Every sale.",
+        reads={landing: "events"},
+        inputs={landing: [("name", "string")]},
+        outputs={table: [("name", "string"), ("amount", "bigint")]},
+        rows={"events": 3},
+    )
+    sent = Lineage("p", "4.2.0", print)
+    for state, error in (("START", None), ("RUNNING", None), ("COMPLETE", None), ("FAIL", AWAY)):
+        sent.send(state, start, error)  # type: ignore[arg-type]
+    sent.close()
+    known, seen = facets_by_schema(), set()
+    for line in (tmp_path / "events").read_text().splitlines():
+        event = json.loads(line)
+        assert event["schemaURL"] == event_v2.RunEvent._get_schema()
+        assert (urlsplit(event["producer"]).scheme, datetime.fromisoformat(event["eventTime"]).tzinfo) == (
+            "urn",
+            timezone.utc,
+        )
+        parts = [event["run"], event["job"], *event["inputs"], *event["outputs"]]
+        found = [facet for part in parts for kind in ("facets", "inputFacets") for facet in part.get(kind, {}).items()]
+        for name, facet in found:
+            kind, told = known[facet["_schemaURL"]], {key: facet[key] for key in facet if key[0] != "_"}
+            # It refuses what the schema does not know, and misses what it asks for.
+            assert serde.to_dict(kind(**told)) == {**facet, "_producer": event["producer"]}, name
+            seen.add(kind.__name__)
+    assert {"SchemaDatasetFacet", "InputStatisticsInputDatasetFacet", "ErrorMessageRunFacet"} < seen
+    assert {"ProcessingEngineRunFacet", "JobTypeJobFacet", "DocumentationJobFacet"} < seen
 
 
 @pytest.mark.plain
