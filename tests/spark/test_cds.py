@@ -193,6 +193,28 @@ def test_a_second_maker_waits_for_the_first_and_takes_its_archive(java: Java) ->
     assert second.communicate(timeout=60)[0].strip() == str(archive)
 
 
+@pytest.mark.plain
+def test_executors_are_told_of_the_archive_where_their_classes_are_the_drivers(java: Java) -> None:
+    assert cds.executor_settings(java, {}) == {}
+    told = f"-XX:SharedArchiveFile={given_archive(java)} -Xshare:auto"
+    found = cds.executor_settings(java, {cds.EXECUTOR_OPTIONS: "-XX:+UseSerialGC"})
+    assert found[cds.EXECUTOR_OPTIONS].startswith(told)
+    assert found[cds.EXECUTOR_OPTIONS].endswith(" -XX:+UseSerialGC")
+    assert cds.executor_settings(java, {cds.EXECUTOR_CLASS_PATH: "own.jar"}) == {}
+
+
+@pytest.mark.plain
+def test_the_class_path_is_that_of_spark_without_settings_of_its_own(
+    java: Java, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_files, "jar", lambda: Path("/first.jar"))
+    jars = Path(os.environ["SPARK_HOME"]) / "jars"
+    (jars / "slf4j-api-2.0.jar").touch()
+    assert cds.class_path(jars) == f"/first.jar:{jars.parent}/conf:{jars}/slf4j-api-2.0.jar:{jars}/*"
+    (jars.parent / "conf").mkdir()
+    assert cds.class_path(jars) is None
+
+
 @pytest.mark.spark
 def test_a_real_jvm_maps_the_archive_that_the_installation_made() -> None:
     java = require_java()

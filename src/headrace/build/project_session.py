@@ -38,6 +38,7 @@ def session(
             **connection.settings(master, project.target.spark),
             **jars.settings(jars_of(project), project.target.spark, root=project.root),
             **(object_store.settings(project.target.spark) if uses_s3(project) else {}),
+            **connection.archive_settings(master, project.target.spark),
             **_packed(project, master),
             **(overrides or {}),
         },

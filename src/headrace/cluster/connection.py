@@ -20,6 +20,8 @@ from headrace.cluster.reach import require_storage
 from headrace.cluster.record import Cluster, default_home, read
 from headrace.cluster.workers import require_workers
 from headrace.errors import Finding, HeadraceError, PlatformError
+from headrace.spark import cds
+from headrace.spark.java import require_java
 from headrace.spark.master_url import master_hosts
 from headrace.spark.messages import is_from_spark
 from headrace.spark.session_conf import executors, is_stopped
@@ -55,6 +57,13 @@ def settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
     found = {"spark.authenticate": "true", "spark.authenticate.secret": known.secret}
     found |= {"spark.driver.host": known.host, "spark.driver.bindAddress": known.host}
     return {key: value for key, value in found.items() if key not in own}
+
+
+def archive_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
+    """What lets executors of a cluster that was started here map the CDS archive, with the session's `own` settings."""
+    if _started_here(master) is None:
+        return {}
+    return cds.executor_settings(require_java(), own)
 
 
 def use_this_python(master: str) -> None:

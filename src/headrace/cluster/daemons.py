@@ -15,6 +15,7 @@ from pathlib import Path
 from headrace.cluster.record import Cluster, Daemon
 from headrace.errors import Finding, PlatformError
 from headrace.history.processes import birth
+from headrace.spark import cds
 from headrace.spark.java import require_java
 
 MASTER = "org.apache.spark.deploy.master.Master"
@@ -137,7 +138,10 @@ def _started(
     log = log_file(home, name)
     log.parent.mkdir(parents=True, exist_ok=True)
     modules = ["--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]
-    command = [str(java.path), *_OPTIONS, *modules, "-cp", f"{spark / 'jars'}/*", *arguments]
+    # Before they take work, half of what they compute is the loading of classes.
+    archive, jars = cds.options(java), spark / "jars"
+    classes = (cds.class_path(jars) if archive else None) or f"{jars}/*"
+    command = [str(java.path), *_OPTIONS, *archive, *cds.QUIET, *modules, "-cp", classes, *arguments]
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))},
         "SPARK_HOME": str(spark),

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -26,6 +26,9 @@ from headrace.spark.java import Java, require_java
 from headrace.storage.durable import publish, replace_file
 
 SWITCH = "HEADRACE_CDS"
+# What masters, workers and executors would say in their logs of an archive that does not fit.
+QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+EXECUTOR_OPTIONS, EXECUTOR_CLASS_PATH = "spark.executor.extraJavaOptions", "spark.executor.extraClassPath"
 _RECIPE = 2  # counts up when the training run changes
 _MOST_SECONDS = 1800
 
@@ -64,6 +67,29 @@ def options(java: Java) -> list[str]:
     if archive is None or any(space in str(archive) for space in " \t\"'"):
         return []
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+
+
+def class_path(jars: Path) -> str | None:
+    """The only class path that an archive fits: that of sessions, as Spark's launcher makes it, for JVMs without one.
+
+    None where Spark has a directory of settings, which would be on it.
+    """
+    first, named = local_files.jar(), sorted(jars.glob("slf4j-api-*.jar"))
+    conf = jars.parent / "conf"
+    if conf.exists():
+        return None
+    return os.pathsep.join(map(str, [*filter(None, [first]), conf, *named, jars / "*"]))
+
+
+def executor_settings(java: Java, own: Mapping[str, str]) -> dict[str, str]:
+    """What lets executors that `java` runs here use the archive, which fits none with a class path of their own."""
+    chosen = options(java)
+    if not chosen or EXECUTOR_CLASS_PATH in own:
+        return {}
+    found = {EXECUTOR_OPTIONS: " ".join([*chosen, *QUIET, own.get(EXECUTOR_OPTIONS, "")]).strip()}
+    if first := local_files.jar():
+        found[EXECUTOR_CLASS_PATH] = str(first)
+    return found
 
 
 def make(java: Java) -> Path | None:

@@ -30,11 +30,15 @@ def jar() -> Path | None:
 
 def settings(own: Mapping[str, str]) -> dict[str, str]:
     """What a local session needs for it, with its `own` settings; nothing without the jar, or with another choice."""
-    file = jar()
-    if file is None or SETTING in own:
+    if jar() is None or SETTING in own:
         return {}
-    further = own.get(CLASS_PATH)
-    return {SETTING: FILE_SYSTEM, CLASS_PATH: f"{file}:{further}" if further else str(file)}
+    return {SETTING: FILE_SYSTEM, **on_class_path(own)}
+
+
+def on_class_path(own: Mapping[str, str]) -> dict[str, str]:
+    """The library first on the driver's class path, where a CDS archive has it; it is not used by that alone."""
+    file, further = jar(), own.get(CLASS_PATH)
+    return {} if file is None else {CLASS_PATH: f"{file}:{further}" if further else str(file)}
 
 
 def ensure() -> None:

@@ -46,7 +46,7 @@ QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, str] | None = None) -> SparkSession:
     """Start a session on `master` with Headrace's settings, `overrides` last."""
-    from headrace.spark import jvm
+    from headrace.spark import cds, jvm
     from headrace.spark.java import require_java
     from headrace.spark.masters import require_master
     from headrace.spark.versions import require_version
@@ -66,15 +66,14 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
         if "HADOOP_CONF_DIR" not in os.environ:
             # Hadoop's own umask is 022, whatever that of the process: a result is the user's to open or close.
             conf.setdefault("spark.hadoop.fs.permissions.umask-mode", f"{umask():03o}")
+    else:
+        conf |= local_files.on_class_path(conf)
     own = conf.get("spark.driver.extraJavaOptions", "")
     jvm.require(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
     options = jvm_options(purpose, own, local=is_local(master), log_level=conf.get("spark.log.level", ""))
-    if is_local(master):
-        from headrace.spark import cds
-
-        options += cds.options(java)
-        if made := cds.ensure_in_background(java):
-            print(made, file=sys.stderr)
+    options += cds.options(java)
+    if made := cds.ensure_in_background(java):
+        print(made, file=sys.stderr)
     conf["spark.driver.extraJavaOptions"] = " ".join([*options, own]).strip()
     return _started(master, conf)
 
