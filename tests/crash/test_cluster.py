@@ -20,6 +20,8 @@ from headrace.api import load, status, verify
 from headrace.cli.entry import main
 from headrace.cluster import control
 from headrace.errors import EXIT_AWAY
+from headrace.spark import cds
+from headrace.spark.java import require_java
 from tests.crash.scenes import DEADLINE, ClusterScene, until
 from tests.run.projects import land, ledger, rows, write_project
 
@@ -87,6 +89,7 @@ class Scene(ClusterScene):
     greedy: subprocess.Popen[bytes] | None = None
     landed: int = 0
     total: int = 0
+    classes: Path | None = None
 
     def submit(self) -> None:
         self.driver = self.start("submit", "--target", "cluster")
@@ -125,7 +128,8 @@ class Scene(ClusterScene):
 def scene_of(tmp_path: Path, *words: str) -> Iterator[Scene]:
     root = write_project(tmp_path / "p", PROJECT)
     (root / "headrace.yml").write_text(YAML)
-    scene = Scene(home=tmp_path / "cluster", root=root, log=tmp_path / "driver.log")
+    classes = cds.archive_for(require_java())
+    scene = Scene(home=tmp_path / "cluster", root=root, log=tmp_path / "driver.log", classes=classes)
     try:
         scene.start_cluster(*words)
         yield scene
@@ -163,11 +167,16 @@ def test_a_project_runs_unchanged_and_the_cluster_can_be_looked_at(
     assert [each.state for each in found.masters] == ["ALIVE"]
     assert [(each.cores_used, each.memory_used_mb) for each in found.workers] == [(1, 512)] * 2
     assert [(each.name, each.cores) for each in found.applications] == [("headrace totals", 2)]
+    if Path("/proc/self/maps").exists() and scene.classes is not None:
+        for process in (*found.processes.values(), *scene.executors()):
+            assert str(scene.classes) in Path(f"/proc/{process}/maps").read_text(), "it maps the CDS archive"
     for page in (found.masters[0].web, found.workers[0].web):
         with urlopen(page, timeout=10) as answer:
             assert answer.status == 200
     assert main(["cluster", "status", "--home", str(scene.home)]) == 0
-    assert "headrace totals" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "headrace totals" in told
+    assert f"worker-2 is process {scene.daemon('worker-2').pid}" in told
     main(["cluster", "logs", "--home", str(scene.home)])
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert {"master-1", "worker-1", "worker-2"} < set(listed)

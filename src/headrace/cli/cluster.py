@@ -177,6 +177,8 @@ def _show(home: Path, *, as_json: bool, more: str = "") -> int:
     for application in found.applications:
         table.add(f"{application.id}: {application.name}", application.state, "", str(application.cores), "")
     say_table(table)
+    for name, process in found.processes.items():
+        click.echo(f"{name} is process {process}")
     for name in found.dead:
         click.echo(f"{name} has died; headrace cluster start brings it back")
     if more:

@@ -56,12 +56,13 @@ class ApplicationState:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterState:
-    """How a cluster stands."""
+    """How a cluster stands. processes: the numbers of those that live, by their names; dead: those that do not."""
 
     url: str
     masters: tuple[MasterState, ...]
     workers: tuple[WorkerState, ...]
     applications: tuple[ApplicationState, ...]
+    processes: dict[str, int]
     dead: tuple[str, ...]
 
     @property
@@ -116,6 +117,7 @@ def status(home: Path) -> ClusterState:
     """How the cluster stands, as its masters' pages tell. Raises PlatformError where none was started."""
     known = require(home)
     pages = [(port, web, _page(known.host, web)) for port, web in known.masters]
+    living = {each.name: each.pid for each in known.daemons if each.is_alive}
     leader = next((page for _, _, page in pages if page and page.get("status") == "ALIVE"), None)
     return ClusterState(
         url=known.url,
@@ -132,7 +134,8 @@ def status(home: Path) -> ClusterState:
             ApplicationState(id=each["id"], name=each["name"], state=each["state"], cores=each["cores"])
             for each in (leader or {}).get("activeapps", [])
         ),
-        dead=tuple(each.name for each in known.daemons if not each.is_alive),
+        processes=living,
+        dead=tuple(each.name for each in known.daemons if each.name not in living),
     )
 
 
