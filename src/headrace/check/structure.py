@@ -11,6 +11,7 @@ from headrace.check.live import live
 from headrace.check.places import places
 from headrace.check.policy import declared_policy
 from headrace.check.refresh import intervals, refreshed
+from headrace.check.remote_paths import remote_paths
 from headrace.check.renames import renames
 from headrace.check.shared_variables import shared_variables
 from headrace.check.storage import storage
@@ -38,6 +39,7 @@ def structure(project: Project) -> Iterator[Finding]:
     yield from _streams(project)
     yield from shared_variables(project)
     yield from _connectors(project)
+    yield from remote_paths(project)
     for query in project.queries.values():
         yield from triggers(project, query)
     yield from _watermarks(project)

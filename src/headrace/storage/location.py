@@ -1,4 +1,4 @@
-"""Where the storage of a project is: on this machine's disks, or in a store that every machine reaches."""
+"""Where a project's storage, and the paths of its sources and sinks, are: on this machine's disks, or in a store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from headrace.storage.remote import RemotePath
 from headrace.storage.store import SCHEMES, Store, keep
 
 _EXTRAS = {"hdfs": "hdfs", "s3a": "s3"}
+_LOCAL = re.compile(r"^file:/+", re.IGNORECASE)
+# Spark's settings of the project that was located last, by which its sources and sinks are reached.
+_settings: dict[str, str] = {}
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE)
 
 
 def scheme_of(text: str) -> str | None:
-    """The scheme of a storage that is named by a URL; None for a local path."""
+    """The scheme of a path that is a URL; None for a local path."""
     match = _URL.match(text)
     return match["scheme"].lower() if match and match["scheme"].lower() != "file" else None
 
@@ -30,11 +33,33 @@ def located(root: Path, text: str, settings: Mapping[str, str]) -> Path:
 
     Raises PlatformError where the package for it is not installed.
     """
-    if scheme_of(text) not in SCHEMES:
-        return root / text
-    scheme, authority = str(scheme_of(text)), text.partition("://")[2].partition("/")[0]
-    keep(scheme, authority, lambda: _store(scheme, authority, settings))
-    return RemotePath(text)
+    _settings.clear()
+    _settings.update(settings)
+    return place(text) if scheme_of(text) in SCHEMES else root / text
+
+
+def place(text: str) -> Path:
+    """What an absolute path of a source or a sink names, a URI of `file:` too, of the project that was `located` last.
+
+    Raises PlatformError where the package for its store is not installed. One of a scheme that `is_known` does not know
+    is nowhere.
+    """
+    scheme, authority = scheme_of(text), _authority(text)
+    if scheme not in SCHEMES or not authority:
+        return Path(_LOCAL.sub("/", text))
+    keep(scheme, authority, lambda: _store(scheme, authority, dict(_settings)))
+    return RemotePath(f"{scheme}://{text.partition('://')[2]}")
+
+
+def is_known(text: str) -> bool:
+    """Whether `place` leads to what lies at the path `text`: it is local, or on a store that Headrace reaches."""
+    scheme = scheme_of(text)
+    return scheme is None or (scheme in SCHEMES and bool(_authority(text)))
+
+
+def _authority(text: str) -> str:
+    """The host or the bucket of a URL; empty where Hadoop's own configuration is to tell it."""
+    return text.partition("://")[2].partition("/")[0]
 
 
 def _store(scheme: str, authority: str, settings: Mapping[str, str]) -> Store:
@@ -51,7 +76,7 @@ def _store(scheme: str, authority: str, settings: Mapping[str, str]) -> Store:
         raise PlatformError(
             Finding(
                 code="HR832",
-                what=f"storage on {scheme}:// needs the package {error.name}, which is not installed",
+                what=f"a path on {scheme}:// needs the package {error.name}, which is not installed",
                 fix=f"pip install 'headrace[{_EXTRAS[scheme]}]'",
             )
         ) from error

@@ -9,6 +9,7 @@ from typing import Literal
 
 from headrace.connectors.delta.table import NAME
 from headrace.contract import OptionError, ProjectPath
+from headrace.storage.location import scheme_of
 
 _SIZE = re.compile(r"\s*\d+\s*[kmgt]?i?b?\s*", re.IGNORECASE)
 _EITHER = (
@@ -91,3 +92,16 @@ class DeltaOptions:
 
 def _wrong(what: str, fix: str) -> OptionError:
     return OptionError(code="HR341", what=what, fix=fix)
+
+
+def one_writer(path: str | None) -> Iterator[OptionError]:
+    """What holds of a table in a bucket: Delta's own way there looks first whether a version is there, then puts it."""
+    if path is not None and scheme_of(path) == "s3a":
+        yield OptionError(
+            code="HR840",
+            what=f"the Delta table '{path}' is in a bucket, where Delta keeps only writers of one driver from taking "
+            "the same version of it, unless spark.delta.logStore.s3a.impl says otherwise",
+            fix="let no other application write the table; or set spark.delta.logStore.s3a.impl to a log store for "
+            "several, as Delta's documentation tells, in all of them",
+            severity="note",
+        )

@@ -16,6 +16,7 @@ from headrace.connectors.delta.failures import FAILURES
 from headrace.connectors.delta.ledger import Beginning, Progress
 from headrace.connectors.delta.lineage import own_files
 from headrace.connectors.delta.log import local
+from headrace.connectors.delta.options import one_writer
 from headrace.connectors.delta.table import NAME, DeltaTable, State, at_path, named, require_delta
 from headrace.connectors.delta.table_schema import TableSchema
 from headrace.connectors.exactly_once import BatchWriter, Conflict, KeptLine, plans, require_lines_fit, take_epoch
@@ -89,6 +90,7 @@ class DeltaSink(Sink):
         elif self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
             what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
             yield OptionError(code="HR548", what=what, fix="give renamed_from: the name that it had before")
+        yield from one_writer(self.path)
         if mode == "update" and not self.key:
             what = "update mode into a Delta table needs a key, to find the row to replace"
             yield OptionError(code="HR403", what=what, fix="give key: the columns that the query groups by")

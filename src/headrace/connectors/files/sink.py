@@ -65,6 +65,8 @@ class FileSink(Sink):
         if not self.path or os.path.isfile(self.path):
             what = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
             yield OptionError(code="HR401", what=what, fix="name a directory that is the sink's alone")
+        if problem := self._files.unreadable():
+            yield problem
         if mode not in self.facts.modes:
             yield OptionError(
                 code="HR403",

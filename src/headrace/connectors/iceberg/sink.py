@@ -18,7 +18,7 @@ from headrace.connectors.iceberg.columns import PartitionField
 from headrace.connectors.iceberg.files import frame as frame_of
 from headrace.connectors.iceberg.files import live_files
 from headrace.connectors.iceberg.ledger import Ledger, require_ours
-from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency
+from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency, unreachable_warehouse
 from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
     Held,
@@ -66,6 +66,7 @@ class IcebergSink(Sink):
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from missing_dependency()
+        yield from unreachable_warehouse(self.catalog)
         if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of an Iceberg table"
             yield OptionError(code="HR450", what=what, fix="write namespace.table")

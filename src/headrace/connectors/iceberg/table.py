@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 DEFAULT_CATALOG = "default"
+_BY_LIBHDFS = ("hdfs:", "viewfs:")
 NAME = re.compile(r"[^.\s]+(?:\.[^.\s]+)+")
 
 _SECRET = re.compile(r"secret|token|password|credential|key|sas|header\.authorization", re.IGNORECASE)
@@ -36,6 +37,21 @@ def _lacking(said: str) -> OptionError:
         code="HR014",
         what=f"Iceberg tables need a package that is not installed: {said}",
         fix="pip install 'headrace[iceberg]', and pyiceberg's own extra for a catalog other than SQL and REST",
+    )
+
+
+def unreachable_warehouse(catalog: str | Mapping[str, str]) -> Iterator[OptionError]:
+    """A warehouse that pyiceberg reaches by a library which no Python package brings."""
+    warehouse = "" if isinstance(catalog, str) else str(catalog.get("warehouse", ""))
+    if warehouse.lower().startswith(_BY_LIBHDFS):
+        yield _by_libhdfs(f"the warehouse {warehouse}")
+
+
+def _by_libhdfs(what: str) -> OptionError:
+    return OptionError(
+        code="HR839",
+        what=f"{what} is on HDFS, which pyiceberg reaches only by Hadoop's own libhdfs; Headrace was never run with it",
+        fix="put the warehouse on s3:// or on a local or mounted directory; or write a Delta table, or files, on hdfs://",
     )
 
 
@@ -104,6 +120,9 @@ class TableRef:
         if isinstance(error, ImportError) or type(error).__name__ == "NotInstalledError":
             problem = _lacking(said)
             return PlatformError(Finding(code=problem.code, what=problem.what, fix=problem.fix))
+        if "libhdfs" in said or "libjvm" in said:
+            problem = _by_libhdfs(str(self))
+            return self.error(Finding(code=problem.code, what=problem.what, fix=problem.fix))
         what = f"{self} cannot be used: {type(error).__name__}: {said}"
         fix = "start the catalog, or correct its properties; then start again"
         return self.error(Finding(code=self.unreachable, what=what, fix=fix))

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import numbered
 from headrace.connectors.spark_files import formats as file_form
-from headrace.contract import SinkContext, Snapshot, Writer
+from headrace.contract import OptionError, SinkContext, Snapshot, Writer
 from headrace.errors import CheckpointError, Finding, SinkError
 from headrace.storage.durable import replace_file, sync_directory, sync_file
+from headrace.storage.location import is_known, place, scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,8 +54,8 @@ class CommittedFiles:
 
     @property
     def last_batch(self) -> int | None:
-        """The last batch in Spark's log of this directory."""
-        return max(numbered(Path(self.path) / "_spark_metadata"), default=None)
+        """The last batch in Spark's log of this directory, in a store too."""
+        return max(numbered(place(self.path) / "_spark_metadata"), default=None)
 
     @property
     def is_prepared(self) -> bool:
@@ -65,6 +66,17 @@ class CommittedFiles:
     def is_ours(self) -> bool:
         """Whether what is in this directory is the result of a stream; one of Headrace 0.1.0 kept its log alone."""
         return not self.is_local or self.is_prepared or self.last_batch is not None
+
+    def unreadable(self) -> OptionError | None:
+        """Why Headrace cannot know which batches lie in this directory; None where it can."""
+        if is_known(self.path):
+            return None
+        return OptionError(
+            code="HR838",
+            what=f"{self.path} is on {scheme_of(self.path)}://, where Headrace cannot read Spark's log of the files: "
+            "of another checkpoint Spark would skip the batches as already written",
+            fix="name a path on hdfs://HOST or s3a://BUCKET, a local one, or a Delta table",
+        )
 
     def prepare(self, frame: DataFrame, context: SinkContext) -> None:
         """Keep the schema, and enter the batches that no sink is given.
@@ -84,7 +96,12 @@ class CommittedFiles:
             _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(context.empty_batches))
 
     def require_written(self, context: SinkContext) -> None:
-        """Raise CheckpointError where Spark's log here and the checkpoint hold different batches."""
+        """Raise CheckpointError where Spark's log here and the checkpoint hold different batches.
+
+        Raises SinkError where the log cannot be read.
+        """
+        if problem := self.unreadable():
+            raise SinkError(Finding(code=problem.code, what=problem.what, fix=problem.fix))
         written = self.last_batch
         planned = Checkpoint(context.checkpoint).last_batch
         if written is not None and written > (-1 if planned is None else planned):
@@ -103,7 +120,7 @@ class CommittedFiles:
         """
         committed = {int(file.name) for file in context.checkpoint.glob("commits/[0-9]*") if file.name.isdigit()}
         last = max(committed - set(context.empty_batches), default=None)
-        if not self.is_local or last is None or (written is not None and written >= last):
+        if last is None or (written is not None and written >= last):
             return
         there = "no batch" if written is None else f"the batches up to {written}"
         what = (
