@@ -471,6 +471,7 @@ CODES = (
     Code("HR891", "the dashboard could be read by others"),
     Code("HR892", "the dashboard cannot be served"),
     Code("HR893", "the process of a query is gone"),
+    Code("HR894", "what hung when a run was to stop now was broken off", WARNING),
     Code("HR896", "the packages of OpenTelemetry are not installed"),
     Code("HR897", "the OpenTelemetry collector does not accept data", WARNING),
     Code("HR898", "OTLP is not configured correctly"),

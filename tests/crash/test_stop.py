@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -11,10 +13,21 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.run.projects import write_project
+from headrace.api import load, status, verify
+from headrace.api import run as run_project
+from headrace.cli import main
+from headrace.model import AvailableNow
+from headrace.model.layout import QueryLayout
+from tests.crash.scenes import until
+from tests.run.projects import land, ledger, write_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [
     pytest.mark.crash,
@@ -30,9 +43,9 @@ class Family:
 
     def __init__(self, mark: str, command: list[str], home: Path) -> None:
         self.mark = f"{MARK}={mark}".encode()
-        self.log = home / "log"
+        self.log = home / f"{mark}.log"
         scratch = home / "tmp"
-        scratch.mkdir()
+        scratch.mkdir(exist_ok=True)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *command],
@@ -54,6 +67,12 @@ class Family:
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")
+
+    def result(self) -> dict[str, object]:
+        """The exit code and the state of each query, as the last line of `--json` tells them."""
+        told = json.loads(self.said().splitlines()[-1])
+        assert told["event"] == "result", self.said()
+        return {"exit_code": told["exit_code"], **{each["query"]: each["state"] for each in told["outcomes"]}}
 
     def await_word(self, word: str) -> None:
         ends = time.monotonic() + 120
@@ -147,6 +166,9 @@ def test_a_stop_while_the_jvm_starts_leaves_no_process(
 HANGS = {
     "the user's function": """
         @hr.query(sink=hr.sink.foreach_batch(hang), trigger=hr.every("1 second"))
+        def other(events): return events
+
+        @hr.query(sink=hr.sink.foreach_batch(hang), trigger=hr.every("1 second"))
         def q(events): return events
     """,
     "a worker of Spark": """
@@ -166,10 +188,13 @@ import time
 from pathlib import Path
 
 hung = Path({hung!r})
+hanging = []
 
 
 def hang(frame, batch):
-    hung.touch()
+    hanging.append(batch)
+    if len(hanging) == 2:
+        hung.touch()
     while True:
         try:
             time.sleep(600)
@@ -184,31 +209,72 @@ def hang_worker(frames):
 """
 
 
-@pytest.mark.parametrize("body", HANGS.values(), ids=HANGS)
-def test_the_second_signal_ends_a_run_that_hangs_with_all_its_processes(
+@pytest.mark.parametrize("body", HANGS)
+def test_the_second_signal_ends_a_run_that_hangs_with_all_its_processes_and_its_result(
     tmp_path: Path, family: list[Family], body: str
 ) -> None:
-    import textwrap
-
     hung = tmp_path / "hung"
     root = write_project(
         tmp_path / "p",
-        HEAD.format(hung=str(hung)) + textwrap.dedent(body),
+        HEAD.format(hung=str(hung)) + dedent(HANGS[body]),
         batches=[[{"name": "apple", "amount": 1}]],
     )
-    run = Family("hang", ["-m", "headrace", "run", "-C", str(root)], tmp_path)
+    run = Family("hang", ["-m", "headrace", "run", "-C", str(root), "--json"], tmp_path)
     family.append(run)
     ends = time.monotonic() + 120
     while not hung.exists():
         assert run.process.poll() is None, run.said()
         assert time.monotonic() < ends, run.said()
         time.sleep(0.1)
-    run.process.send_signal(signal.SIGTERM)
+    run.process.send_signal(signal.SIGINT)
     time.sleep(1.0)
     assert run.process.poll() is None, run.said()
-    run.process.send_signal(signal.SIGTERM)
-    assert run.process.wait(timeout=FEW_SECONDS) in (0, 143), run.said()
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.wait(timeout=FEW_SECONDS) == 0, run.said()
     assert run.gone(5.0), run.members()
+    queries = ["other", "q"] if body == "the user's function" else ["q"]
+    assert run.result() == {"exit_code": 0, **dict.fromkeys(queries, "stopped")}
+    hanging = re.findall(r"HR894.*(?:batch|start) of query '(\w+)' hangs", run.said())
+    assert hanging == ["q"] if body == "a call into the JVM" else set(hanging) <= set(queries)
+
+
+def test_stop_waits_for_a_sink_that_hangs_and_stop_now_loses_nothing(
+    tmp_path: Path, family: list[Family], spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_project(
+        tmp_path / "p",
+        """
+        @hr.query(sink=hr.sink.sqlite("out.db", table="t", key=["name"], retry_seconds=600), mode="update")
+        def q(events): return events.groupBy("name").agg(F.sum("amount").alias("amount"))
+        """,
+        batches=[[{"name": "apple", "amount": 1}]],
+    )
+    run = Family("now", ["-m", "headrace", "run", "-C", str(root), "--json"], tmp_path)
+    family.append(run)
+    run.await_word('"batch": 0')
+    project = load(root)
+    with closing(sqlite3.connect(root / "out.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        land(root, 1, [{"name": "apple", "amount": 3}, {"name": "pear", "amount": 2}])
+        offsets = QueryLayout(project.storage, "q").checkpoint / "offsets" / "1"
+        until("batch that waits for the lock", offsets.exists)
+        draining = Family("drain", ["-m", "headrace", "stop", "-C", str(root)], tmp_path)
+        family.append(draining)
+        run.await_word('"stopping"')
+        with pytest.raises(subprocess.TimeoutExpired):
+            draining.process.wait(3.0)
+        begun = time.monotonic()
+        assert main(["stop", "--now", "-C", str(root)]) == 0
+        assert time.monotonic() - begun < FEW_SECONDS
+        assert capsys.readouterr().out == f"process {run.process.pid} has ended\n"
+        assert (run.process.wait(FEW_SECONDS), draining.process.wait(FEW_SECONDS)) == (0, 0)
+        assert run.result() == {"exit_code": 0, "q": "stopped"}
+        other.execute("ROLLBACK")
+    (status_of,) = status(project)
+    assert (status_of.state, ledger(root / "out.db")) == ("stopped", [0])
+    assert run_project(project, trigger=AvailableNow(), spark=spark).exit_code == 0
+    assert ledger(root / "out.db") == [0, 1]
+    assert [verdict.equal for verdict in verify(project, spark=spark)] == [True]
 
 
 def test_the_first_signal_ends_a_start_that_waits_for_a_lock(tmp_path: Path, family: list[Family]) -> None:

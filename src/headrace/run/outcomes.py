@@ -130,3 +130,23 @@ class Outcomes:
     def result(self, queries: Iterable[Query]) -> RunResult:
         """The outcomes of `queries`, of those that have one."""
         return RunResult(outcomes=tuple(self._outcomes[each.name] for each in queries if each.name in self._outcomes))
+
+
+def superseded(query: Query) -> Finding:
+    """What ended a query that a newer driver runs; a start would fence off the newer driver."""
+    return Finding(
+        code="HR409",
+        what=f"a newer driver runs query '{query.name}'; this one has ended",
+        fix="look with headrace status which process runs it, and stop one of the two",
+        where=query.where,
+    )
+
+
+def hangs(query: Query, what: str) -> Finding:
+    """What is told of a query that the end of its process breaks off; `what` of it hangs: its batch or its start."""
+    return Finding(
+        code="HR894",
+        what=f"the {what} of query '{query.name}' hangs; it was broken off with the process",
+        fix="look what it waits for; a batch that was not committed comes again at the next start",
+        where=query.where,
+    )

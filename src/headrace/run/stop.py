@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 # How long a run that was asked twice may take to break its batches off and write down how it ended.
-GRACE_SECONDS = 3.0
+GRACE_SECONDS = 10.0
 ASKS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -106,13 +106,17 @@ def _watchdog(end_now: Callable[[int], None] | None) -> Iterator[None]:
 
 def end_process(number: int) -> None:
     """End this process as a signal would, with the JVM that it has started, without waiting for anything."""
+    with suppress(BaseException):
+        os.write(2, b"headrace: ended at once; a batch that was not committed comes again at the next start\n")
+    end_jvm()
+    os._exit(128 + number)
+
+
+def end_jvm() -> None:
+    """End the JVM that this process has started, with its workers, whatever they do."""
     from headrace.spark import gateway
     from headrace.storage.private import discard_local_directories
 
-    with suppress(BaseException):
-        os.write(2, b"headrace: ended at once; a batch that was not committed comes again at the next start\n")
-    with suppress(BaseException):
-        gateway.kill()
-    with suppress(BaseException):
-        discard_local_directories()
-    os._exit(128 + number)
+    for end in (gateway.kill, discard_local_directories):
+        with suppress(BaseException):
+            end()

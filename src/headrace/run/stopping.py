@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.errors import HeadraceError
@@ -11,6 +15,12 @@ from headrace.run.notes import Notes
 from headrace.run.query_run import QueryRun
 from headrace.run.result import Reporter
 from headrace.run.stop import StopRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# Of a run that was told to stop now, what its queries may take; what is left of the watchdog's time is for the result.
+BREAK_OFF_SECONDS = 2.0
 
 
 class Stopping:
@@ -21,10 +31,19 @@ class Stopping:
         self._notes = notes
         self._reporter = reporter
         self._told: bool | None = None
+        self._now_at: float | None = None
+        self._stops: dict[str, threading.Thread] = {}
+
+    @property
+    def waits_no_more(self) -> bool:
+        """Whether the run was told to stop now, and what has not stopped since hangs."""
+        return self._now_at is not None and time.monotonic() - self._now_at > BREAK_OFF_SECONDS
 
     def step(self, running: Iterable[QueryRun]) -> None:
         """Stop each query that may be stopped now."""
         now = self._request.now
+        if now and self._now_at is None:
+            self._now_at = time.monotonic()
         if self._told != now:
             self._told = now
             self._reporter.stopping(now=now)
@@ -35,14 +54,29 @@ class Stopping:
         """Stop one query if it may be stopped now."""
         if not watched.asked:
             self._ask(watched)
-        if now or _is_done(watched) or not _busy(watched):
+        if now:
+            self._break_off(watched.running.handle)
+        elif _is_done(watched) or not _busy(watched):
             watched.running.handle.stop()
+
+    def _break_off(self, handle: StreamingQuery) -> None:
+        """Stop a query in a thread of its own: Spark waits for the batch, whose function may hang for ever."""
+        run_id = str(handle.runId)
+        before = self._stops.get(run_id)
+        if before is None or not before.is_alive():  # Spark has given up, after spark.sql.streaming.stopTimeout.
+            self._stops[run_id] = threading.Thread(target=_stop, args=(handle,), name="headrace-stop", daemon=True)
+            self._stops[run_id].start()
 
     def _ask(self, watched: QueryRun) -> None:
         watched.asked, watched.last_wanted = True, _running_batch(watched)
         run_id = watched.history_run
         if run_id is not None:
             self._notes.record(lambda history: history.state(run_id, "stopping"))
+
+
+def _stop(handle: StreamingQuery) -> None:
+    with suppress(Exception):  # It is stopped again as long as it is active.
+        handle.stop()
 
 
 def last_committed(checkpoint: Path) -> int | None:

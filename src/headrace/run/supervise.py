@@ -17,7 +17,7 @@ from headrace.run.driver_lock import require_one_free
 from headrace.run.plan import plan
 from headrace.run.result import Reporter, RunResult, Silent
 from headrace.run.running import Reached
-from headrace.run.stop import StopRequest, end_process, stop_on_signals
+from headrace.run.stop import StopRequest, end_jvm, end_process, stop_on_signals
 from headrace.run.supervision import Supervision
 from headrace.storage.private import make_private
 
@@ -61,14 +61,19 @@ def run(
         spark = spark or session(project)
         # Not before: PySpark sets its own handler of SIGINT with the session. A process with a session of its own is
         # ours to end.
+        supervision = None
         with stop_on_signals(request, end_now=end_process if own else None):
             try:
                 if saved is not None:
                     saved.require(plan(project, [query.name for query in chosen], spark=spark))
-                supervision = Supervision(project, spark, told, request, reached, board=board, orders=orders)
+                supervision = Supervision(
+                    project, spark, told, request, reached, board=board, orders=orders, owns_process=own
+                )
                 return supervision.run(chosen, trigger)
             finally:
-                if own:
+                if supervision is not None and supervision.left_behind:
+                    end_jvm()  # Spark would wait for what hangs.
+                elif own:
                     spark.stop()
 
 

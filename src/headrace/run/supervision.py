@@ -27,7 +27,7 @@ from headrace.run.home import layout_of
 from headrace.run.lag import left_out
 from headrace.run.notes import Notes
 from headrace.run.order_desk import OrderDesk
-from headrace.run.outcomes import Outcomes
+from headrace.run.outcomes import Outcomes, hangs, superseded
 from headrace.run.quarantine import Quarantine
 from headrace.run.query_run import QueryRun
 from headrace.run.rename_record import kept_in
@@ -48,7 +48,10 @@ Versions: TypeAlias = Mapping[str, int] | None
 
 
 class Supervision:
-    """One run: `run` starts its queries one after another, and watches them to their ends."""
+    """One run: `run` starts its queries one after another, and watches them to their ends.
+
+    owns_process: what hangs when it is to stop now is left behind, as the process ends with it; `left_behind` says so.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,9 @@ class Supervision:
         *,
         board: Board | None = None,
         orders: Orders | None = None,
+        owns_process: bool = False,
     ) -> None:
+        self.owns_process, self.left_behind = owns_process, False
         self.project = project
         self.spark = spark
         self.reporter = reporter
@@ -104,6 +109,8 @@ class Supervision:
                 self._step()
                 if self.start is not None and self.request and self.start.attempt.give_up():
                     self._give_up(self.start)
+                if self.owns_process and self.stopping.waits_no_more:
+                    self._leave_behind()
                 if self.start is not None and self.start.begun.done():
                     begun, self.start = self.start, None
                     self._begun(begun)
@@ -124,8 +131,6 @@ class Supervision:
             self.listener.close()
             self.notes.close()
         return self.outcomes.result(queries)
-
-    # ------------------------------------------------------------------------------------------ start and end
 
     def _start_next(self, trigger: Trigger | None) -> None:
         """Start the first that need not wait for others to end whose tables it reads to their ends."""
@@ -267,8 +272,6 @@ class Supervision:
         self.outcomes.failed(query, run_id, finding, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
         self.desk.not_started(query.name, self.project.redacted_finding(finding))
 
-    # -------------------------------------------------------------------------------------------------- watch
-
     def _step(self) -> None:
         self.watching.hear()
         self.board.beat({each.query.name: each.due_at for each in self.watching if not (each.ends or each.asked)})
@@ -298,9 +301,9 @@ class Supervision:
         self.watching.hear_out(watched)
         finding = watched.running.failure()
         if finding is not None and finding.code == "HR542" and self._has_successor(watched):
-            finding = _superseded(watched.query)
+            finding = superseded(watched.query)
         if finding is None and not watched.asked and (watched.stop_gracefully or watched.finishing):
-            finding = _superseded(watched.query) if self._has_successor(watched) else self.tables.resume(watched)
+            finding = superseded(watched.query) if self._has_successor(watched) else self.tables.resume(watched)
             if finding is None:
                 return
         order = None if self.request else watched.order
@@ -312,6 +315,16 @@ class Supervision:
             self._failed(watched.query, watched.history_run, finding, ends=watched.ends, ran_seconds=ran_seconds)
         else:
             self.outcomes.end(watched, "failed" if finding else "stopped" if watched.asked else "finished", finding)
+
+    def _leave_behind(self) -> None:
+        """Of a run that is to stop now, what hangs is broken off by the end of the process."""
+        self.left_behind = self.left_behind or bool(self.watching) or self.start is not None
+        for watched in self.watching:
+            self.notes.tell(hangs(watched.query, "batch"))
+            self.outcomes.end(watched, "stopped", None)
+        if self.start is not None:
+            self.notes.tell(hangs(self.start.query, "start"))
+            self._give_up(self.start)
 
     def _put_off(self, watched: QueryRun, order: Order) -> None:
         """A query has stopped because it is to be paused, or to start again."""
@@ -335,13 +348,3 @@ class Supervision:
         """Tell what a start has to say, which continues in another thread."""
         while not self.said.empty():
             self.notes.tell(self.said.get())
-
-
-def _superseded(query: Query) -> Finding:
-    """A start would fence off the newer driver."""
-    return Finding(
-        code="HR409",
-        what=f"a newer driver runs query '{query.name}'; this one has ended",
-        fix="look with headrace status which process runs it, and stop one of the two",
-        where=query.where,
-    )
