@@ -19,7 +19,7 @@ import pytest
 from headrace.api import load, status, verify
 from headrace.cli.entry import main
 from headrace.cluster import control
-from headrace.errors import EXIT_AWAY
+from headrace.errors import EXIT_BROKEN
 from headrace.spark import cds
 from headrace.spark.java import require_java
 from tests.crash.scenes import DEADLINE, ClusterScene, until
@@ -202,7 +202,7 @@ def test_an_executor_and_a_worker_are_killed_inside_a_batch(scene: Scene, capsys
     scene.kill_daemon("worker-2")
     scene.wait()
     assert scene.greedy is not None
-    assert scene.greedy.wait(DEADLINE) == EXIT_AWAY
+    assert scene.greedy.wait(DEADLINE) == EXIT_BROKEN
     assert "HR825" in scene.log.read_text()
     assert main(["cluster", "status", "--home", str(scene.home)]) == 1
     assert "worker-2 has died" in capsys.readouterr().out

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -58,9 +59,14 @@ def board() -> Board:
     return made
 
 
+@pytest.mark.parametrize("temporary", ["t", "t" * LONGEST_PATH], ids=["", "path of temporary files too long as well"])
 @pytest.mark.parametrize("deep", ["s", "s" * LONGEST_PATH], ids=["short path", "path too long for a socket"])
-def test_the_socket_is_for_its_user_alone_and_goes_with_the_run(tmp_path: Path, board: Board, deep: str) -> None:
+def test_the_socket_is_for_its_user_alone_and_goes_with_the_run(
+    tmp_path: Path, board: Board, deep: str, temporary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = tmp_path / deep
+    (tmp_path / temporary).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / temporary))
     with serving(storage, board, Orders()):
         ((pid, path),) = sockets(storage)
         assert pid == os.getpid()

@@ -195,7 +195,7 @@ def test_what_is_written_appears_on_an_open_page(browser: webdriver.Chrome, addr
     said = browser.find_element(By.TAG_NAME, "main").text
     assert (
         {"1 file", "1 row"}
-        <= set(re.findall(r"\b1 (?:file|row|batch)(?:e?s)?\b", said))
+        <= set(re.findall(r"(?<![\d.,])1 (?:file|row|batch)(?:e?s)?\b(?!/)", said))
         <= {"1 file", "1 row", "1 batch"}
     )
 

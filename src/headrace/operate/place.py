@@ -34,7 +34,7 @@ def listen(storage: Path, pid: int) -> tuple[socket.socket, Path]:
     if len(os.fsencode(path)) <= LONGEST_PATH:
         with suppress(OSError):
             return _bound(path), path
-    place = Path(tempfile.mkdtemp(prefix="headrace-control-"))
+    place = _private(pid)
     try:
         bound = _bound(place / f"{pid}{_SOCKET}")
         (home / f"{pid}{_ELSEWHERE}").write_text(str(place / f"{pid}{_SOCKET}"), encoding="utf-8")
@@ -42,6 +42,14 @@ def listen(storage: Path, pid: int) -> tuple[socket.socket, Path]:
         shutil.rmtree(place, ignore_errors=True)
         raise
     return bound, place / f"{pid}{_SOCKET}"
+
+
+def _private(pid: int) -> Path:
+    """A new private directory for temporary files, the first whose path is short enough where there is one."""
+    longest = len(f"/headrace-control-xxxxxxxx/{pid}{_SOCKET}")
+    homes = (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp")
+    fit = (home for home in homes if os.path.isdir(home) and len(os.fsencode(home)) + longest <= LONGEST_PATH)
+    return Path(tempfile.mkdtemp(prefix="headrace-control-", dir=next(fit, None)))
 
 
 def sockets(storage: Path) -> Iterator[tuple[int, Path]]:
