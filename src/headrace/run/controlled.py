@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
@@ -34,6 +35,9 @@ from headrace.run.telemetry import Sent, Traced
 from headrace.run.watchers import Hooked, Logged, Measured
 from headrace.spark.stderr_filter import taps
 
+# How long the main thread may take to hear a signal, while it may hang.
+_HEARD_SECONDS = 1.0
+
 
 @contextmanager
 def controlled(
@@ -46,10 +50,10 @@ def controlled(
 
     def stop(now: bool) -> None:
         by_signal = owns_process and signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN, None)
-        for _ in range(2 if now else 1):
+        # A signal more than two ends the process at once, so one that drains already is asked once more.
+        for _ in range(max(1, (2 if now else 1) - request.asked)):
             if by_signal and in_main_thread:
-                # What hangs is ended by who counts the signals.
-                os.kill(os.getpid(), signal.SIGTERM)
+                _ask_by_signal(request)
             else:
                 request.ask()
 
@@ -85,6 +89,14 @@ def controlled(
 
     while not later.empty():
         reporter.note(later.get())
+
+
+def _ask_by_signal(request: StopRequest) -> None:
+    """Ask by SIGTERM: what hangs is ended by who counts the signals. Two at the same time would count as one."""
+    before, ends = request.asked, time.monotonic() + _HEARD_SECONDS
+    os.kill(os.getpid(), signal.SIGTERM)
+    while request.asked == before and time.monotonic() < ends:
+        time.sleep(0.01)
 
 
 def _serve_metrics(

@@ -28,6 +28,11 @@ class StopRequest:
             self._asked += 1
 
     @property
+    def asked(self) -> int:
+        """How often, as far as the main thread has come."""
+        return self._asked
+
+    @property
     def draining(self) -> bool:
         """Whether the running batches may still finish, and no more."""
         return self._asked == 1
