@@ -28,7 +28,7 @@ from headrace.run.repartition import Repartitioned
 from headrace.run.result import Outcome, RunResult
 from headrace.spark.settings import BLOCK_CACHE, LEAST_CACHE_MB, STATE_CACHE_MB, settings
 from headrace.verify import Difference, LateBatch, Lateness, LateRow, Replayed, Verdict
-from scripts import architecture, findings_page
+from scripts import architecture, findings_page, lifetime_curve
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -78,7 +78,10 @@ def parts() -> dict[Path, dict[str, Callable[[], str]]]:
         ROOT / "README.md": {"benchmarks": lambda: benchmark_table(IN_SHORT)},
         ROOT / "benchmarks" / "README.md": {"results": benchmark_table},
         EXPLANATION / "scale.md": {"measured": lambda: benchmark_table(of="scale")},
-        HOW_TO / "operate.md": {"measured": lambda: benchmark_table(of="operate")},
+        HOW_TO / "operate.md": {
+            "measured": lambda: benchmark_table(of="operate"),
+            "lifetime": lambda: f"{lifetime_curve.charts()}\n\n{benchmark_table(of='lifetime')}",
+        },
         EXPLANATION / "architecture.md": {"picture": architecture.picture, "rooms": architecture.table},
         REFERENCE / "commands.md": {"commands": command_list},
         REFERENCE / "settings.md": {"settings": setting_list},
