@@ -42,10 +42,10 @@ spark: {{spark.hadoop.dfs.namenode.http-address: "{web}"}}
 NAMES = ("a", "b", "a", "c", "b", "a")
 
 
-def project_on(server: HdfsServer, root: Path, url: str, batches: int) -> Path:
+def project_on(server: HdfsServer, root: Path, url: str, batches: int, place: str = "") -> Path:
     root.mkdir()
     (root / "landing").mkdir()
-    storage = f"{server.url()}/{root.name} of {server.user.name}"
+    storage = f"{server.url()}/{place or f'{root.name} of {server.user.name}'}"
     (root / "headrace.yml").write_text(PROJECT.format(url=url, storage=storage, web=server.web_address))
     for number in range(batches):
         land_next(root, number)
@@ -133,6 +133,24 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
     assert run(project, spark=spark).exit_code == 0
     assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 2, 5), ("c", 1, 3)]
     assert latest_generation(project.storage, "tallies") == 2
+
+
+def test_the_state_is_brought_into_other_partitions_on_hdfs(
+    hdfs_server: HdfsServer, postgres_url: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    root = project_on(hdfs_server, tmp_path / "shop", postgres_url, 2, place="parts")
+    project = load(root)
+    assert run(project, spark=spark).exit_code == 0
+    layout = QueryLayout(project.storage, "counts", latest_generation(project.storage, "counts"))
+    before = len(list((layout.checkpoint / "state" / "0").glob("[0-9]*")))
+    done = repartition(project, "counts", 5, spark=spark)
+    assert (done.before, done.after, done.batch) == (before, 5, 2)
+    land_next(root, 2)
+    assert run(project, spark=spark).exit_code == 0
+    assert len(list((layout.checkpoint / "state" / "0").glob("[0-9]*"))) == 5 != before
+    database = Database("postgres", postgres_url)
+    assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 1, 1)]
+    assert verify(project, "counts", spark=spark).state == "equal"
 
 
 def stored(root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, int]:
