@@ -6,6 +6,9 @@ every such tie, and on few cores the others wait until those are done: of 12 equ
 wrote its first batch when most others had ended. So a batch's pool has the number of the batch in its name, counted
 over all queries: the oldest batch wins the tie, and a query that has just had its turn comes last.
 
+Spark's status store keeps every name of a pool as long as the session lasts (AppStatusListener), 130 bytes a batch. So
+numbers come again after `NUMBERS` batches, but for those in use; then a newer batch wins the ties of a few older ones.
+
 A query's thread reads the name of its pool from its own local properties at each job. They are at hand in the call that
 tells of the query's start, which Spark makes in that very thread.
 """
@@ -27,6 +30,7 @@ POOL = "spark.scheduler.pool"
 PREFIX = "turn "
 # What a job of the last batch may still use is left alone; older pools are taken away, some at a time.
 KEPT, SWEPT_AT = 2, 16
+NUMBERS = 10_000
 # Spark takes a finished set of tasks out of its pool a moment after it has reported the end of the job.
 MOMENT_SECONDS, LOOKS = 0.02, 25
 
@@ -37,7 +41,7 @@ class _Turn:
 
     query: str
     properties: Any
-    pools: deque[str] = field(default_factory=deque)
+    pools: deque[int] = field(default_factory=deque)
 
 
 class Turns:
@@ -48,7 +52,7 @@ class Turns:
         self._context: Any = context._jsc.sc()
         fair = (context.getConf().get("spark.scheduler.mode") or "FIFO").upper() == "FAIR"
         self._active = fair and context.getLocalProperty(POOL) is None
-        self._numbers = count()
+        self._numbers, self._used = count(), set[int]()
         self._turns: dict[str, _Turn] = {}
         self._lock, self._sweeping = threading.Lock(), threading.Lock()
 
@@ -99,21 +103,29 @@ class Turns:
 
     def _next(self, turn: _Turn) -> None:
         with self._lock:
-            name = f"{PREFIX}{next(self._numbers):012d} {turn.query}"
-        turn.pools.append(name)
-        turn.properties.setProperty(POOL, name)
+            number = next(self._numbers) % NUMBERS
+            while number in self._used and len(self._used) < NUMBERS:
+                number = next(self._numbers) % NUMBERS
+            self._used.add(number)
+        turn.pools.append(number)
+        turn.properties.setProperty(POOL, _name(number))
 
     def _sweep(self, turn: _Turn, kept: int) -> None:
         """Take away the pools of batches that have ended; one in which a task still runs stays for later."""
         busy = []
         for _ in range(len(turn.pools) - kept):
-            name = turn.pools.popleft()
-            found = self._context.getPoolForName(name)
-            if not found.isDefined():
-                continue
-            pool = found.get()
-            if pool.schedulableQueue().isEmpty():
+            number = turn.pools.popleft()
+            found = self._context.getPoolForName(_name(number))
+            if found.isDefined():
+                pool = found.get()
+                if not pool.schedulableQueue().isEmpty():
+                    busy.append(number)
+                    continue
                 pool.parent().removeSchedulable(pool)
-            else:
-                busy.append(name)
+            with self._lock:
+                self._used.discard(number)
         turn.pools.extendleft(reversed(busy))
+
+
+def _name(number: int) -> str:
+    return f"{PREFIX}{number:0{len(str(NUMBERS - 1))}d}"
