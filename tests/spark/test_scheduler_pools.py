@@ -62,11 +62,14 @@ class Session:
 
 def test_numbers_come_again_but_not_while_they_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_pools, "NUMBERS", 100)
+    monkeypatch.setattr(scheduler_pools, "_NUMBERS", scheduler_pools._Numbers())
     session = Session()
-    turns, threads = Turns(session), {}  # type: ignore[arg-type]
-    for query in ("slow", "quick"):
+    threads = {}
+    # Of two runs in one session, which know nothing of each other.
+    other, turns = Turns(session), Turns(session)  # type: ignore[arg-type]
+    for query, run in (("slow", other), ("quick", turns)):
         session.thread = threads[query] = Properties({"spark.jobGroup.id": query})
-        turns.begin(query, query)
+        run.begin(query, query)
     held = session.runs(threads["slow"])
     held.tasks = 1
     for _ in range(1_000):
@@ -76,5 +79,6 @@ def test_numbers_come_again_but_not_while_they_are_in_use(monkeypatch: pytest.Mo
     assert session.pools[held.name] is held
     assert len(session.pools) <= SWEPT_AT + KEPT + 1
     held.tasks = 0
+    other.close()
     turns.close()
     assert session.pools == {}

@@ -44,6 +44,30 @@ class _Turn:
     pools: deque[int] = field(default_factory=deque)
 
 
+class _Numbers:
+    """The numbers in the names of pools, for all runs of this process: two may share a session."""
+
+    def __init__(self) -> None:
+        self._counted, self._used, self._lock = count(), set[int](), threading.Lock()
+
+    def take(self) -> int:
+        """The next one that is not in use."""
+        with self._lock:
+            number = next(self._counted) % NUMBERS
+            while number in self._used and len(self._used) < NUMBERS:
+                number = next(self._counted) % NUMBERS
+            self._used.add(number)
+        return number
+
+    def give_back(self, number: int) -> None:
+        """Its pool is gone."""
+        with self._lock:
+            self._used.discard(number)
+
+
+_NUMBERS = _Numbers()
+
+
 class Turns:
     """Gives the batches of each query their pools; does nothing where the user has chosen pools."""
 
@@ -52,7 +76,6 @@ class Turns:
         self._context: Any = context._jsc.sc()
         fair = (context.getConf().get("spark.scheduler.mode") or "FIFO").upper() == "FAIR"
         self._active = fair and context.getLocalProperty(POOL) is None
-        self._numbers, self._used = count(), set[int]()
         self._turns: dict[str, _Turn] = {}
         self._lock, self._sweeping = threading.Lock(), threading.Lock()
 
@@ -102,11 +125,7 @@ class Turns:
             pass  # an end that the listener's thread has begun
 
     def _next(self, turn: _Turn) -> None:
-        with self._lock:
-            number = next(self._numbers) % NUMBERS
-            while number in self._used and len(self._used) < NUMBERS:
-                number = next(self._numbers) % NUMBERS
-            self._used.add(number)
+        number = _NUMBERS.take()
         turn.pools.append(number)
         turn.properties.setProperty(POOL, _name(number))
 
@@ -122,8 +141,7 @@ class Turns:
                     busy.append(number)
                     continue
                 pool.parent().removeSchedulable(pool)
-            with self._lock:
-                self._used.discard(number)
+            _NUMBERS.give_back(number)
         turn.pools.extendleft(reversed(busy))
 
 
