@@ -39,6 +39,9 @@ def project_at(root: Path, storage: str, web: str = "127.0.0.1:9") -> Path:
         (f"{SILENT}/lake", "HR831", "(by WebHDFS at 127.0.0.1:9) cannot be reached: Connection refused"),
         ("abfss://lake/headrace", "HR834", "is on abfss://"),
         ("gs://lake/headrace", "HR834", "is on gs://"),
+        ("hdfs:///lake/headrace", "HR834", "names no host"),
+        ("s3a:///lake", "HR834", "names no bucket"),
+        ("hdfs:/lake", "HR834", "names no host"),
         ("file:///tmp/lake", None, ""),
     ],
 )

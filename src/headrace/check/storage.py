@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from headrace.errors import Finding, PlatformError
 from headrace.model import Project
 from headrace.spark.object_store import CONDITIONAL, PREFIX
-from headrace.storage.location import scheme_of
+from headrace.storage.location import is_known, scheme_of
 from headrace.storage.remote import RemotePath
 from headrace.storage.store import SCHEMES
+
+_AUTHORITIES = {"hdfs": "host", "s3a": "bucket"}
 
 
 def storage(project: Project) -> Iterator[Finding]:
@@ -22,6 +24,16 @@ def storage(project: Project) -> Iterator[Finding]:
             what=f"the storage {project.target.storage} is on {scheme}://, of which Headrace does not know that a file "
             "there is whole and written once",
             fix=f"name a path on {' or '.join(f'{each}://' for each in SCHEMES)}, or a local or mounted directory",
+            where=where,
+        )
+        return
+    named = next((each for each in SCHEMES if project.target.storage.lower().startswith(f"{each}:")), None)
+    if named is not None and (scheme is None or not is_known(project.target.storage)):
+        yield Finding(
+            code="HR834",
+            what=f"the storage {project.target.storage} names no {_AUTHORITIES[named]}, so that only Spark would know "
+            "where it lies",
+            fix=f"name it: {named}://{_AUTHORITIES[named].upper()}/path",
             where=where,
         )
         return
