@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from headrace.spark.java import require_java
 
+Unit = Literal["s", "ms", "MB", "share", "batches", "files", "requests", "bytes", "nodes", "listeners"]
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -43,7 +45,7 @@ class Figure:
     against: str
     ours: Side
     theirs: Side
-    unit: Literal["s", "ms", "MB", "share", "batches", "files", "requests", "bytes", "nodes", "listeners"]
+    unit: Unit
     target: float | None = None
     target_of: Literal["ratio", "ours"] = "ratio"
     note: str = ""

@@ -83,7 +83,7 @@ def _run(kafka: Broker, delivery: Delivery, messages: int, each: int) -> tuple[f
         said = json.loads(line)
         if said["event"] != "batch" or not said["rows"]:
             return False
-        read += said["rows"]
+        read += int(said["rows"])
         (large if read <= messages else small).append(float(said["duration_ms"]))
         if (done := read >= messages + SMALL * SMALL_BATCHES) or read < messages or (read - messages) % SMALL:
             return done

@@ -109,7 +109,7 @@ def _span(lines: list[str]) -> float:
     """Seconds from the first batch's trigger to the last one's end."""
     batches = [said for said in map(json.loads, lines) if "duration_ms" in said]
     begun = min(_instant(said["at"]) for said in batches)
-    return max(_instant(said["at"]) + said["duration_ms"] / 1000 for said in batches) - begun
+    return max(_instant(said["at"]) + float(said["duration_ms"]) / 1000 for said in batches) - begun
 
 
 def _instant(text: str) -> float:

@@ -117,9 +117,10 @@ def _latencies(
             sent += 1
         producer.poll(0)
         message = consumer.poll(0.001)
-        if message is None or message.error() or message.value().startswith(b"FIRST"):
+        value = None if message is None or message.error() else message.value()
+        if value is None or value.startswith(b"FIRST"):
             continue
-        number, at = message.value().split()
+        number, at = value.split()
         came += 1
         if int(number) >= warm:
             found.append(time.perf_counter() - float(at))

@@ -12,11 +12,11 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.events import Events, events
-from benchmarks.figures import Figure, Side
+from benchmarks.figures import Figure, Side, Unit
 from benchmarks.headline import compare
 from benchmarks.scale_drivers import Batch, Driver, cluster, driver
 from benchmarks.scale_rows import Groups, tiny_files
-from services import KINDS
+from services import PostgresServer
 from services.process import new_home
 
 SIDES = ("local[1]", "cluster of 1", "local[2]", "cluster of 2")
@@ -117,7 +117,7 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
 
 def _sides(stack: ExitStack, scratch: Path) -> dict[str, Driver]:
     """The project started on each side, its own database in one server."""
-    server = KINDS["postgres"](new_home("postgres"))
+    server = PostgresServer(new_home("postgres"))
     stack.callback(server.remove)
     server.install()
     server.start()
@@ -156,7 +156,7 @@ def _middle(batches: Sequence[Batch]) -> Batch:
 
 
 def _figures(job: Job, took: dict[str, list[Batch]]) -> list[Figure]:
-    unit = "ms" if job.query == "tiny" else "s"
+    unit: Unit = "ms" if job.query == "tiny" else "s"
 
     def side(name: str, value: Callable[[Batch], float]) -> Side:
         return Side.of([value(batch) * (1000 if unit == "ms" else 1) for batch in took[name]])

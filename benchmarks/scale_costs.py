@@ -17,7 +17,7 @@ from headrace.spark.settings import FILE_MANAGER, LOCAL_FILE_MANAGER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITIONS = (2, 8, 32, 128)
 STATE_ROWS = (10_000, 100_000, 1_000_000)

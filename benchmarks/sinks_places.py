@@ -21,7 +21,7 @@ from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite import Sqlite
 from headrace.connectors.sql.values import ISO, Forms
 from headrace.contract import SinkContext
-from services import KINDS
+from services import DATABASES
 from services.process import new_home
 
 TABLE = "counts"
@@ -189,7 +189,7 @@ def open_place(name: str, scratch: Path) -> Iterator[Place]:
     if name == "sqlite":
         yield place_at(name, str(scratch / "bench.db"), scratch)
         return
-    server = KINDS[name](new_home(name))
+    server = DATABASES[name](new_home(name))
     try:
         server.install()
         server.start()

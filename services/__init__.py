@@ -9,12 +9,15 @@ from services.postgres import PostgresServer
 from services.s3 import S3Server
 from services.server import Server
 
-KINDS: dict[str, type[PostgresServer] | type[MariaDbServer] | type[KafkaServer] | type[HdfsServer] | type[S3Server]] = {
+DATABASES: dict[str, type[PostgresServer] | type[MariaDbServer]] = {
     "postgres": PostgresServer,
     "mariadb": MariaDbServer,
+}
+KINDS: dict[str, type[PostgresServer] | type[MariaDbServer] | type[KafkaServer] | type[HdfsServer] | type[S3Server]] = {
+    **DATABASES,
     "kafka": KafkaServer,
     "hdfs": HdfsServer,
     "s3": S3Server,
 }
 
-__all__ = ["KINDS", "HdfsServer", "KafkaServer", "MariaDbServer", "PostgresServer", "S3Server", "Server"]
+__all__ = ["DATABASES", "KINDS", "HdfsServer", "KafkaServer", "MariaDbServer", "PostgresServer", "S3Server", "Server"]

@@ -80,7 +80,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Let the report tell which rows its test claims."""
     report = yield
     if claimed := item.config.stash.get(CLAIMS, {}).get(item.nodeid):
-        report.capabilities = list(claimed)
+        report.capabilities = list(claimed)  # type: ignore[attr-defined]
     return report
 
 

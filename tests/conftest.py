@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -50,7 +51,9 @@ WITHOUT_CODE_GENERATION = (
     *("--conf", "spark.python.daemon.module=tests.worker_daemon"),
     "pyspark-shell",
 )
-
+# A shell without job control starts what runs in its background with Ctrl-C ignored, and all its children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STOP_SECONDS = 60.0
 

@@ -64,11 +64,13 @@ class Topics:
         while open_:
             message = consumer.poll(10)
             assert message is not None, "the broker went silent"
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                open_.discard(message.partition())
+            number = message.partition()
+            assert number is not None
+            if error := message.error():
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                open_.discard(number)
                 continue
-            found[message.partition()].append((_text(message.key()), _text(message.value())))
+            found[number].append((_text(message.key()), _text(message.value())))
         consumer.close()
         return [each for number in partitions for each in found[number]]
 

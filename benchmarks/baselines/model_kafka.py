@@ -7,6 +7,7 @@ real-time. All but the first run until they are told to stop.
 import json
 import signal
 import sys
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -45,7 +46,7 @@ writer = (
     .option("topic", sink)
     .option("checkpointLocation", checkpoint)
 )
-TRIGGERS = {
+TRIGGERS: dict[str, dict[str, Any]] = {
     "available-now": {"availableNow": True},
     "default": {},
     "continuous": {"continuous": "1 second"},

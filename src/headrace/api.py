@@ -292,7 +292,7 @@ def rebuild(
     wait: bool = False,
     spark: SparkSession | None = None,
     reporter: Reporter | None = None,
-    told: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
 ) -> RebuildResult:
     """Recompute the result of `query` from its sources beside the one in use, and exchange the two.
 
@@ -300,7 +300,7 @@ def rebuild(
     former one; `approve` is given what was found, and says whether to exchange them. The query must then be stopped,
     which `wait` waits for. Called again, it continues what was stopped or cut off. since: read only what came from a
     time on, which has a zone. accept_partial: begin although the sources no longer hold all that the query has read.
-    told: is given what is to be known before.
+    notify: receives each remark that comes before the work begins.
     """
     from headrace.rebuild.commands import rebuild as rebuild_one
 
@@ -313,7 +313,7 @@ def rebuild(
         wait=wait,
         spark=spark,
         reporter=reporter,
-        told=told or (lambda _: None),
+        notify=notify or (lambda _: None),
     )
 
 
@@ -382,7 +382,7 @@ def verify_each(
 
     for verdict in proved(project, list(project.queries) if queries is None else queries, spark=spark):
         _remember(project, verdict)
-        yield _told(project, verdict)
+        yield _announced(project, verdict)
 
 
 def _remember(project: Project, verdict: Verdict) -> None:
@@ -396,15 +396,15 @@ def _remember(project: Project, verdict: Verdict) -> None:
             history.note("verdict", verdict.query, None, {"verdict": verdict.state, "sentence": verdict.sentence})
 
 
-def _told(project: Project, verdict: Verdict) -> Verdict:
+def _announced(project: Project, verdict: Verdict) -> Verdict:
     """Send a verdict to the project's hooks, and say which of them did not get it."""
     hooks = project.target.operations.hooks
     if not hooks:
         return verdict
     from headrace.operate.hooks import send_now
 
-    untold = send_now(hooks, project.name, "verdict", verdict.query, verdict=verdict.as_dict())
-    return replace(verdict, findings=(*verdict.findings, *untold))
+    undelivered = send_now(hooks, project.name, "verdict", verdict.query, verdict=verdict.as_dict())
+    return replace(verdict, findings=(*verdict.findings, *undelivered))
 
 
 def late(
@@ -463,17 +463,20 @@ def start_all(
     return start_project(project, queries, spark, trigger=trigger, reporter=reporter)
 
 
-def stop(project: Project, query: str | None = None, *, now: bool = False) -> list[Answer]:
+def stop(
+    project: Project, query: str | None = None, *, now: bool = False, notify: Callable[[str], None] | None = None
+) -> list[Answer]:
     """Stop `query` in the application of this project that runs it, or (None) all that runs, and wait for that.
 
-    now: running batches are broken off, and made again at the next start; of a whole application only. Raises
-    HeadraceError where nothing runs.
+    now: running batches are broken off, and made again at the next start; of a whole application only. notify: gets a
+    sentence for each application that is stopping already, which continues as it was asked to. Raises HeadraceError
+    where nothing runs.
     """
     from headrace.operate.control_client import running
 
     if query is not None:
         return [each.order("stop", query) for each in running(project.local_storage, query)]
-    return [each.stop(now=now) for each in running(project.local_storage)]
+    return [each.stop(now=now, notify=notify) for each in running(project.local_storage)]
 
 
 def pause(project: Project, query: str) -> Answer:

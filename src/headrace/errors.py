@@ -30,8 +30,10 @@ EXIT_BROKEN = 2
 EXIT_FENCED = 3
 # What a start needs is away, as where a machine boots before its cluster: EX_TEMPFAIL of sysexits.h.
 EXIT_AWAY = 75
+# Nothing can be started before the project is changed: EX_CONFIG of sysexits.h.
+EXIT_REFUSED = 78
 # What starting again would not help.
-FINAL_EXIT_CODES = (EXIT_BROKEN, EXIT_FENCED)
+FINAL_EXIT_CODES = (EXIT_BROKEN, EXIT_FENCED, EXIT_REFUSED)
 
 
 @dataclass(frozen=True, kw_only=True, order=True)

@@ -15,7 +15,7 @@ import pytest
 from headrace.api import load
 from headrace.check.structure import structure
 from headrace.cli.entry import main
-from headrace.errors import EXIT_AWAY
+from headrace.errors import EXIT_AWAY, EXIT_REFUSED
 from headrace.storage import hdfs, s3
 from headrace.storage.store import forget
 from tests.run.projects import write_project
@@ -23,6 +23,8 @@ from tests.run.projects import write_project
 pytestmark = pytest.mark.plain
 QUERY = "q = hr.query(sink=hr.sink.files('out'), name='q')(lambda events: events)"
 SILENT = "hdfs://127.0.0.1:9"
+# What no start can pass before the project is changed, and what a later one can.
+ENDS = {"HR831": EXIT_AWAY, "HR834": EXIT_REFUSED}
 
 
 def project_at(root: Path, storage: str, web: str = "127.0.0.1:9") -> Path:
@@ -60,7 +62,7 @@ def test_storage_that_cannot_be_used_is_told_before_spark_starts(
     if code is not None:
         assert what in found[0].what
         assert found[0].where.line is not None or found[0].where.file
-        assert main(["run", "-C", str(root)]) == (EXIT_AWAY if code == "HR831" else 1)
+        assert main(["run", "-C", str(root)]) == ENDS.get(code, 1)
         assert code in capsys.readouterr().err
 
 
@@ -163,6 +165,6 @@ def test_a_bucket_that_cannot_be_used_is_told_before_spark_starts(
             found = [each for each in structure(load(root)) if each.severity == "error"]
             assert found, (code, what)
             assert (found[0].code, what in found[0].what) == (code, True), found
-            assert main(["run", "-C", str(root)]) == (EXIT_AWAY if code == "HR831" else 1)
+            assert main(["run", "-C", str(root)]) == ENDS.get(code, 1)
             assert code in capsys.readouterr().err
     forget("s3a", "lake")

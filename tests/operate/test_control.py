@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -123,6 +125,72 @@ def test_stop_waits_for_the_end_and_those_that_follow_hear_of_everything_before(
         assert running(tmp_path)[0].stop(now=True).said == "the application has stopped"
     follower.join(10)
     assert (asked, heard) == ([True], ["following", "ended"])
+
+
+def test_stops_that_come_at_once_ask_as_one(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    request, board, told = StopRequest(), Board(), list[str]()
+    with controlled(load(tmp_path), board, Orders(), request, Silent(), owns_process=False):
+        (found,) = running(tmp_path / ".headrace")
+        asking = [threading.Thread(target=lambda: found.stop(notify=told.append)) for _ in range(8)]
+        for each in asking:
+            each.start()
+        until = time.monotonic() + 20
+        while len(told) < len(asking) - 1 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert request.draining
+        board.close()
+        for each in asking:
+            each.join(20)
+    assert told == ["the application is already stopping"] * 7
+    assert request.asked == 1
+
+
+STOPPED = """
+import sys, time
+from pathlib import Path
+from headrace.api import load
+from headrace.operate.board import Board
+from headrace.operate.orders import Orders
+from headrace.run.controlled import controlled
+from headrace.run.result import Silent
+from headrace.run.stop import StopRequest, end_process, stop_on_signals
+
+request, board = StopRequest(), Board()
+with controlled(load(Path(sys.argv[1])), board, Orders(), request, Silent(), owns_process=True):
+    with stop_on_signals(request, end_now=end_process):
+        print("runs", flush=True)
+        while not request.now:
+            time.sleep(0.05)
+            Path(sys.argv[1], "asked").write_text(str(request.asked))
+    board.close()
+print(request.asked, flush=True)
+"""
+
+
+def test_a_process_is_stopped_once_however_many_stops_there_are(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    running = subprocess.Popen([sys.executable, "-c", STOPPED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "headrace", "stop", "-C", str(tmp_path)]
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "runs\n"
+        logs = [tmp_path / f"{number}.log" for number in range(3)]
+        stops = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log.open("wb")) for log in logs]
+        until = time.monotonic() + 60
+        # The one that came first waits silently.
+        while sum(bool(log.read_text()) for log in logs) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+        already = f"process {running.pid} is already stopping; waiting for its end\n"
+        time.sleep(1.0)
+        assert sorted(log.read_text() for log in logs) == ["", already, already]
+        assert ((tmp_path / "asked").read_text(), running.poll()) == ("1", None)
+        assert subprocess.run([*command, "--now"], timeout=60, check=False).returncode == 0
+        assert [each.wait(60) for each in (running, *stops)] == [0] * 4
+        assert running.stdout.read() == "2\n"
+    finally:
+        running.kill()
+        running.wait()
 
 
 def test_a_process_that_does_not_end_is_named(tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,15 @@ def get(url: str, **headers: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as tried:
+            tried.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 def test_every_figure_is_there_in_base_units_with_its_labels(board: Board) -> None:
     with serving(board, Settings(port=0)) as (metrics, url):
         metrics.taken(BATCH)
@@ -210,6 +219,16 @@ def test_who_has_no_token_learns_only_whether_all_is_well(board: Board) -> None:
         ]
         assert codes == [401, 401, 200]
         assert get(f"{url}/readyz") == (200, '{"ok": true}\n')
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("address", ["::", "::1"])
+def test_metrics_are_served_by_ipv6(board: Board, address: str) -> None:
+    server = MetricsServer(Settings(port=0, address=address), board, Metrics("p", board, dict))
+    try:
+        assert get(f"http://[::1]:{server.port}/healthz")[0] == 200
+    finally:
+        server.close()
 
 
 def test_a_page_of_another_site_reads_nothing(board: Board) -> None:

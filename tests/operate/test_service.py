@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Collection
 from pathlib import Path
@@ -15,7 +16,7 @@ import yaml
 
 from headrace.api import load
 from headrace.cli import main
-from headrace.errors import EXIT_BROKEN, EXIT_FENCED
+from headrace.errors import EXIT_BROKEN, EXIT_FENCED, EXIT_REFUSED
 from headrace.operate.service import systemd_version, unit, unit_name
 from tests.docs.blocks import ROOT
 from tests.operate.prometheus import required
@@ -105,8 +106,10 @@ def test_a_unit_says_who_runs_what_and_when_it_is_not_started_again(tmp_path: Pa
     assert settings["User"] == "phones"
     assert settings["WorkingDirectory"] == str(root).replace("%", "%%")
     assert settings["ExecStart"].endswith(" run")
-    # What is away, as of a machine that boots before its cluster, is tried again without a limit, and with pauses.
-    assert settings["RestartPreventExitStatus"].split() == ["2", "3"] == [str(EXIT_BROKEN), str(EXIT_FENCED)]
+    # What only a change of the project corrects is not tried again. What is away, as of a machine that boots before
+    # its cluster, is tried again without a limit, and with pauses.
+    assert settings["RestartPreventExitStatus"].split() == ["2", "3", "78"]
+    assert [EXIT_BROKEN, EXIT_FENCED, EXIT_REFUSED] == [2, 3, 78]
     assert (settings["Restart"], settings["StartLimitIntervalSec"], settings["RestartSec"]) == ("on-failure", "0", "60")
     assert "RestartSteps" not in unit(load(root), user="phones", systemd=253)
     assert "RestartSec=10\nRestartSteps=8\nRestartMaxDelaySec=300\n" in unit(load(root), user="phones", systemd=254)
@@ -136,6 +139,39 @@ def test_what_makes_no_service_is_refused(
 ) -> None:
     assert main(["service", "-C", str(project(tmp_path / "p")), *arguments]) == 2
     assert re.search("HR877|HR090", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "target"),
+    [
+        ("", "127.0.0.1:9108"),
+        ("metrics: {port: 9200, address: 10.1.2.3, token: sesame}", "10.1.2.3:9200"),
+        ("metrics: {port: 9200, address: 0.0.0.0, token: sesame}", f"{socket.gethostname()}:9200"),
+        ("metrics: {port: 9200, address: '::', token: sesame}", f"{socket.gethostname()}:9200"),
+        ("metrics: {port: 9200, address: '::1'}", "[::1]:9200"),
+    ],
+    ids=["not declared", "one address", "every address", "every address of IPv6", "an address of IPv6"],
+)
+def test_prometheus_is_told_an_address_that_it_can_reach(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], metrics: str, target: str
+) -> None:
+    root, out = project(tmp_path / "p"), tmp_path / "monitoring"
+    with (root / "headrace.yml").open("a") as settings:
+        settings.write(metrics)
+    assert main(["service", "-C", str(root), "--monitoring", str(out)]) == 0
+    assert ("the service serves no metrics" in capsys.readouterr().out) == (not metrics)
+    (job,) = yaml.safe_load((out / "prometheus.yml").read_text())["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [target]}]
+
+
+def test_prometheus_is_told_no_port_that_each_start_chooses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, out = project(tmp_path / "p"), tmp_path / "monitoring"
+    with (root / "headrace.yml").open("a") as settings:
+        settings.write("metrics: {port: 0}")
+    assert main(["service", "-C", str(root), "--monitoring", str(out)]) == 2
+    assert "HR877" in (told := capsys.readouterr().err)
+    assert "name one that stays: metrics: {port: 9108}" in told
+    assert not out.exists()
 
 
 def test_promtool_takes_the_rules_and_the_dashboard_asks_for_metrics_that_there_are(tmp_path: Path) -> None:

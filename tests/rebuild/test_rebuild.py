@@ -152,7 +152,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
             raise Killed(note)
 
     with pytest.raises(Killed):
-        hr.rebuild(project, "copies", spark=spark, told=warned)
+        hr.rebuild(project, "copies", spark=spark, notify=warned)
     (root / "landing" / "0000.json").unlink()
     with pytest.raises(HeadraceError, match=r"HR574.*1 of 2 files that were read are no longer there"):
         hr.rebuild(project, "totals", spark=spark)
@@ -163,7 +163,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     with pytest.raises(HeadraceError, match=r"HR570.*source 'events' cannot be read from a time on"):
         hr.rebuild(project, "totals", spark=spark, since=datetime.now(timezone.utc))
     told: list[str] = []
-    done = hr.rebuild(project, "totals", spark=spark, approve=False, accept_partial=True, told=told.append)
+    done = hr.rebuild(project, "totals", spark=spark, approve=False, accept_partial=True, notify=told.append)
     assert (done.done, done.report and done.report.verdict) == ("compared", "equal")
     assert ["will not have all" in told[0], "the query is what ran" in told[1]] == [True, True]
     assert main(["rebuild", "totals", "--status", "--json", "-C", str(root)]) == 0

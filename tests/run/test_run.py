@@ -244,7 +244,7 @@ def test_a_changed_query_is_refused_each_time_until_the_change_is_undone(tmp_pat
     def started(**options: bool) -> set[str]:
         notes = Told()
         result = run(load(root), spark=spark, reporter=notes, **options)
-        assert result.exit_code == int(any(outcome.state == "failed" for outcome in result.outcomes))
+        assert result.exit_code == (78 if any(outcome.refused for outcome in result.outcomes) else 0)
         return {outcome.finding.code for outcome in result.outcomes if outcome.finding} | {
             finding.code for finding in notes.all(Finding) if finding.code == "HR538"
         }

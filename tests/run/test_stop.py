@@ -26,6 +26,15 @@ def test_the_second_time_means_now(asked: int, draining: bool, now: bool) -> Non
     assert (bool(request), request.draining, request.now) == (asked > 0, draining, now)
 
 
+def test_who_asks_for_a_stop_that_was_asked_for_changes_nothing() -> None:
+    request = StopRequest()
+    seen = []
+    for now in (False, False, True, True, False):
+        request.ask_for(now=now)
+        seen.append((request.draining, request.now))
+    assert seen == [(True, False)] * 2 + [(False, True)] * 3
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_a_signal_asks_and_the_old_handler_comes_back(number: signal.Signals) -> None:
     before = signal.getsignal(number)

@@ -80,6 +80,51 @@ def finding_of(message: str) -> Finding:
             id="state",
         ),
         pytest.param(
+            HEAD + "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.  SQLSTATE: 58030\n"
+            "Caused by: java.net.ConnectException: Call From vm/127.0.0.1 to localhost:9000 failed on connection "
+            "exception: java.net.ConnectException: Connection refused; For more details see:  http://wiki/\n"
+            "Caused by: java.net.ConnectException: Connection refused",
+            "HR831",
+            "the store of its files does not answer: Call From vm/127.0.0.1 to localhost:9000 failed on connection",
+            id="state, while the NameNode is away",
+        ),
+        pytest.param(
+            HEAD + "File /c/commits/.7.tmp could only be written to 0 of the 1 minReplication nodes. There are 1 "
+            "datanode(s) running and 1 node(s) are excluded in this operation.\n\tat x.Y",
+            "HR831",
+            "does not answer: File /c/commits/.7.tmp could only be written to 0 of the 1",
+            id="a commit, while the DataNode is away",
+        ),
+        pytest.param(
+            HEAD + "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file hdfs://n:9000/in/7.parquet.\n"
+            "Caused by: java.io.IOException: Could not read footer for file\n"
+            "Caused by: org.apache.hadoop.hdfs.BlockMissingException: Could not obtain block: BP-1 file=/in/7.parquet",
+            "HR831",
+            "does not answer: Could not obtain block: BP-1 file=/in/7.parquet",
+            id="a source's file, while the DataNode is away",
+        ),
+        pytest.param(
+            HEAD + "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://b/in/7.parquet.\n"
+            "Caused by: org.apache.hadoop.fs.s3a.AWSClientIOException: read on s3a://b/in/7.parquet: "
+            "software.amazon.awssdk.SdkClientException: Unable to execute HTTP request: Connection refused",
+            "HR831",
+            "does not answer: Unable to execute HTTP request: Connection refused",
+            id="a source's file, while S3 is away",
+        ),
+        pytest.param(
+            HEAD + "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://b/in/7.parquet.\n"
+            "Caused by: org.apache.hadoop.fs.s3a.AWSServiceThrottledException: read on s3a://b/in/7.parquet: SlowDown",
+            "HR831",
+            "does not answer: AWSServiceThrottledException: read on s3a://b/in/7.parquet: SlowDown",
+            id="a source's file, while S3 has too much to do",
+        ),
+        pytest.param(
+            HEAD + "Traceback (most recent call last):\n  File 'a.py', line 1\nValueError: the pump is in safe mode\n",
+            "HR601",
+            "failed: ValueError: the pump is in safe mode",
+            id="words of HDFS in an exception of the user's",
+        ),
+        pytest.param(
             HEAD + "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/p/checkpoint/offsets/3 at 0",
             "HR519",
             "a file of its checkpoint",

@@ -24,7 +24,7 @@ from headrace.storage.durable import create_file, exchange, move, publish, remov
 from headrace.storage.hdfs import Hdfs
 from headrace.storage.remote import RemotePath
 from headrace.storage.s3 import S3
-from headrace.storage.store import keep
+from headrace.storage.store import keep, silent
 from services import HdfsServer, S3Server
 from services.proxy import Proxy
 from tests.storage.stores import MemoryStore, memory_store, new_bucket
@@ -205,6 +205,38 @@ def test_a_lease_ends_with_its_process_or_with_its_silence(
     with monkeypatch.context() as patch:
         patch.setattr(lease, "birth", lambda pid: None)
         lease.take(folder, "after its death").release()
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("lost", ["release", "answer"])
+def test_a_lease_that_its_own_process_has_lost_is_taken_again_at_once(
+    memory: tuple[MemoryStore, RemotePath], monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """The store was away when the record was to be released, or when its creation was to be answered."""
+    made, root = memory
+    folder = root / f"lost-{lost}"
+    create = MemoryStore.create
+
+    def away(store: MemoryStore, path: str, data: bytes) -> bool:
+        if lost == "answer":
+            create(store, path, data)
+        raise silent("memory", "Connection refused")
+
+    if lost == "release":
+        first = lease.take(folder, "first")
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryStore, "create", away)
+            first.release()
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryStore, "create", away)
+            with pytest.raises(PlatformError):
+                lease.take(folder, "first")
+    assert list(made.files) == [f"/lost-{lost}/1"]
+    held = lease.take(folder, "again")
+    with pytest.raises(lease.Held):
+        lease.take(folder, "a second time")
+    held.release()
 
 
 @pytest.mark.plain

@@ -47,7 +47,8 @@ def program(*names: str) -> str:
 
 def faults(browser: webdriver.Chrome) -> list[str]:
     """What the console holds; asked for, it is empty again."""
-    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    entries: list[dict[str, str]] = browser.get_log("browser")  # type: ignore[no-untyped-call]
+    return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
 
 
 @dataclass(frozen=True, kw_only=True)

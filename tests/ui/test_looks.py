@@ -192,7 +192,8 @@ def test_one_verify_runs_at_low_priority_and_its_end_is_told(
         assert (first.status_code, first.json()["state"]) == (202, "running")
         second = asked.post("/api/verify", json={"query": "totals"})
         assert (second.status_code, "is being verified" in second.json()["error"]) == (409, True)
-        (tmp_path / "fake.go").write_text(said)
+        (tmp_path / "fake.said").write_text(said)
+        (tmp_path / "fake.said").rename(tmp_path / "fake.go")
         told = eventually(lambda: dict(asked.get("/api/verify").json()), state)
         assert told["said"] in said
     (tmp_path / "fake.go").unlink()

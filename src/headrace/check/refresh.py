@@ -63,7 +63,7 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
             )
 
 
-def alone(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
+def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
     """What a query cannot have where nobody stands by that could halt it: in the user's own session."""
     tables = project.refreshed_tables_of(query)
     if tables and not trigger.ends:

@@ -225,7 +225,7 @@ def _resolved(project: Project, query: Query) -> bool:
 def _connectors(project: Project) -> Iterator[Finding]:
     for name, source in project.sources.items():
         for problem in source.connector.problems():
-            yield _told(project, problem, f"source '{name}'", source.where)
+            yield _finding(project, problem, f"source '{name}'", source.where)
     for name, query in project.queries.items():
         modes = query.sink.facts.modes
         if query.mode not in modes:
@@ -237,10 +237,10 @@ def _connectors(project: Project) -> Iterator[Finding]:
             )
         judged = query.mode if query.mode in modes else min(modes)  # the mode's fault is reported once, above
         for problem in query.sink.problems(judged):
-            yield _told(project, problem, f"the sink of query '{name}'", query.where)
+            yield _finding(project, problem, f"the sink of query '{name}'", query.where)
 
 
-def _told(project: Project, problem: OptionError, whose: str, where: Where) -> Finding:
+def _finding(project: Project, problem: OptionError, whose: str, where: Where) -> Finding:
     return Finding(
         code=problem.code,
         what=project.redacted(f"{whose}: {problem.what}"),

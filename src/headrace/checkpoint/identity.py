@@ -124,13 +124,13 @@ def differences(ours: PlannedBatch, theirs: PlannedBatch, roots: Sequence[Path] 
     for name in sorted({*here, *there}):
         if here.get(name) == there.get(name):
             continue
-        found.append(f"source '{name}': {_told(here.get(name))} against {_told(there.get(name))}")
+        found.append(f"source '{name}': {_described(here.get(name))} against {_described(there.get(name))}")
     if not found and ours.entry.watermark_ms != theirs.entry.watermark_ms:
         found.append(f"watermark {ours.entry.watermark_ms} against {theirs.entry.watermark_ms}")
     return found
 
 
-def _told(content: Any) -> str:
+def _described(content: Any) -> str:
     if content is None:
         return "nothing"
     if content and isinstance(content[0], str):

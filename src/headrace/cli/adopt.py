@@ -78,10 +78,10 @@ def adopt(
         if dry_run or not click.confirm(f"Adopt {name}?", err=True):
             return 0 if dry_run else 1
     done = api.adopt(project, name, checkpoint, sources=order, planned=planned)
-    return _told(project, done, shown=asks, verifies=verifies, as_json=as_json)
+    return _report(project, done, shown=asks, verifies=verifies, as_json=as_json)
 
 
-def _told(project: Project, done: Adoption, *, shown: bool, verifies: bool, as_json: bool) -> int:
+def _report(project: Project, done: Adoption, *, shown: bool, verifies: bool, as_json: bool) -> int:
     from headrace import api
 
     verdict = api.verify(project, done.query) if verifies else None

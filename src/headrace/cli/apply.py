@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from headrace.cli.options import project_options
-from headrace.cli.run import trigger_of, trigger_options
+from headrace.cli.run import telling_whether_to_start_again, trigger_of, trigger_options
 
 
 @click.command()
@@ -27,20 +27,21 @@ def apply(
 
     FILE is what `headrace plan --out` has written; what it found to go forward is accepted. The plan holds as
     long as the queries are written as they were, over the same checkpoints, and no other form of one has run meanwhile;
-    batches that were added change nothing.
+    batches that were added change nothing. The exit codes are those of `run`.
     """
     from headrace.load import load
 
     wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
-    project = load(directory, target=target)
+    with telling_whether_to_start_again():
+        project = load(directory, target=target)
 
-    from headrace.api import apply as apply_plan
-    from headrace.cli.view import view_for
-    from headrace.plan.saved import read
+        from headrace.api import apply as apply_plan
+        from headrace.cli.view import view_for
+        from headrace.plan.saved import read
 
-    names = [name for name in read(file).queries if name in project.queries]
-    triggers = [wanted or project.queries[name].trigger for name in names]
-    with view_for(project, names, ends=all(each.ends for each in triggers), as_json=as_json) as view:
-        result = apply_plan(project, file, trigger=wanted, reporter=view)
+        names = [name for name in read(file).queries if name in project.queries]
+        triggers = [wanted or project.queries[name].trigger for name in names]
+        with view_for(project, names, ends=all(each.ends for each in triggers), as_json=as_json) as view:
+            result = apply_plan(project, file, trigger=wanted, reporter=view)
     view.summary(result)
     return result.exit_code

@@ -24,7 +24,7 @@ def stop(query: str | None, now: bool, directory: Path, target: str | None, as_j
     """Stop the running application, or QUERY in it.
 
     Running batches finish, as after SIGTERM, and the command waits for that; 1 when nothing runs. The other queries run
-    on when one is stopped.
+    on when one is stopped. An application that is stopping already is waited for, and nothing else changes.
     """
     from headrace.api import stop as stop_running
     from headrace.load import load
@@ -35,7 +35,12 @@ def stop(query: str | None, now: bool, directory: Path, target: str | None, as_j
     project = load(directory, target=target)
     if query is not None:
         chosen(project, [query])
-    return _tell(stop_running(project, query, now=now), as_json=as_json)
+    return _tell(stop_running(project, query, now=now, notify=_note), as_json=as_json)
+
+
+def _note(sentence: str) -> None:
+    """Tell what the command waits for; the result comes later."""
+    click.echo(f"{sentence}; waiting for its end", err=True)
 
 
 @click.command()

@@ -108,7 +108,7 @@ def _rebuilt(project: Project, name: str, given: dict[str, Any], *, as_json: boo
     from headrace.cli.view.lines import Lines
 
     with Lines() as view:
-        return api.rebuild(project, name, **given, reporter=view, told=lambda note: click.echo(f"  {note}"))
+        return api.rebuild(project, name, **given, reporter=view, notify=lambda note: click.echo(f"  {note}"))
 
 
 def _approval(name: str, *, no_swap: bool, asks: bool, as_json: bool) -> Callable[[RebuildReport], bool]:

@@ -119,8 +119,8 @@ def _say_plan(plan: RewindPlan, *, as_json: bool) -> None:
         return
     ends = " (ends a rewind that was cut off)" if plan.continues else ""
     click.echo(
-        f"{plan.query}: from the end of batch {_told(plan.newest, plan.newest_at)} back to that of batch "
-        f"{_told(plan.batch, plan.planned_at)}{ends}"
+        f"{plan.query}: from the end of batch {_described(plan.newest, plan.newest_at)} back to that of batch "
+        f"{_described(plan.batch, plan.planned_at)}{ends}"
     )
     click.echo(f"{counted(plan.newest - plan.batch, 'batch')} of generation {plan.generation} taken back")
     for each in plan.held:
@@ -131,5 +131,5 @@ def _say_plan(plan: RewindPlan, *, as_json: bool) -> None:
         click.echo(f"  {note}")
 
 
-def _told(batch: int, at: str | None) -> str:
+def _described(batch: int, at: str | None) -> str:
     return str(batch) if at is None else f"{batch} (planned {at})"

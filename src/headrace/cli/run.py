@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.options import F, chosen, project_options, ui_token
-from headrace.errors import EXIT_AWAY, Finding, HeadraceError
+from headrace.errors import EXIT_AWAY, EXIT_REFUSED, Finding, HeadraceError
 
 if TYPE_CHECKING:
     from headrace.model import Project, Trigger
@@ -50,22 +50,23 @@ def run(
 ) -> int:
     """Run the queries named, or all; 1 when one fails.
 
-    Ctrl-C or SIGTERM lets the running batch finish; a second one stops at once.
+    Ctrl-C or SIGTERM lets the running batch finish; a second one stops at once. The exit code is 75 when what a start
+    needs is away, and 78 when none can succeed before the project is changed.
     """
     from headrace.load import load
 
     wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
-    project = load(directory, target=target)
-    if metrics is not None:
-        project = with_metrics(project, metrics)
-    names = chosen(project, queries)
-
-    from headrace.api import run as run_queries
-    from headrace.cli.view import view_for
-
-    triggers = [wanted or project.queries[name].trigger for name in names]
     with ExitStack() as stack:
-        stack.enter_context(_telling_what_is_away())
+        stack.enter_context(telling_whether_to_start_again())
+        project = load(directory, target=target)
+        if metrics is not None:
+            project = with_metrics(project, metrics)
+        names = chosen(project, queries)
+
+        from headrace.api import run as run_queries
+        from headrace.cli.view import view_for
+
+        triggers = [wanted or project.queries[name].trigger for name in names]
         # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
         url = stack.enter_context(dashboard(project, ui_port)) if with_ui or ui_port is not None else ""
         view = stack.enter_context(view_for(project, names, ends=all(each.ends for each in triggers), as_json=as_json))
@@ -77,8 +78,11 @@ def run(
 
 
 @contextmanager
-def _telling_what_is_away() -> Iterator[None]:
-    """Give an exit code of its own to a start that can succeed although nobody corrects anything."""
+def telling_whether_to_start_again() -> Iterator[None]:
+    """Give exit codes of their own to a start that passes by itself later, and to one that no change but the project's
+    lets pass; what is used wrongly or broken keeps its own.
+    """
+    from headrace.run.refusals import is_refusal
     from headrace.run.restarts import is_transient
 
     try:
@@ -86,6 +90,8 @@ def _telling_what_is_away() -> Iterator[None]:
     except HeadraceError as error:
         if all(map(is_transient, error.findings)):
             error.exit_code = EXIT_AWAY
+        elif error.exit_code == 1 and any(map(is_refusal, error.findings)):
+            error.exit_code = EXIT_REFUSED
         raise
 
 

@@ -54,7 +54,8 @@ def service(
     try:
         if monitoring is not None:
             written = write_monitoring(monitoring, project)
-            _say(f"written: {', '.join(map(str, written))}", {"files": written}, as_json=as_json)
+            told = f"written: {', '.join(map(str, written))}{_without_metrics(project)}"
+            _say(told, {"files": written}, as_json=as_json)
             return 0
         text = unit(project, user=user, stop_timeout=length, systemd=systemd_version())
         if out is None:
@@ -66,6 +67,14 @@ def service(
         raise HeadraceError(Finding(code="HR877", what=what, fix="write elsewhere, and move it by sudo")) from error
     _say(_next_steps(out, project), {"unit": text, "file": out}, as_json=as_json)
     return _verified(out)
+
+
+def _without_metrics(project: Project) -> str:
+    from headrace.operate.service import PORT
+
+    if project.target.operations.metrics is not None:
+        return ""
+    return f"\nthe service serves no metrics until headrace.yml has them: metrics: {{port: {PORT}}}"
 
 
 def _next_steps(file: Path, project: Project) -> str:

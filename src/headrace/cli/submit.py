@@ -37,18 +37,19 @@ def submit(
 
     Without a name, all of them. The driver runs here, in client mode: Spark's standalone cluster takes no driver in
     Python. Ctrl-C or SIGTERM lets the running batch finish, and ends what --supervise would start again.
+    The exit codes are those of `run`.
     """
+    from headrace.cli.run import run, telling_whether_to_start_again
     from headrace.load import load
 
-    project = load(directory, target=target)
+    with telling_whether_to_start_again():
+        project = load(directory, target=target)
     names = chosen(project, queries)
     _require_cluster(project.target.master, deploy_mode, project.target.name)
     words = ["run", *names, "-C", str(directory), *(["--target", target] if target else [])]
     words += ["--json"] if as_json else []
     if supervise:
         return _supervised([sys.executable, "-m", "headrace", *words])
-    from headrace.cli.run import run
-
     found = run.main(words[1:], prog_name="headrace submit", standalone_mode=False)
     return int(found or 0)
 

@@ -55,7 +55,7 @@ def look(spark: SparkSession, packages: Collection[str]) -> list[Worker]:
     """The Python of each executor that has a free core. Raises Spark's error where none can be started."""
     names = tuple(packages)
 
-    def told(_: Iterable[int]) -> Iterator[tuple[str, str, str, tuple[str | None, ...]]]:
+    def described(_: Iterable[int]) -> Iterator[tuple[str, str, str, tuple[str | None, ...]]]:
         import platform
         import socket
         from importlib.metadata import PackageNotFoundError, version
@@ -72,7 +72,7 @@ def look(spark: SparkSession, packages: Collection[str]) -> list[Worker]:
 
     # One for each core at first, so that no executor is left out, and as many again for those that were busy.
     tasks = 2 * spark.sparkContext.defaultParallelism
-    answers = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(told).collect()
+    answers = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(described).collect()
     return [
         Worker(host=host, python=python, spark=version, packages=dict(zip(names, found, strict=True)))
         for host, python, version, found in dict.fromkeys(answers)

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.errors import Finding, HeadraceError
 from headrace.history.processes import birth
-from headrace.operate.control_server import is_own
+from headrace.operate.control_server import ALREADY_STOPPING, is_own
 from headrace.operate.orders import Answer, Verb, who
 from headrace.operate.place import clear, sockets
 
@@ -54,10 +54,14 @@ class Application:
         plain = next(lines, None)
         return Answer(finding=_gone(self.pid)) if plain is None else Answer.from_dict(plain)
 
-    def stop(self, *, now: bool = False) -> Answer:
-        """Stop it as SIGTERM does, and wait until it is gone."""
-        for _ in self._asked({"do": "stop", "now": now, "by": who()}):
-            pass
+    def stop(self, *, now: bool = False, notify: Callable[[str], None] | None = None) -> Answer:
+        """Stop it as SIGTERM does, and wait until it is gone; one that is stopping already is waited for alone.
+
+        notify: gets a sentence as soon as it is known that it is stopping already.
+        """
+        for answer in self._asked({"do": "stop", "now": now, "by": who()}):
+            if answer["said"] == ALREADY_STOPPING and notify is not None and not now:
+                notify(f"{f'process {self.pid}' if self.owns else 'the application'} is already stopping")
         until = time.monotonic() + EXIT_SECONDS
         while self.owns and self.alive:
             if time.monotonic() > until:

@@ -29,12 +29,14 @@ from headrace.redaction import redacted
 LONGEST_REQUEST = 65_536
 REQUEST_SECONDS = 5.0
 EVENTS_HELD = 10_000
+ALREADY_STOPPING = "already stopping"
 
 
 class ControlServer:
     """Listens until closed; each connection has a thread of its own.
 
-    stop: asks the application to stop, at once or after its running batches. owns_process: whether the process should
+    stop: asks the application to stop, at once or after its running batches; returns whether it was stopping already.
+    owns_process: whether the process should
     end with the application.
     """
 
@@ -45,7 +47,7 @@ class ControlServer:
         project: str,
         board: Board,
         orders: Orders,
-        stop: Callable[[bool], None],
+        stop: Callable[[bool], bool],
         owns_process: bool,
     ) -> None:
         self._storage, self._board, self._orders, self._stop = storage, board, orders, stop
@@ -113,8 +115,8 @@ class ControlServer:
         elif verb == "follow":
             self._follow(connection)
         elif verb == "stop" and query is None:
-            self._stop(bool(request.get("now")))
-            _answer(connection, Answer(said="stopping").as_dict())
+            already = self._stop(bool(request.get("now")))
+            _answer(connection, Answer(said=ALREADY_STOPPING if already else "stopping").as_dict())
             self._board.wait(lambda _: False)
             _answer(connection, Answer(said="the application has stopped").as_dict())
         elif verb in VERBS and isinstance(query, str):

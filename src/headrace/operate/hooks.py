@@ -30,11 +30,11 @@ class HookError(Exception):
 class Hooks:
     """Delivers events in a thread of its own, one after another, each within its hook's time.
 
-    told: is given a finding where a hook did not get an event, from that thread.
+    report: is given a finding where a hook did not get an event, from that thread.
     """
 
-    def __init__(self, hooks: Sequence[Hook], app: str, told: Callable[[Finding], None]) -> None:
-        self._hooks, self._app, self._told = tuple(hooks), app, told
+    def __init__(self, hooks: Sequence[Hook], app: str, report: Callable[[Finding], None]) -> None:
+        self._hooks, self._app, self._report = tuple(hooks), app, report
         self._queue: queue.Queue[tuple[Hook, dict[str, Any]] | None] = queue.Queue(HELD)
         self._thread = threading.Thread(target=self._deliver, name="hooks", daemon=True)
         if self._hooks:
@@ -48,7 +48,7 @@ class Hooks:
                 try:
                     self._queue.put_nowait((hook, body))
                 except queue.Full:
-                    self._told(_undelivered(hook, event, f"{HELD:,} events wait already"))
+                    self._report(_undelivered(hook, event, f"{HELD:,} events wait already"))
 
     def close(self) -> None:
         """Deliver what waits, for as long as the slowest hook may take, and no more."""
@@ -63,7 +63,7 @@ class Hooks:
             try:
                 deliver(hook, body)
             except HookError as error:
-                self._told(_undelivered(hook, body["event"], str(error)))
+                self._report(_undelivered(hook, body["event"], str(error)))
 
 
 def send_now(hooks: Sequence[Hook], app: str, event: HookEvent, query: str, **facts: Any) -> list[Finding]:

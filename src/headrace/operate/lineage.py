@@ -54,25 +54,25 @@ class Start:
     outputs: Mapping[Dataset, Columns] = field(default_factory=dict)
     reads: Mapping[Dataset, str] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
-    told_at: float = 0.0
+    sent_at: float = 0.0
 
     def due(self) -> bool:
         """Whether it is time for the next RUNNING event: at the first batch, then once a minute."""
         now = time.monotonic()
-        if self.told_at and now - self.told_at < RUNNING_SECONDS:
+        if self.sent_at and now - self.sent_at < RUNNING_SECONDS:
             return False
-        self.told_at = now
+        self.sent_at = now
         return True
 
 
 class Lineage:
     """Sends events from a thread of its own; a server that is unreachable is reported once until it is back.
 
-    told: receives a finding when an event could not be sent, from that thread.
+    report: receives a finding when an event could not be sent, from that thread.
     """
 
-    def __init__(self, app: str, spark_version: str, told: Callable[[Finding], None]) -> None:
-        self._app, self._spark, self._told = app, spark_version, told
+    def __init__(self, app: str, spark_version: str, report: Callable[[Finding], None]) -> None:
+        self._app, self._spark, self._report = app, spark_version, report
         self._away = False
         for module in _MODULES:  # not at the first event, which a batch would wait for
             _require(module)
@@ -115,7 +115,7 @@ class Lineage:
         if not self._away:
             self._away = True
             fix = "start the server that OPENLINEAGE_URL or openlineage.yml names; the queries keep running without it"
-            self._told(Finding(code="HR899", what=f"events of OpenLineage are not delivered: {why}", fix=fix))
+            self._report(Finding(code="HR899", what=f"events of OpenLineage are not delivered: {why}", fix=fix))
 
     def _event(self, state: RunState, start: Start, error: Finding | None) -> Any:
         events, producer = _require("client.event_v2"), f"urn:headrace:{version('headrace')}"

@@ -14,6 +14,7 @@ from typing import Any
 from headrace.errors import Finding, PlatformError
 from headrace.model.operations import LOOPBACK
 from headrace.model.operations import Metrics as Settings
+from headrace.operate.address import family
 from headrace.operate.board import Board
 from headrace.operate.metrics import Metrics
 
@@ -28,7 +29,8 @@ class MetricsServer:
     def __init__(self, settings: Settings, board: Board, metrics: Metrics) -> None:
         handler = type("Handler", (_Handler,), {"settings": settings, "board": board, "metrics": metrics})
         try:
-            self._server = _Server((settings.address, settings.port), handler)
+            server = type("Server", (_Server,), {"address_family": family(settings.address)})
+            self._server: _Server = server((settings.address, settings.port), handler)
         except OSError as error:
             raise PlatformError(
                 Finding(

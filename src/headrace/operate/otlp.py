@@ -30,11 +30,11 @@ _LOGGERS = ("opentelemetry.exporter", "opentelemetry.sdk")
 class Otlp:
     """Sends in threads of its own until closed; a collector that is unreachable is reported once until it is back.
 
-    told: receives a finding when nothing can be sent, from one of those threads.
+    report: receives a finding when nothing can be sent, from one of those threads.
     """
 
-    def __init__(self, metrics: Metrics, told: Callable[[Finding], None]) -> None:
-        self._metrics, self._told = metrics, told
+    def __init__(self, metrics: Metrics, report: Callable[[Finding], None]) -> None:
+        self._metrics, self._report = metrics, report
         self._away: set[str] = set()
         self._why = _LastWords()
         self._snapshot: tuple[float, dict[str, Any]] = (0.0, {})
@@ -139,7 +139,7 @@ class Otlp:
                 self._away.discard(kind)
             elif kind not in self._away:
                 self._away.add(kind)
-                self._told(_away(kind, exporter._endpoint, self._why.said))
+                self._report(_away(kind, exporter._endpoint, self._why.said))
             return result
 
         exporter.export = exported

@@ -13,8 +13,12 @@ from pathlib import Path
 
 from headrace.errors import FINAL_EXIT_CODES, Finding, HeadraceError
 from headrace.model import Project
+from headrace.model.operations import Metrics
+from headrace.operate.address import asked_at
 from headrace.units import Duration
 
+# Of metrics that are not declared, but asked for by `headrace run --metrics`.
+PORT = 9108
 MONITORING = ("alerts.yml", "dashboard.json")
 STOP_TIMEOUT = Duration.parse("5 minutes")
 # Starts that fail come less and less often, as far as systemd can do that: from its version 254 on. What it is to start
@@ -95,7 +99,11 @@ def command() -> list[str]:
 
 
 def write_monitoring(directory: Path, project: Project) -> list[Path]:
-    """Write the alert rules, the dashboard and a scrape configuration for the project into `directory`."""
+    """Write the alert rules, the dashboard and a scrape configuration for the project into `directory`.
+
+    Raises HeadraceError where each start of the project serves its metrics on another port.
+    """
+    scrape = _scrape(project)
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for name in MONITORING:
@@ -103,21 +111,28 @@ def write_monitoring(directory: Path, project: Project) -> list[Path]:
         written.append(directory / name)
         written[-1].write_text(text, encoding="utf-8")
     written.append(directory / "prometheus.yml")
-    written[-1].write_text(_scrape(project), encoding="utf-8")
+    written[-1].write_text(scrape, encoding="utf-8")
     return written
 
 
 def _scrape(project: Project) -> str:
-    served = project.target.operations.metrics
-    address = f"{served.address}:{served.port}" if served else "127.0.0.1:9108"
-    token = "    authorization: {credentials_file: token}\n" if served and served.token else ""
+    served = project.target.operations.metrics or Metrics(port=PORT)
+    if not served.port:
+        raise HeadraceError(
+            Finding(
+                code="HR877",
+                what="metrics: {port: 0} takes another port at each start, at which Prometheus would not find them",
+                fix=f"name one that stays: metrics: {{port: {PORT}}}",
+            )
+        )
+    token = "    authorization: {credentials_file: token}\n" if served.token else ""
     return (
         "global: {scrape_interval: 15s}\n"
         "rule_files: [alerts.yml]\n"
         "scrape_configs:\n"
         "  - job_name: headrace\n"
         f"{token}"
-        f"    static_configs: [{{targets: ['{address}']}}]\n"
+        f"    static_configs: [{{targets: ['{asked_at(served.address, served.port)}']}}]\n"
     )
 
 

@@ -30,43 +30,43 @@ _ALIASES = {"delimiter": "sep", "charset": "encoding"}
 def source_facts(project: Project, source: Source, kept: Kept) -> dict[str, Any]:
     """What tells a source from others: its kind, its place, and the options that change its rows."""
     connector = source.connector
-    told: dict[str, Any] = {"kind": source.kind}
+    described: dict[str, Any] = {"kind": source.kind}
     options = dict(_options(project, connector, kept))
     places = [value for name, value in options.items() if name in connector.place_options]
-    told |= {name: value for name, value in options.items() if name not in connector.place_options}
+    described |= {name: value for name, value in options.items() if name not in connector.place_options}
     if places:
-        told["place"] = _place(project, connector) or (places[0] if len(places) == 1 else places)
+        described["place"] = _place(project, connector) or (places[0] if len(places) == 1 else places)
     schema = connector.declared_schema()
     if schema is not None and connector.quarantines:
-        told["judged columns"] = schema_fields(schema)
+        described["judged columns"] = schema_fields(schema)
     elif schema is not None and connector.columns_by_position:
-        told["columns"] = [each.split()[0] for each in schema_fields(schema)]
-    return told
+        described["columns"] = [each.split()[0] for each in schema_fields(schema)]
+    return described
 
 
 def sink_facts(project: Project, query: Query, kept: Kept) -> dict[str, Any]:
     """What tells a sink from others: its kind, its place, its key, its layout, its function, how it takes columns."""
     sink = query.sink
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "kind": query.sink_kind,
         "by_name": sink.columns_by_name,
         "begins_anywhere": sink.begins_anywhere,
     }
-    told |= place_of(project, sink)
+    described |= place_of(project, sink)
     key = getattr(sink, "key", None)
     if key:
         # A table's key is a set; of a message it is a text.
-        told["key"] = list(key) if sink.begins_anywhere else sorted(key)
+        described["key"] = list(key) if sink.begins_anywhere else sorted(key)
     for name in sink.layout_options:
         value = getattr(sink, name)
         if isinstance(value, Mapping):
-            told |= {f"{name} {option}": text for option, text in plain_options(value) if option != "compression"}
+            described |= {f"{name} {option}": text for option, text in plain_options(value) if option != "compression"}
         elif value:
-            told[name] = list(value) if isinstance(value, (list, tuple)) else str(value)
+            described[name] = list(value) if isinstance(value, (list, tuple)) else str(value)
     function = getattr(sink, "function", None)
     if callable(function):
-        told["function"] = kept(function)
-    return told
+        described["function"] = kept(function)
+    return described
 
 
 def place_of(project: Project, sink: Sink) -> dict[str, Any]:
@@ -112,8 +112,8 @@ def schema_fields(schema: str) -> list[str]:
 
 def _place(project: Project, connector: SourceConnector) -> Any:
     """The directory, the table or the topics that a source reads, in one spelling."""
-    told = {key: value for key, value in (connector.identity() or {}).items() if key not in _SYSTEM}
-    found = [within(project, each) if isinstance(each, str) else each for each in told.values()]
+    described = {key: value for key, value in (connector.identity() or {}).items() if key not in _SYSTEM}
+    found = [within(project, each) if isinstance(each, str) else each for each in described.values()]
     return found[0] if len(found) == 1 else found
 
 

@@ -93,7 +93,7 @@ def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
         code, fix = _WAYS_OUT[difference.verdict]
         yield Finding(
             code=code,
-            what=f"{past}: {_told(difference)}; {difference.why}",
+            what=f"{past}: {_described(difference)}; {difference.why}",
             fix=difference.fix or fix.format(query=query.name, anew=anew(query)),
             where=difference.where if difference.where != NOWHERE else query.where,
         )
@@ -106,7 +106,7 @@ def remarks(query: Query, judgement: Judgement) -> Iterator[Finding]:
         if difference.verdict in ("safe", "forward"):
             yield Finding(
                 code="HR538",
-                what=f"query '{query.name}' is another from batch {judgement.from_batch} on: {_told(difference)}; "
+                what=f"query '{query.name}' is another from batch {judgement.from_batch} on: {_described(difference)}; "
                 f"{difference.why}",
                 where=difference.where if difference.where != NOWHERE else query.where,
             )
@@ -123,7 +123,7 @@ _WAYS_OUT = {
 }
 
 
-def _told(difference: Difference) -> str:
+def _described(difference: Difference) -> str:
     return f"{difference.part} was {_cut(difference.before)} and is {_cut(difference.now)}"
 
 

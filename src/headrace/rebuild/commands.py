@@ -51,7 +51,7 @@ def rebuild(
     wait: bool = False,
     spark: SparkSession | None = None,
     reporter: Reporter | None = None,
-    told: Callable[[str], None] = _nobody,
+    notify: Callable[[str], None] = _nobody,
     reached: Callable[[str], None] = _nobody,
 ) -> RebuildResult:
     """Recompute the result of `query` from its sources beside the one in use, and exchange the two.
@@ -69,7 +69,7 @@ def rebuild(
             accept_partial=accept_partial,
             wait=wait,
             reporter=reporter,
-            told=told,
+            notify=notify,
             at=reached,
         )
 
@@ -132,14 +132,14 @@ class _Ways(RebuildWork):
         accept_partial: bool,
         wait: bool,
         reporter: Reporter | None,
-        told: Callable[[str], None],
+        notify: Callable[[str], None],
         at: Callable[[str], None],
     ) -> RebuildResult:
         record = self.record()
         if record is not None:
             self.require_same_sink(record)
         else:
-            self._bring_along(wait, told)
+            self._bring_along(wait, notify)
         if record is not None and record.phase == "swapping":
             with self.stopped(wait):
                 return self._swapped(swap.swap_in(self, record, at))
@@ -148,7 +148,7 @@ class _Ways(RebuildWork):
         spark = self.streaming_session()
         record = begin(self, spark, since, accept_partial=accept_partial) if record is None else record
         for note in record.notes:
-            told(note)
+            notify(note)
         shadow.make(self.project, self.query, record)
         at("begun")
         former = QueryLayout(self.project.storage, self.query.name, record.former)
@@ -217,7 +217,7 @@ class _Ways(RebuildWork):
 
     # ------------------------------------------------------------------------------------------------- its steps
 
-    def _bring_along(self, wait: bool, told: Callable[[str], None]) -> None:
+    def _bring_along(self, wait: bool, notify: Callable[[str], None]) -> None:
         """Let what has run have the names that are declared now, although the query means something else by now.
 
         A start would do it, and would be refused for the change.
@@ -225,7 +225,7 @@ class _Ways(RebuildWork):
         if any(waiting_renames(self.project, self.query)):
             with self.stopped(wait):
                 for said in brought_along(self.project, self.query, self.streaming_session(), anew=True):
-                    told(said.what)
+                    notify(said.what)
 
     def _require_right(self, report: RebuildReport) -> None:
         """Raise CheckFailed if the rebuilt result is wrong."""

@@ -27,7 +27,7 @@ def matched(
     sources = {source.name: source for source in project.sources_of(query)}
     room = Counter(source_of(use) for use in uses)
     if len(prefixes) not in (len(uses), len(room)):
-        raise _misfit(query, f"the checkpoint has {_listed(prefixes)}, and the query reads {_listed(uses)}")
+        raise _incompatible(query, f"the checkpoint has {_listed(prefixes)}, and the query reads {_listed(uses)}")
     once = len(prefixes) != len(uses)
     if once:
         # One source of the checkpoint is read in several places, which Spark has counted as one.
@@ -36,8 +36,8 @@ def matched(
     reasons = {(key, name): sources[name].connector.mismatch(prefixes[key]) for key in prefixes for name in room}
     found = list(_assignments(list(prefixes), room, reasons, fixed))
     if not found:
-        why = "; ".join(_told(key, sources, reasons) for key in prefixes)
-        raise _misfit(query, why)
+        why = "; ".join(_described(key, sources, reasons) for key in prefixes)
+        raise _incompatible(query, why)
     if len(found) > 1:
         raise _ambiguous(query, prefixes, found)
     left = {name: [use for use in uses if source_of(use) == name] for name in room}
@@ -111,13 +111,13 @@ def _assignments(
     yield from islice(further(0, {}, room), 2)
 
 
-def _told(key: str, sources: Mapping[str, Source], reasons: Mapping[tuple[str, str], str]) -> str:
+def _described(key: str, sources: Mapping[str, Source], reasons: Mapping[tuple[str, str], str]) -> str:
     """Why a key is none of the sources, or which it may be."""
     against = [f"not '{name}' ({reasons[key, name]})" for name in sources if reasons.get((key, name))]
     return f"source {key} of the checkpoint is {' and '.join(against) or 'one that another is as well'}"
 
 
-def _misfit(query: Query, why: str) -> CheckFailed:
+def _incompatible(query: Query, why: str) -> CheckFailed:
     return CheckFailed(
         Finding(
             code="HR592",

@@ -17,6 +17,7 @@ from headrace.history import History
 from headrace.model import Project
 from headrace.model.layout import history_file
 from headrace.model.operations import Log
+from headrace.operate.address import asked_at
 from headrace.operate.board import Board
 from headrace.operate.control_server import ControlServer
 from headrace.operate.hooks import Hooks
@@ -48,15 +49,19 @@ def controlled(
     Without a socket the run is as it was, after one warning. Raises PlatformError where metrics cannot be served.
     """
 
-    def stop(now: bool) -> None:
-        by_signal = owns_process and signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN, None)
-        # A signal more than two ends the process at once, so one that drains already is asked once more.
-        for _ in range(max(1, (2 if now else 1) - request.asked)):
-            if by_signal and in_main_thread:
-                _ask_by_signal(request)
-            else:
-                request.ask()
+    def stop(now: bool) -> bool:
+        with stopping:  # Two that come at the same time would ask twice, which means now.
+            already = request.heard > 0
+            by_signal = owns_process and signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN, None)
+            # A signal more than two ends the process at once, so one that drains already is asked once more.
+            for _ in range(max(1, 2 - request.heard) if now else int(not already)):
+                if by_signal and in_main_thread:
+                    _ask_by_signal(request)
+                else:
+                    request.ask()
+        return already
 
+    stopping = threading.Lock()
     in_main_thread = threading.current_thread() is threading.main_thread()
     reporters: list[Reporter] = [reporter]
     later: SimpleQueue[Finding] = SimpleQueue()
@@ -93,14 +98,14 @@ def controlled(
 
 def _ask_by_signal(request: StopRequest) -> None:
     """Ask by SIGTERM: what hangs is ended by who counts the signals. Two at the same time would count as one."""
-    before, ends = request.asked, time.monotonic() + _HEARD_SECONDS
+    before, ends = request.heard, time.monotonic() + _HEARD_SECONDS
     os.kill(os.getpid(), signal.SIGTERM)
-    while request.asked == before and time.monotonic() < ends:
+    while request.heard == before and time.monotonic() < ends:
         time.sleep(0.01)
 
 
 def _serve_metrics(
-    project: Project, board: Board, reporters: list[Reporter], stack: ExitStack, told: Callable[[Finding], None]
+    project: Project, board: Board, reporters: list[Reporter], stack: ExitStack, report: Callable[[Finding], None]
 ) -> None:
     operations = project.target.operations
     settings = operations.metrics
@@ -109,7 +114,7 @@ def _serve_metrics(
     metrics = Metrics(project.name, board, lambda: _verdicts(project))
     reporters.append(Measured(metrics))
     if operations.telemetry.otlp:
-        otlp = Otlp(metrics, told)
+        otlp = Otlp(metrics, report)
         stack.callback(otlp.close)
         reporters.append(Sent(otlp))
     if settings is None:
@@ -117,7 +122,7 @@ def _serve_metrics(
     server = MetricsServer(settings, board, metrics)
     stack.callback(server.close)
     if not settings.port:
-        what = f"metrics are served at http://{settings.address}:{server.port}/metrics"
+        what = f"metrics are served at http://{asked_at(settings.address, server.port)}/metrics"
         reporters[0].note(Finding(code="HR876", what=what))
 
 

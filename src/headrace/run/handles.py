@@ -133,7 +133,7 @@ class ApplicationHandle:
         self._spark, self._request = spark, request
         self.board, self.orders = board, orders
         self._result: Future[RunResult] = Future()
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
 
     @property
     def active(self) -> list[QueryHandle]:
@@ -157,7 +157,7 @@ class ApplicationHandle:
         """Wait until any query has ended since `resetTerminated`; raises why, if one failed. See awaitTermination."""
 
         def new(posts: Mapping[str, Post]) -> list[Post]:
-            return [post for post in posts.values() if post.state in ENDED and post.query not in self._told]
+            return [post for post in posts.values() if post.state in ENDED and post.query not in self._reported]
 
         ended = self.board.wait(lambda posts: bool(new(posts)), timeout)
         for post in new(self.board.posts()):
@@ -167,7 +167,7 @@ class ApplicationHandle:
 
     def resetTerminated(self) -> None:  # noqa: N802
         """Forget the queries that have ended, so that `awaitAnyTermination` waits for another one."""
-        self._told = frozenset(name for name, post in self.board.posts().items() if post.state in ENDED)
+        self._reported = frozenset(name for name, post in self.board.posts().items() if post.state in ENDED)
 
     def addListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802
         """Have `listener` told when a query of the session starts, makes a batch, is idle or ends."""
@@ -179,8 +179,7 @@ class ApplicationHandle:
 
     def stop(self, *, now: bool = False) -> RunResult:
         """Stop all queries after their running batches, or at once, and wait for that."""
-        for _ in range(2 if now else 1):
-            self._request.ask()
+        self._request.ask_for(now=now)
         return self.wait()
 
     def wait(self) -> RunResult:

@@ -23,6 +23,10 @@ from headrace.storage.durable import create_file, replace_file
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 10.0
 _ALIVE, _FREE = ".alive", ".free"
+# The records that this process renews. Another one of its own is left from a time when the store was away: it could not
+# be released, or the answer of its creation was lost.
+_live: set[tuple[str, int]] = set()
+_taking = threading.RLock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,11 @@ class Holder:
         """Whether it was a process of this machine that has ended."""
         return self.host == socket.gethostname() and (self.birth is None or birth(self.pid) != self.birth)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this process."""
+        return self == Holder.here(self.started)
+
 
 class Held(Exception):
     """Another process has the right; `seconds`: how long ago it last renewed it."""
@@ -61,11 +70,13 @@ class Lease:
         self._folder = folder
         self._number = number
         self._over = threading.Event()
+        _live.add((str(folder), number))
         threading.Thread(target=self._renew, name=f"lease-{folder.parent.name}", daemon=True).start()
 
     def release(self) -> None:
         """Let others run the query. Raises nothing: a lease that cannot be ended ends by itself."""
         self._over.set()
+        _live.discard((str(self._folder), self._number))
         with suppress(OSError, HeadraceError):
             # The record stays, so that no number is given twice.
             create_file(self._folder / f"{self._number}{_FREE}", "")
@@ -80,13 +91,15 @@ class Lease:
 
 def take(folder: Path, started: str) -> Lease:
     """The right over `folder`. Raises Held, OSError, and PlatformError where the store does not answer."""
-    while True:
-        known = _records(folder)
-        newest = max(known, default=0)
-        if newest:
-            _require_over(folder, newest)
-        mine = newest + 1
-        if create_file(folder / str(mine), json.dumps(asdict(Holder.here(started)))):
+    with _taking:
+        while True:
+            known = _records(folder)
+            newest = max(known, default=0)
+            if newest:
+                _require_over(folder, newest)
+            mine = newest + 1
+            if not create_file(folder / str(mine), json.dumps(asdict(Holder.here(started)))):
+                continue
             if max(_records(folder)) > mine:
                 # The number was free again: others have taken later ones, and cleaned up behind them, meanwhile.
                 _remove(folder, mine)
@@ -118,7 +131,7 @@ def _require_over(folder: Path, number: int) -> None:
         return
     except (ValueError, TypeError):
         holder = None
-    if holder is not None and holder.is_known_dead:
+    if holder is not None and (holder.is_known_dead or (holder.is_here and (str(folder), number) not in _live)):
         return
     probe = folder / f".probe.{uuid.uuid4().hex[:12]}"
     probe.write_text("")

@@ -119,6 +119,9 @@ def _order_running(watched: QueryRun, order: Order) -> None:
     if order.verb == "resume":
         order.done(f"query '{order.query}' is running")
         return
+    if watched.order is not None and watched.order.verb == order.verb:
+        watched.order.answer.add_done_callback(lambda answer: order.answer.set_result(answer.result()))
+        return
     if watched.order is not None:
         watched.order.failed(_overtaken(watched.order, order))
     watched.order = order

@@ -13,6 +13,7 @@ from headrace.run.holding import Holding
 from headrace.run.naming import with_command
 from headrace.run.notes import Notes
 from headrace.run.query_run import QueryRun
+from headrace.run.refusals import is_refusal
 from headrace.run.restarts import Restarts
 from headrace.run.result import Outcome, OutcomeState, Reporter, RunResult
 from headrace.run.stopping import last_committed
@@ -105,7 +106,8 @@ class Outcomes:
         if (query.name in self._ran or query.restart) and not stopping:
             again = self.restarts.next(query, finding, ends=ends, ran_seconds=ran_seconds)
         if again is None:
-            self.finish(query, run_id, Outcome(query=query.name, state="failed", finding=finding))
+            refused = query.name not in self._ran and is_refusal(finding)
+            self.finish(query, run_id, Outcome(query=query.name, state="failed", finding=finding, refused=refused))
             return
         finding = self._project.redacted_finding(finding)
         self._notes.record(lambda history: history.end_run(run_id, "failed", finding) if run_id is not None else None)

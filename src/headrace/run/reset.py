@@ -15,7 +15,7 @@ from headrace.contract import Held
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, generations_set_aside
-from headrace.run.alone import alone
+from headrace.run.exclusive import exclusive
 from headrace.run.rebuild_record import under_way
 from headrace.run.rename_record import pending, require_renamed
 from headrace.run.reset_plan import ResetPlan, ResetResult, readers, stored
@@ -79,7 +79,7 @@ def discard_reset(project: Project, query: str, *, spark: SparkSession | None = 
 def _work(
     project: Project, query: str, spark: SparkSession | None, *, locked: bool = False
 ) -> AbstractContextManager[_Work]:
-    return alone(project, query, spark, _Work, changes=locked)
+    return exclusive(project, query, spark, _Work, changes=locked)
 
 
 class _Work(SinkWork):

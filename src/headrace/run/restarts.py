@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace.errors import Finding
 from headrace.model import Query
 from headrace.model.restart import Restart
+from headrace.storage.hdfs_messages import PASSING
 
 # Something outside does not answer, or was taken away: the same batch, or the same start, can succeed later.
 TRANSIENT = frozenset(
@@ -34,9 +35,9 @@ _PASSING = re.compile(
     r"time[d]?[ -]?out|connection (?:was |is )?(?:refused|reset|aborted|closed|lost|timed out)|broken pipe|"
     r"could ?n[o']t connect|(?:no route|unknown|unreachable) host|network is unreachable|name resolution|"
     r"temporar(?:y|ily)|try again|too many (?:requests|connections)|service unavailable|bad gateway|slow ?down|"
-    r"end of file exception between|in safe ?mode|"
+    r"end of file exception between|failed to respond|"
     r"\b(?:429|502|503|504)\b|(?:Connection|Timeout|ConnectTimeout|ReadTimeout|ConnectionReset|ConnectionRefused)"
-    r"(?:Error|Exception)",
+    r"(?:Error|Exception)|" + "|".join(map(re.escape, PASSING)),
     re.IGNORECASE,
 )
 
@@ -44,7 +45,12 @@ _PASSING = re.compile(
 def is_transient(finding: Finding) -> bool:
     """Whether a start can succeed although nobody has corrected anything."""
     known = finding.code.startswith("HR") and finding.code not in UNKNOWN
-    return finding.code in TRANSIENT if known else bool(_PASSING.search(finding.what))
+    return finding.code in TRANSIENT if known else has_passing_words(finding)
+
+
+def has_passing_words(finding: Finding) -> bool:
+    """Whether it speaks of what passes by itself, as a connection that was refused."""
+    return bool(_PASSING.search(finding.what))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
-from headrace.errors import EXIT_FENCED, Finding
+from headrace.errors import EXIT_FENCED, EXIT_REFUSED, Finding
 from headrace.model import Query
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
@@ -19,7 +19,10 @@ OutcomeState = Literal["finished", "stopped", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The end of one query in one run. `batches` and `rows` count what this run committed."""
+    """The end of one query in one run. `batches` and `rows` count what this run committed.
+
+    refused: it was not started, and cannot be before the project is changed as the finding says.
+    """
 
     query: str
     state: OutcomeState
@@ -27,6 +30,7 @@ class Outcome:
     batches: int = 0
     rows: int = 0
     last_batch: int | None = None
+    refused: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The outcome as plain data, for `--json`."""
@@ -41,10 +45,12 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """3 when a newer driver has taken over a query, 1 when one failed otherwise, else 0."""
+        """3 when a newer driver has taken over a query, 78 when each was refused, 1 when one failed, else 0."""
         failed = [outcome.finding for outcome in self.outcomes if outcome.state == "failed"]
         if any(finding is not None and finding.code == FENCED for finding in failed):
             return EXIT_FENCED
+        if self.outcomes and all(outcome.refused for outcome in self.outcomes):
+            return EXIT_REFUSED
         return 1 if failed else 0
 
 

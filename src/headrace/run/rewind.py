@@ -22,12 +22,12 @@ from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, history_file
 from headrace.run import rewind_copy
 from headrace.run.adopt_record import require_adopted
-from headrace.run.alone import alone
 from headrace.run.exchangeable import require_renames
+from headrace.run.exclusive import exclusive
 from headrace.run.rebuild_record import under_way
 from headrace.run.rename_record import require_renamed, unfinished
 from headrace.run.reset_record import current, require_whole
-from headrace.run.rewind_plan import RewindPlan, RewindResult, lost, notes, told_time
+from headrace.run.rewind_plan import RewindPlan, RewindResult, lost, notes, utc_text
 from headrace.run.rewind_record import RewindRecord
 from headrace.run.sink_location import former_location, table_before
 from headrace.run.sink_work import SinkWork
@@ -96,7 +96,7 @@ def _work(
     if query in project.queries:
         instead = f"reset it, so that it reads its sources from the beginning: headrace reset {query}"
         require_renames(project, project.queries[query], "rewound", instead)
-    return alone(project, query, spark, _Work, changes=locked)
+    return exclusive(project, query, spark, _Work, changes=locked)
 
 
 class _Work(SinkWork):
@@ -142,8 +142,8 @@ class _Work(SinkWork):
             generation=self.live.generation,
             batch=batch,
             newest=newest,
-            planned_at=told_time(past.planned_ms(batch)),
-            newest_at=told_time(past.planned_ms(newest)),
+            planned_at=utc_text(past.planned_ms(batch)),
+            newest_at=utc_text(past.planned_ms(newest)),
             held=held,
             lost=tuple(lost(self.project, self.query, self.live, batch, newest)),
             notes=tuple(notes(self.project, self.query, batch)),

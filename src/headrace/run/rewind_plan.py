@@ -57,7 +57,7 @@ class RewindResult:
         return {**facts, **plan}
 
 
-def told_time(time_ms: int | None) -> str | None:
+def utc_text(time_ms: int | None) -> str | None:
     """A time as ISO 8601 in UTC."""
     if time_ms is None:
         return None

@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from headrace.check.refresh import alone
+from headrace.check.refresh import without_supervisor
 from headrace.errors import CheckFailed
 from headrace.model import Project, Query, Trigger
 from headrace.run.running import Running
@@ -37,7 +37,7 @@ def start_in_session(
     The session has the settings in NEEDED, without which a checkpoint could not be read by `headrace` later, for the
     time of the start only: Spark gives the query a copy of the session. Raises as `start`.
     """
-    if unfit := tuple(alone(project, query, trigger or query.trigger)):
+    if unfit := tuple(without_supervisor(project, query, trigger or query.trigger)):
         raise CheckFailed(unfit)
     require_version(spark.version)
     needed = dict(NEEDED)

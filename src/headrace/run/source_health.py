@@ -34,7 +34,7 @@ class SourceHealth:
         self.spark = spark
         self.asked_at = 0.0
         self.left_out = left_out
-        self.told: tuple[Finding, ...] = ()
+        self.reported: tuple[Finding, ...] = ()
         self.look_at = 0.0
 
     def new(self, *, begun: bool) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ class SourceHealth:
                     where=source.where,
                     severity=problem.severity,
                 )
-        if not self.told and now >= self.look_at:
+        if not self.reported and now >= self.look_at:
             yield from self.last()
 
     def last(self) -> Iterator[Finding]:
@@ -63,5 +63,5 @@ class SourceHealth:
         found = tuple(self.left_out())
         ended = time.monotonic()
         self.look_at = ended + max(LEFT_OUT_SECONDS, (ended - begun) / LEFT_OUT_SHARE)
-        yield from (finding for finding in found if finding not in self.told)
-        self.told = found
+        yield from (finding for finding in found if finding not in self.reported)
+        self.reported = found

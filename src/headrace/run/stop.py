@@ -16,21 +16,35 @@ ASKS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """How often a run was asked to stop; safe to ask from any thread."""
+    """How often a run was asked to stop; safe to ask from any thread.
+
+    signalled: how often by a signal, also where the main thread hangs and has not come to ask.
+    """
 
     def __init__(self) -> None:
         self._asked = 0
         self._lock = threading.Lock()
+        self.signalled = 0
 
     def ask(self) -> None:
         """Ask once more."""
         with self._lock:
             self._asked += 1
 
+    def ask_for(self, *, now: bool) -> None:
+        """Ask for a stop now, or after the running batches; where it was asked for that already, nothing changes."""
+        with self._lock:
+            self._asked = max(self._asked, 2 if now else 1)
+
     @property
     def asked(self) -> int:
         """How often, as far as the main thread has come."""
         return self._asked
+
+    @property
+    def heard(self) -> int:
+        """How often, also as far as only its signals have come."""
+        return max(self._asked, self.signalled)
 
     @property
     def draining(self) -> bool:
@@ -62,7 +76,7 @@ def stop_on_signals(request: StopRequest, *, end_now: Callable[[int], None] | No
 
     before = {each: signal.signal(each, handler) for each in ASKS}
     try:
-        with _watchdog(end_now):
+        with _watchdog(request, end_now):
             yield request
     finally:
         for each, old in before.items():
@@ -70,7 +84,7 @@ def stop_on_signals(request: StopRequest, *, end_now: Callable[[int], None] | No
 
 
 @contextmanager
-def _watchdog(end_now: Callable[[int], None] | None) -> Iterator[None]:
+def _watchdog(request: StopRequest, end_now: Callable[[int], None] | None) -> Iterator[None]:
     """Count the signals in a thread of its own, as the main thread may hang in a call into the JVM or a client.
 
     Python writes each signal's number to a socket from its handler in C, whatever the main thread does.
@@ -96,6 +110,7 @@ def _watchdog(end_now: Callable[[int], None] | None) -> Iterator[None]:
             for number in numbers:
                 if number in ASKS:
                     asked, last = asked + 1, number
+            request.signalled = asked
             if asked > 2:
                 end_now(last)
                 return

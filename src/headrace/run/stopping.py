@@ -30,7 +30,7 @@ class Stopping:
         self._request = request
         self._notes = notes
         self._reporter = reporter
-        self._told: bool | None = None
+        self._reported: bool | None = None
         self._now_at: float | None = None
         self._stops: dict[str, threading.Thread] = {}
 
@@ -44,8 +44,8 @@ class Stopping:
         now = self._request.now
         if now and self._now_at is None:
             self._now_at = time.monotonic()
-        if self._told != now:
-            self._told = now
+        if self._reported != now:
+            self._reported = now
             self._reporter.stopping(now=now)
         for watched in running:
             self.one(watched, now=now)

@@ -54,10 +54,10 @@ def run(
 
     require_one_free(project, chosen)
     own = spark is None
-    with suppress(OSError):  # told when the first query starts
+    with suppress(OSError):  # reported when the first query starts
         make_private(project.local_storage)
     request, board, orders = StopRequest() if stop is None else stop, board or Board(), orders or Orders()
-    with controlled(project, board, orders, request, reporter or Silent(), owns_process=own) as told:
+    with controlled(project, board, orders, request, reporter or Silent(), owns_process=own) as all_reporters:
         spark = spark or session(project)
         # Not before: PySpark sets its own handler of SIGINT with the session. A process with a session of its own is
         # ours to end.
@@ -67,7 +67,7 @@ def run(
                 if saved is not None:
                     saved.require(plan(project, [query.name for query in chosen], spark=spark))
                 supervision = Supervision(
-                    project, spark, told, request, reached, board=board, orders=orders, owns_process=own
+                    project, spark, all_reporters, request, reached, board=board, orders=orders, owns_process=own
                 )
                 return supervision.run(chosen, trigger)
             finally:

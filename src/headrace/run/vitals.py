@@ -28,7 +28,7 @@ class Vitals:
         self._spark, self._account, self._notes = spark, account, notes
         self._look_at = time.monotonic() + LOOK_SECONDS
         self._executors: frozenset[str] = frozenset()
-        self._told: dict[str, frozenset[tuple[str, str]]] = {}
+        self._reported: dict[str, frozenset[tuple[str, str]]] = {}
 
     def look(self, running: Iterable[QueryRun]) -> None:
         """Judge each running query, and the executors below them."""
@@ -47,14 +47,14 @@ class Vitals:
 
     def _tell(self, watched: QueryRun, found: list[Finding]) -> None:
         name = watched.query.name
-        before = self._told.get(name, frozenset())
+        before = self._reported.get(name, frozenset())
         # What a finding says changes with each look; a source that is silent is told of once.
         marks = {(finding.code, finding.what.split(" for ")[0]): finding for finding in found}
         for mark in sorted(marks.keys() - before):
             self._notes.tell(marks[mark], name)
         if marks.keys() != before:
             self._account.warned(watched, found)
-        self._told[name] = frozenset(marks)
+        self._reported[name] = frozenset(marks)
 
 
 def _judged(watched: QueryRun, now: float) -> Iterable[Finding]:

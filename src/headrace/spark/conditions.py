@@ -26,7 +26,7 @@ class Condition:
     what: str = ""
     more: Mapping[str, object] = field(default_factory=dict)
 
-    def told(self, parameters: Mapping[str, str], error: BaseException) -> tuple[str, str]:
+    def message_and_fix(self, parameters: Mapping[str, str], error: BaseException) -> tuple[str, str]:
         """The sentence, empty for Spark's own, and the fix."""
         values = _Known({name: plain(value) for name, value in parameters.items()})
         for name, make in self.more.items():

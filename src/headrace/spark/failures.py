@@ -14,6 +14,7 @@ from headrace.errors import Finding, HeadraceError, Where
 from headrace.spark import bad_records
 from headrace.spark.messages import is_one_of, tidy
 from headrace.spark.python_worker import worker_died
+from headrace.storage.hdfs_messages import PASSING
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -199,6 +200,18 @@ KNOWN = (
 )
 
 
+# What these say of a file, Spark says too where the store of the file did not answer; the cause of its error tells.
+_OF_FILES = ("HR303", "HR304", "HR518", "HR519")
+_STORE_AWAY = re.compile(
+    # NetUtils and the DFS client of Hadoop, S3AFileSystem over the SDK of AWS.
+    r"(?P<why>Call From \S+ to \S+ failed on [^;\n]+|End of File Exception between local host is[^;\n]+|"
+    r"(?:Unable to execute HTTP request|AWSServiceThrottledException|AWSStatus500Exception)[^\n]*|[^\n]*(?:"
+    + "|".join(map(re.escape, PASSING))
+    + r")[^\n]*)"
+)
+_BEFORE_THE_REASON = re.compile(r"^(?:.* terminated with exception: |Caused by: )?(?:(?:[\w$]+\.)+[\w$]+: )?")
+_AWAY_FIX = "look whether the store runs; what was committed is safe, and the next start resumes from there"
+
 _WORKER_DIED = "a Python worker of Spark died in the middle of a batch"
 _WORKER_FIX = (
     "look into the machine's log for what killed it, mostly the lack of memory: give spark.executor.memoryOverhead or "
@@ -234,12 +247,20 @@ def known_failure(text: str, *, subject: str, where: Where, connectors: Sequence
         if (told := connector.explain_failure(text)) is not None:
             return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
     conditions = _CONDITION.findall(text)
+    # An exception of the user's own may use the same words.
+    away = None if python_error(text) else _STORE_AWAY.search(text)
     for known in KNOWN:
+        if away is not None and known.code in _OF_FILES:
+            continue
         match = re.search(known.pattern, text) if known.pattern else None
         if match or any(is_one_of(condition, known.conditions) for condition in conditions):
             parts = match.groupdict() if match else {}
             what = known.what.format(at=_at(text), record=_record(text), partitions=_partitions(text), **parts)
             return Finding(code=known.code, what=f"{subject}: {what}", fix=known.fix, where=where)
+    if away is not None:
+        why = tidy(_BEFORE_THE_REASON.sub("", away["why"]))
+        what = f"{subject}: the store of its files does not answer: {why}"
+        return Finding(code="HR831", what=what, fix=_AWAY_FIX, where=where)
     return None
 
 

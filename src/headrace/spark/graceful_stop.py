@@ -29,20 +29,20 @@ class Halt:
         self._spark = spark
         self._execution: Any = handle._jsq.streamingQuery()
         self._until = time.monotonic() + LONGEST_SECONDS
-        self._told = False
+        self._is_reported = False
 
     def step(self) -> bool:
         """Continue; True once the query has ended."""
         if not self._execution.queryExecutionThread().isAlive():
             return True
         idle = not self._handle.status["isTriggerActive"]
-        if self._told and idle:
+        if self._is_reported and idle:
             self._handle.stop()  # it waits for its next trigger
             return True
-        if not self._told and (idle or self._at_work() or time.monotonic() > self._until):
+        if not self._is_reported and (idle or self._at_work() or time.monotonic() > self._until):
             runtime = self._spark._jvm.org.apache.spark.sql.execution.streaming.runtime  # type: ignore[union-attr]
             self._execution.state().set(getattr(getattr(runtime, "TERMINATED$"), "MODULE$"))
-            self._told = True
+            self._is_reported = True
         return False
 
     def _at_work(self) -> bool:

@@ -206,8 +206,8 @@ def finding_of(
         stopped = syntax.stop(str(error))
         return Finding(code="HR216", what=f"{subject}: {sentence}", fix=syntax.fix_at(stopped), where=where)
     if known := condition(name):
-        told, fix = known.told(parameters_of(error), error)
-        return Finding(code=known.code, what=f"{subject}: {told or sentence}", fix=fix, where=where)
+        message, fix = known.message_and_fix(parameters_of(error), error)
+        return Finding(code=known.code, what=f"{subject}: {message or sentence}", fix=fix, where=where)
     if called_with := re.search(r"Method (\w+)\(\[.*\]\) does not exist", sentence):
         what = f"{subject} gives the function {called_with[1]} arguments of other types than it takes"
         fix = f"{argument_of(called_with[1])}; a format is a text in quotes, a column F.col('name')"

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import requests
 from fsspec.implementations.webhdfs import WebHDFS
 
+from headrace.storage.hdfs_messages import PASSING
 from headrace.storage.store import Entry, Store, refused, silent
 
 WEB_PORT = 9870
@@ -23,12 +24,6 @@ WEB_ADDRESS = "dfs.namenode.http-address"
 _SPARK = "spark.hadoop."
 # A NameNode that is restarted is back within seconds; whoever waits longer is told.
 _PAUSES = (0.2, 1.0, 3.0)
-# What a NameNode answers that has just been started, or whose DataNodes have not told yet which blocks they have.
-_PASSING = (
-    *("safe mode", "startup mode", "StandbyException", "standby"),
-    *("nodes contain this block", "Failed to find datanode"),
-    *("could only be written to 0 of", "There are 0 datanode(s) running", "Could not reach the block"),
-)
 _TIMEOUT_SECONDS = (3.0, 60.0)
 
 
@@ -145,7 +140,7 @@ class Hdfs(Store):
             said = _first_line(error)
             if "already exists" in said or "FileAlreadyExists" in said:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + path) from None
-            if any(words in said for words in _PASSING):
+            if any(words in said for words in PASSING):
                 raise requests.ConnectionError(said) from error
             raise OSError(errno.EIO, said, self.url + path) from error
 

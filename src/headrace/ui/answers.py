@@ -136,7 +136,7 @@ class Answers:
 
     def verified(self, request: Request) -> Response:
         """Which verify runs, or how the last one that was started here ended."""
-        return self._json(self._verifying.told())
+        return self._json(self._verifying.state())
 
     async def verify(self, request: Request) -> Response:
         """Start a verify."""

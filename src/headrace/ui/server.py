@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Finding, HeadraceError, PlatformError
 from headrace.model import Project
 from headrace.model.operations import LOOPBACK
+from headrace.operate.address import asked_at, family
 
 if TYPE_CHECKING:
     import uvicorn
@@ -53,8 +53,7 @@ class Address:
     def url(self, port: int) -> str:
         """How a browser asks for it."""
         scheme = "https" if self.certificate else "http"
-        host = socket.gethostname() if _is_everywhere(self.host) else self.host
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
+        return f"{scheme}://{asked_at(self.host, port)}/"
 
 
 def serve(project: Project, address: Address, ready: Callable[[str], object]) -> None:
@@ -145,8 +144,7 @@ def _refused(what: str, fix: str) -> HeadraceError:
 
 
 def _bound(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    found = socket.socket(family(address.host), socket.SOCK_STREAM)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((address.host, address.port))
@@ -156,10 +154,3 @@ def _bound(address: Address) -> socket.socket:
         fix = "name another port with --port, or --ui-port beside a run; 0 takes a free one"
         raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from error
     return found
-
-
-def _is_everywhere(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False

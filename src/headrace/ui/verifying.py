@@ -30,13 +30,13 @@ class Verifying:
         self._command = command
         self._lock = threading.Lock()
         self._child: subprocess.Popen[str] | None = None
-        self._told: dict[str, Any] = {"query": None, "state": "idle", "since": None, "said": ""}
+        self._state: dict[str, Any] = {"query": None, "state": "idle", "since": None, "said": ""}
 
     def start(self, query: str) -> dict[str, Any]:
         """Start it; raises AlreadyRunning, and OSError where it cannot be started."""
         with self._lock:
             if self._child is not None:
-                raise AlreadyRunning(f"query '{self._told['query']}' is being verified; wait for its verdict")
+                raise AlreadyRunning(f"query '{self._state['query']}' is being verified; wait for its verdict")
             place = ("-C", str(self._project.root), "--target", self._project.target.name)
             nice = ("nice", "-n", "19") if shutil.which("nice") else ()
             self._child = subprocess.Popen(
@@ -50,14 +50,14 @@ class Verifying:
                 start_new_session=True,
             )
             since = datetime.now(timezone.utc).isoformat()
-            self._told = {"query": query, "state": "running", "since": since, "said": ""}
+            self._state = {"query": query, "state": "running", "since": since, "said": ""}
             threading.Thread(target=self._wait, args=(self._child,), name="verify", daemon=True).start()
-            return dict(self._told)
+            return dict(self._state)
 
-    def told(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Which query is or was verified last, and how that went."""
         with self._lock:
-            return dict(self._told)
+            return dict(self._state)
 
     def close(self) -> None:
         """End what runs."""
@@ -75,7 +75,7 @@ class Verifying:
         with self._lock:
             self._child = None
             said, failed = _verdict(out[:_LONGEST]), _last_sentence(errors) or f"it ended with {child.returncode}"
-            self._told |= {"state": "ended" if said else "failed", "said": said or failed}
+            self._state |= {"state": "ended" if said else "failed", "said": said or failed}
 
 
 def _verdict(out: str) -> str:

@@ -99,7 +99,7 @@ def set_aside_table(table: DeltaTable, name: str, context: SinkContext) -> None:
 def rename(table: DeltaTable, name: str, other: str) -> None:
     """Let the table `name` of Spark's catalog be called `other`."""
     location = table.location
-    with _told(name):
+    with _translate_errors(name):
         table.spark.sql(f"ALTER TABLE {name} RENAME TO {other}")
         _forget(table.spark, location)
 
@@ -109,7 +109,7 @@ def bring_back_table(spark: SparkSession, table: str, there: DeltaTable | None, 
     kept = aside_name(table, context)
     if spark.catalog.tableExists(kept):
         _require_empty(there, f"the Delta table '{table}'")
-        with _told(table):
+        with _translate_errors(table):
             spark.sql(f"DROP TABLE IF EXISTS {table}")
             spark.sql(f"ALTER TABLE {kept} RENAME TO {table}")
             if there is not None:
@@ -118,7 +118,7 @@ def bring_back_table(spark: SparkSession, table: str, there: DeltaTable | None, 
 
 def discard_table(spark: SparkSession, table: str, context: SinkContext) -> None:
     """Drop what was set aside."""
-    with _told(table):
+    with _translate_errors(table):
         spark.sql(f"DROP TABLE IF EXISTS {aside_name(table, context)}")
 
 
@@ -148,7 +148,7 @@ def renames(spark: SparkSession, table: str, context: SinkContext) -> Renames:
 
     def rename(old: str, new: str) -> None:
         found, _ = named(spark, old, SinkError)
-        with _told(old):
+        with _translate_errors(old):
             spark.sql(f"ALTER TABLE {old} RENAME TO {new}")
         if found is not None:
             _forget(spark, found.location)
@@ -194,7 +194,7 @@ def _forget(spark: SparkSession, path: str) -> None:
 
 
 @contextmanager
-def _told(table: str) -> Iterator[None]:
+def _translate_errors(table: str) -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     try:

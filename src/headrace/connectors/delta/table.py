@@ -267,7 +267,7 @@ def require_delta(spark: SparkSession, error: type[HeadraceError]) -> None:
 def at_path(spark: SparkSession, path: str, error: type[HeadraceError]) -> DeltaTable | None:
     """The table in a directory; None where there is none. Raises `error` where its log cannot be read."""
     jvm = _jvm(spark)
-    with _told(path, error):
+    with _translate_errors(path, error):
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
         table = DeltaTable(spark, log)
         return table if table.now().version >= 0 else None
@@ -288,7 +288,7 @@ def named(spark: SparkSession, name: str, error: type[HeadraceError]) -> tuple[D
     provider = state.catalog().getTableMetadata(identifier).provider()
     if provider.isEmpty() or str(provider.get()).lower() != "delta":
         return None, f"a table of format {'hive' if provider.isEmpty() else provider.get()}"
-    with _told(name, error):
+    with _translate_errors(name, error):
         log = _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, identifier)
         table = DeltaTable(spark, log)
         table.now()
@@ -296,7 +296,7 @@ def named(spark: SparkSession, name: str, error: type[HeadraceError]) -> tuple[D
 
 
 @contextmanager
-def _told(name: str, error: type[HeadraceError]) -> Iterator[None]:
+def _translate_errors(name: str, error: type[HeadraceError]) -> Iterator[None]:
     """Let what Delta says of a log that it cannot read be one finding."""
     try:
         yield

@@ -91,7 +91,7 @@ class Exact:
             return _some(F.exists(F.map_values(text), lambda part: self.is_bad(part, kind.valueType)))
         return text.isNotNull() & (self.value(text, kind).isNull() | ~self._is_exact(text, kind))
 
-    def told(self, name: str, text: Column, kind: DataType) -> Column:
+    def described(self, name: str, text: Column, kind: DataType) -> Column:
         """What spark/failures.py reads of a value that is refused: mark, column, type, file, and the text itself."""
         from pyspark.sql import functions as F
 

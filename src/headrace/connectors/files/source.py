@@ -124,7 +124,7 @@ class Files(FilesOptions, Source):
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column=batch_column)
         if self.on_bad_row == "quarantine":
-            return self._set_aside(frame, schema, _unheard(), besides=(batch_column,))
+            return self._set_aside(frame, schema, _unique_metric(), besides=(batch_column,))
 
         def converted() -> list[Column]:
             return [value.alias(name) for name, value in self._values(frame, schema).items()]
@@ -140,7 +140,7 @@ class Files(FilesOptions, Source):
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column="batch", file_column="file")
         besides = ("batch", "file")
-        judged = frame.observe(_unheard(), *self._counts(frame, schema, besides))
+        judged = frame.observe(_unique_metric(), *self._counts(frame, schema, besides))
         columns = F.struct(*[F.col(f"`{name}`") for name in frame.columns if name not in (CORRUPT_RECORD, *besides)])
         record = F.coalesce(F.col(CORRUPT_RECORD), F.to_json(columns))
         return judged.where(self._is_bad(frame, schema)).select("file", record.alias("record"), "batch")
@@ -288,7 +288,7 @@ class Files(FilesOptions, Source):
         for each in fields if self._exact is not None else ():
             if self._exact is not None and self._exact.judges(each.dataType):
                 text = F.col(f"`{each.name}`")
-                fault = (self._exact.told(each.name, text, each.dataType), self._exact.is_bad(text, each.dataType))
+                fault = (self._exact.described(each.name, text, each.dataType), self._exact.is_bad(text, each.dataType))
                 found.setdefault(each.name, []).append(fault)
         if self._exact is not None:
             for name, said, bad in reader_rules.changed(StructType(fields), self.format, self.options):
@@ -338,7 +338,7 @@ class Files(FilesOptions, Source):
             raise SourceError(Finding(code="HR316", what=f"'{place}', where files should land, {what}", fix=fix))
 
 
-def _unheard() -> str:
+def _unique_metric() -> str:
     """A name for a metric that nobody listens to; it must differ from every other in the same plan."""
     from uuid import uuid4
 

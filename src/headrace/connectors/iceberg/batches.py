@@ -179,11 +179,15 @@ class IcebergStore(Store[Written]):
 
 @contextmanager
 def committing(
-    table: Table, ledger: Ledger, further: Mapping[str, str] | None = None, *, told: Mapping[str, str] | None = None
+    table: Table,
+    ledger: Ledger,
+    further: Mapping[str, str] | None = None,
+    *,
+    properties: Mapping[str, str] | None = None,
 ) -> Iterator[UpdateSnapshot]:
     """What adds a snapshot to the table as `table` knows it, in one commit with the ledger and `further` properties.
 
-    told: what the snapshot says of itself besides.
+    properties: what the snapshot says of itself besides.
 
     Every change of the ledger is a snapshot, if need be an empty one: the catalog takes a commit only if no other
     snapshot has come in between, and so the ledger that was looked at is the one that is replaced. pyiceberg would by
@@ -196,7 +200,7 @@ def committing(
     only = Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
     with only.transaction() as transaction:
         transaction.set_properties({**ledger.properties, **(further or {})})
-        yield transaction.update_snapshot(snapshot_properties={**ledger.summary, **(told or {})})
+        yield transaction.update_snapshot(snapshot_properties={**ledger.summary, **(properties or {})})
 
 
 def _form(table: Table) -> tuple[int, int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def held(place: TableRef, context: SinkContext) -> tuple[Held, ...]:
     """The rows of the table, if it is the generation's."""
-    with place.told():
+    with place.translate_errors():
         table = _own(place, context)
         current = None if table is None else table.current_snapshot()
         if current is None or current.summary is None:
@@ -34,7 +34,7 @@ def hand_over(place: TableRef, context: SinkContext, generation: int) -> None:
     """Let the table, with its rows, be that of another generation; each keeps its own ledger there."""
     what = f"others commit to {place} all the time"
     fix = "let other writers leave pauses; then give the command again"
-    with place.told():
+    with place.translate_errors():
         contended = Finding(code="HR453", what=what, fix=fix)
         take_epoch(lambda: _handed_over(place, context, generation), contended)
 
@@ -58,14 +58,14 @@ def _handed_over(place: TableRef, context: SinkContext, generation: int) -> None
 
 def set_aside(place: TableRef, context: SinkContext) -> None:
     """Give the table, if it is the generation's, a name of its own."""
-    with place.told():
+    with place.translate_errors():
         if _own(place, context) is not None:
             place.connect().rename_table(place.table, aside_name(place, context))
 
 
 def bring_back(place: TableRef, context: SinkContext) -> None:
     """Give the table its name again; one without batches that a later generation has made in its place is dropped."""
-    with place.told():
+    with place.translate_errors():
         catalog, kept = place.connect(), aside_name(place, context)
         if not catalog.table_exists(kept):
             return
@@ -83,7 +83,7 @@ def bring_back(place: TableRef, context: SinkContext) -> None:
 
 def discard(place: TableRef, context: SinkContext) -> None:
     """Drop the table that was set aside with its files, or forget the ledger that was handed over."""
-    with place.told():
+    with place.translate_errors():
         catalog, kept = place.connect(), aside_name(place, context)
         if catalog.table_exists(kept):
             catalog.purge_table(kept)
@@ -95,7 +95,7 @@ def discard(place: TableRef, context: SinkContext) -> None:
 
 def swap_in(place: TableRef, context: SinkContext) -> None:
     """Set the table aside, if it is the generation's, and give that of a rebuild its name."""
-    with place.told():
+    with place.translate_errors():
         there = place.find()
         if there is not None and _own(place, context) is None and place.connect().table_exists(name_beside(place)):
             what = f"{place} is not the result of generation {context.generation} of query '{context.query}'"
@@ -105,7 +105,7 @@ def swap_in(place: TableRef, context: SinkContext) -> None:
 
 def swap_out(place: TableRef, context: SinkContext) -> None:
     """Take `swap_in` back."""
-    with place.told():
+    with place.translate_errors():
         _renames(place, context).swap_out()
 
 

@@ -17,7 +17,7 @@ def rename_query(place: TableRef, context: SinkContext, former: str) -> None:
     """Let the ledger, if it is that of the query `former`, be the context's, with those of older generations."""
     what = f"others commit to {place} all the time"
     contended = Finding(code="HR453", what=what, fix="let other writers leave pauses; then start again")
-    with place.told():
+    with place.translate_errors():
         take_epoch(lambda: _renamed(place, context, former), contended)
 
 
@@ -42,7 +42,7 @@ def _renamed(place: TableRef, context: SinkContext, former: str) -> None:
 def rename_table(place: TableRef, former: str, context: SinkContext) -> None:
     """Let the query's table `former` be called as `place` says, if that is free; its ledger lies in it."""
     old = replace(place, table=former)
-    with place.told():
+    with place.translate_errors():
         there, found = place.find(), old.find()
         known = None if found is None else Ledger.of(found)
         if known is None or not known.is_of(context):

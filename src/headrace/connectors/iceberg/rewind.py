@@ -36,7 +36,7 @@ class Found:
 
 def earliest(place: TableRef, context: SinkContext, batch: int) -> int | None:
     """The first batch, from `batch` on, that the table can go back to."""
-    with place.told():
+    with place.translate_errors():
         table, known = _own(place, context)
         if table is None or known is None:
             return None
@@ -46,7 +46,7 @@ def earliest(place: TableRef, context: SinkContext, batch: int) -> int | None:
 
 def taken_back(place: TableRef, context: SinkContext, batch: int) -> tuple[Held, ...]:
     """How many rows there are, and were."""
-    with place.told():
+    with place.translate_errors():
         table, known = _own(place, context)
         found = Found() if table is None or known is None else _find(table, known, context, batch)
         if table is None or known is None or found.snapshot is None or known.batch <= batch:
@@ -70,7 +70,7 @@ def undo(place: TableRef, context: SinkContext, batch: int) -> None:
 
 def forget(place: TableRef, context: SinkContext) -> None:
     """Forget the ledger that was kept; the snapshots end as the table's own rules say."""
-    with place.told():
+    with place.translate_errors():
         table = place.find()
         if table is not None and _kept(context) in table.metadata.properties:
             with table.transaction() as transaction:
@@ -118,7 +118,7 @@ def _commit(table: Table, ledger: Ledger, further: dict[str, str], wanted: Any) 
 
     now, then = _files(table, table.current_snapshot()), _files(table, wanted)
     try:
-        with committing(table, ledger, further, told={_RESTORES: str(wanted.snapshot_id)}) as update:
+        with committing(table, ledger, further, properties={_RESTORES: str(wanted.snapshot_id)}) as update:
             producer: Any = update.overwrite() if now.keys() - then.keys() else update.merge_append()
             with producer:
                 for path in sorted(now.keys() - then.keys()):
@@ -180,7 +180,7 @@ def _rows(snapshot: Any) -> int:
 def _tried(place: TableRef, change: Any) -> None:
     what = f"others commit to {place} all the time"
     fix = "let other writers leave pauses; then give the command again"
-    with place.told():
+    with place.translate_errors():
         take_epoch(change, Finding(code="HR656", what=what, fix=fix))
 
 

@@ -88,7 +88,7 @@ class IcebergSink(Sink):
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Written]:
         """Make or compare the table, and draw the next epoch; nothing is changed if anything does not fit."""
         self._require_result(frame.schema, context)
-        with self._place.told():
+        with self._place.translate_errors():
             table = self._place.find()
             if table is None:
                 require_lines_fit(context, self.table, ())
@@ -111,7 +111,7 @@ class IcebergSink(Sink):
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
-            with self._place.told():
+            with self._place.translate_errors():
                 if (table := self._place.find()) is not None:
                     self._require_fit(table, frame.schema, context)
                     with suppress(CheckpointBehind):
@@ -122,7 +122,7 @@ class IcebergSink(Sink):
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         from pyspark.sql.types import StructType
 
-        with self._place.told():
+        with self._place.translate_errors():
             table = self._place.find()
             ledger = None if table is None else Ledger.of(table)
             if table is None or ledger is None or not ledger.is_of(context):
@@ -193,15 +193,15 @@ class IcebergSink(Sink):
         generations.swap_out(self._place, context)
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
-        with self._place.told():
+        with self._place.translate_errors():
             return adoption.foreign_rows(self._foreign(frame, context), self._place, context)
 
     def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
-        with self._place.told():
+        with self._place.translate_errors():
             return adoption.foreign_batch(self._foreign(frame, context), context)
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        with self._place.told():
+        with self._place.translate_errors():
             self._foreign(frame, context)
             adoption.take_over(self._place, frame.schema, context, batch)
 
@@ -218,7 +218,7 @@ class IcebergSink(Sink):
 
     def _own_ledger(self, context: SinkContext) -> Ledger | None:
         """What the table has of the query; None also where the catalog does not answer."""
-        with suppress(SinkError), self._place.told():
+        with suppress(SinkError), self._place.translate_errors():
             table = self._place.find()
             ledger = None if table is None else Ledger.of(table)
             return ledger if ledger is not None and ledger.is_of(context) else None

@@ -113,7 +113,7 @@ class Iceberg(Source):
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         history = self._history()
-        with self._place.told():
+        with self._place.translate_errors():
             tasks = [
                 (task, batch.batch)
                 for batch in prefix.batches
@@ -140,7 +140,7 @@ class Iceberg(Source):
 
     def lag(self, prefix: SourcePrefix) -> Lag | None:
         history = self._history()
-        with self._place.told():
+        with self._place.translate_errors():
             rows, size = history.behind(Offset.of(prefix.batches[-1].end) if prefix.batches else None)
         return Lag(count=rows, unit="rows", bytes=size)
 

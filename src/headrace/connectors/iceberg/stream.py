@@ -82,7 +82,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.until, self.ends = self._current(), True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        with self.settings.place.told():
+        with self.settings.place.translate_errors():
             current = self._current()
             begun = Offset.of(start) or self._history().begin(self.settings.beginning)
             if begun is None:
@@ -91,7 +91,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._history().advance(begun, most, self._goal(start, begun, current)).as_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with self.settings.place.told():
+        with self.settings.place.translate_errors():
             history = self._history()
             files = history.files(Offset.of(start), Offset.of(end))
             if not files:

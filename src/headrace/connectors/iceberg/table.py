@@ -77,7 +77,7 @@ class TableRef:
 
     def again(self, table: Table) -> Table:
         """The table as it is now, even if it was recreated, by the catalog that has given it. Raises as `open` does."""
-        with self.told():
+        with self.translate_errors():
             from pyiceberg.exceptions import NoSuchTableError
 
             try:
@@ -87,7 +87,7 @@ class TableRef:
 
     def find(self) -> Table | None:
         """The table, or None where the catalog has none of this name. Raises as `open` does."""
-        with self.told():
+        with self.translate_errors():
             from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
             try:
@@ -96,7 +96,7 @@ class TableRef:
                 return None
 
     def connect(self) -> Catalog:
-        """The catalog; to be called within `told`."""
+        """The catalog; to be called within `translate_errors`."""
         from pyiceberg.catalog import load_catalog
 
         properties = {"name": self.catalog} if isinstance(self.catalog, str) else dict(self.catalog)
@@ -105,7 +105,7 @@ class TableRef:
             return load_catalog(properties.pop("name", DEFAULT_CATALOG), **properties)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Tell every fault of pyiceberg's in a sentence of ours, without the catalog's secrets."""
         try:
             yield

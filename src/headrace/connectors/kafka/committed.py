@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def told(target: Target, what: str) -> Iterator[None]:
+def translate_errors(target: Target, what: str) -> Iterator[None]:
     """Tell a fault of Kafka's client in a sentence that begins with `what`."""
     try:
         yield
@@ -40,7 +40,7 @@ def require_ledger(target: Target) -> None:
 
 def ledger(target: Target, context: SinkContext) -> TopicLedger | None:
     """The ledger of the context's generation; None: it has none."""
-    with told(target, f"the ledger topic '{target.ledger_topic}' cannot be read"):
+    with translate_errors(target, f"the ledger topic '{target.ledger_topic}' cannot be read"):
         if not topic_ledger.partitions(target.settings, target.ledger_topic):
             return None
         return TopicLedger.of(topic_ledger.read(target.settings, target.ledger_topic), context)
@@ -112,7 +112,7 @@ def _await_markers(target: Target, ends: Ends) -> None:
     Another program's open transaction in the topic holds readers back as well.
     """
     limit = time.monotonic() + topic_ledger.PATIENCE_SECONDS
-    with told(target, f"topic '{target.topic}' cannot be read"):
+    with translate_errors(target, f"topic '{target.topic}' cannot be read"):
         while True:
             stable = topic_ledger.ends(target.settings, list(ends), committed=True)
             if all(stable.get(place, 0) >= end for place, end in ends.items()):

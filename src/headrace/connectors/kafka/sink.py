@@ -155,7 +155,7 @@ class KafkaSink(Sink):
         if not self.exactly_once:
             return KafkaWriter(self)
         store = KafkaStore(self.target, context)
-        with committed.told(self.target, f"query '{context.query}' cannot begin to write"):
+        with committed.translate_errors(self.target, f"query '{context.query}' cannot begin to write"):
             committed.require_ledger(self.target)
             store.enter(frame.schema.json())
         return KafkaBatches(store=store)
@@ -216,7 +216,7 @@ class KafkaSink(Sink):
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         if self.exactly_once:
-            with committed.told(self.target, f"query '{former}' cannot be renamed"):
+            with committed.translate_errors(self.target, f"query '{former}' cannot be renamed"):
                 committed.require_ledger(self.target)
                 KafkaStore(self.target, context).rename(former)
 

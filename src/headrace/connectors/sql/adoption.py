@@ -8,7 +8,7 @@ from contextlib import closing
 from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.connectors.exactly_once import Admitted, KeptLine, Line
 from headrace.connectors.sql.dialect import Connection, Dialect, rows_of
-from headrace.connectors.sql.generations import locked, told
+from headrace.connectors.sql.generations import locked, translate_errors
 from headrace.connectors.sql.ledger import Entry, Ledger, Owner
 from headrace.connectors.sql.ledger_tables import LEDGER_FORM, TABLES_FORM
 from headrace.connectors.sql.result_table import ResultTable
@@ -18,7 +18,7 @@ from headrace.errors import Finding, SinkError
 
 def foreign_rows(dialect: Dialect, table: ResultTable, system: str, context: SinkContext) -> tuple[Held, ...]:
     """The rows of the table. Raises SinkError where it is missing, does not fit, or belongs to a query."""
-    with told(dialect, context), closing(dialect.connect_to_read()) as connection:
+    with translate_errors(dialect, context), closing(dialect.connect_to_read()) as connection:
         table = table.as_known(connection, dialect)
         ledger = Ledger(connection, dialect, context, table.name)
         owner = None if TABLES_FORM.missing_columns(connection, dialect) else table.owner(ledger)

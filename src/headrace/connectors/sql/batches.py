@@ -194,9 +194,9 @@ class SqlStore(Store[Content]):
 
     def is_transient(self, error: Exception) -> bool:
         if isinstance(error, StageError):
-            return error.passes
+            return error.is_transient
         if isinstance(error, self.dialect.errors):
-            return self.dialect.passes(error)
+            return self.dialect.is_transient(error)
         return super().is_transient(error)
 
     def explain(self, error: Exception, batch: int) -> Exception:

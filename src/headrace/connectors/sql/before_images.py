@@ -16,7 +16,7 @@ from headrace.connectors.sql.dialect import Connection, Dialect, Target, rows_of
 from headrace.connectors.sql.ledger_tables import BEFORE, BEFORE_FORM, QUARANTINE
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content
-from headrace.connectors.sql.system_tables import OWN_PREFIX, alone, make_all
+from headrace.connectors.sql.system_tables import OWN_PREFIX, exclusive, make_all
 from headrace.contract import SinkContext
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class BeforeImages:
         make_all(self.connection, self.dialect, [BEFORE_FORM])
         if not self._missing():
             return
-        with alone(self.connection, self.dialect):
+        with exclusive(self.connection, self.dialect):
             there = self.dialect.existing(self.connection, self.name)
             for statement in self._created() if there is None else self._widened():
                 run(self.connection, statement)

@@ -60,10 +60,10 @@ class PartLost(RowsLost):
 class StageError(Exception):
     """Rows could not be written: the database's problem, and whether it may pass."""
 
-    def __init__(self, problem: OptionError, *, passes: bool) -> None:
+    def __init__(self, problem: OptionError, *, is_transient: bool) -> None:
         super().__init__(problem.what)
         self.problem = problem
-        self.passes = passes
+        self.is_transient = is_transient
 
 
 def require_all_in(table: str, given: int, came_in: int) -> None:
@@ -73,7 +73,7 @@ def require_all_in(table: str, given: int, came_in: int) -> None:
             f"{given} rows were given to table '{table}', and only {came_in} came in: something there leaves rows out"
         )
         fix = "look for triggers, rules and policies on the table, and drop those that leave rows out"
-        raise StageError(OptionError(code="HR467", what=what, fix=fix), passes=False)
+        raise StageError(OptionError(code="HR467", what=what, fix=fix), is_transient=False)
 
 
 class Stager(Protocol):
@@ -273,7 +273,7 @@ class Dialect(Protocol):
         """Whether the database gave up waiting for the lock of another session, which it may end by itself."""
         ...
 
-    def passes(self, error: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         """Whether the fault may be gone after a while, so that the batch may be tried again."""
         ...
 

@@ -21,7 +21,7 @@ from headrace.errors import Finding, SinkError
 
 def held(dialect: Dialect, name: str, system: str, context: SinkContext) -> tuple[Held, ...]:
     """The rows of the table, and what Headrace's own tables have of the generation."""
-    with told(dialect, context), closing(dialect.connect_to_read()) as connection:
+    with translate_errors(dialect, context), closing(dialect.connect_to_read()) as connection:
         if dialect.existing(connection, TABLES) is None:
             return ()
         ledger = Ledger(connection, dialect, context, dialect.real_name(connection, name))
@@ -137,7 +137,7 @@ def locked(dialect: Dialect, name: str, context: SinkContext, *, refused: str = 
 
 
 @contextmanager
-def told(dialect: Dialect, context: SinkContext) -> Iterator[None]:
+def translate_errors(dialect: Dialect, context: SinkContext) -> Iterator[None]:
     """Tell an error of the database in one sentence."""
     try:
         yield

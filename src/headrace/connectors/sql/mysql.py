@@ -359,7 +359,7 @@ class MySqlDialect:
         holder = lock_holder(Address.parse(self.url)) if self.waits_for_lock(error) else ""
         return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
-    def passes(self, error: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         return is_transient(error)
 
     def waits_for_lock(self, error: BaseException) -> bool:

@@ -328,7 +328,7 @@ class PostgresDialect:
         holder = postgres_connection.lock_holder(self.url, locked_table(error))
         return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
-    def passes(self, error: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         return is_transient(error)
 
     def waits_for_lock(self, error: BaseException) -> bool:

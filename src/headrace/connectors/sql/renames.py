@@ -20,7 +20,9 @@ def rename_query(dialect: Dialect, name: str, context: SinkContext, former: str)
 
     The epoch of `former` goes up, so that a driver of that name writes nothing more.
     """
-    with _told(dialect, f"the ledger of query '{former}' cannot be given the name '{context.query}'") as connection:
+    with _translate_errors(
+        dialect, f"the ledger of query '{former}' cannot be given the name '{context.query}'"
+    ) as connection:
         if dialect.existing(connection, LEDGER) is None:
             return
         table = dialect.real_name(connection, name)
@@ -42,7 +44,7 @@ def rename_query(dialect: Dialect, name: str, context: SinkContext, former: str)
 
 def rename_table(dialect: Dialect, name: str, former: str, context: SinkContext) -> None:
     """Let the query's table `former` be called `name`, with its ledger; or the ledger alone, if it is so already."""
-    with _told(dialect, f"table '{former}' cannot be renamed to '{name}'") as connection:
+    with _translate_errors(dialect, f"table '{former}' cannot be renamed to '{name}'") as connection:
         old, new = (
             Ledger(connection, dialect, context, dialect.real_name(connection, each)) for each in (former, name)
         )
@@ -79,7 +81,7 @@ def _rename(dialect: Dialect, connection: Connection, old: Ledger, new: Ledger) 
 
 
 @contextmanager
-def _told(dialect: Dialect, what: str) -> Iterator[Connection]:
+def _translate_errors(dialect: Dialect, what: str) -> Iterator[Connection]:
     """A connection, whose errors become one sentence."""
     try:
         with closing(dialect.connect()) as connection:

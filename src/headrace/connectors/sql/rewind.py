@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headrace.connectors.sql.before_images import STEP, THERE, BeforeImages, Step, between
 from headrace.connectors.sql.dialect import Dialect, Target, identifiers, rows_of, run
-from headrace.connectors.sql.generations import locked, owner_of, told
+from headrace.connectors.sql.generations import locked, owner_of, translate_errors
 from headrace.connectors.sql.ledger import Ledger, aside_names
 from headrace.connectors.sql.ledger_tables import LEDGER, LEDGER_FORM, QUARANTINE
 from headrace.connectors.sql.result_table import ResultTable
@@ -154,7 +154,7 @@ _DONE = {
 
 def earliest(dialect: Dialect, name: str, key: Sequence[str], context: SinkContext) -> int | None:
     """The first batch that the table can go back to."""
-    with told(dialect, context), closing(dialect.connect_to_read()) as connection:
+    with translate_errors(dialect, context), closing(dialect.connect_to_read()) as connection:
         found = Rewinding.of(Ledger(connection, dialect, context, dialect.real_name(connection, name)), key, name)
         return None if found is None else found.earliest
 
@@ -163,7 +163,7 @@ def taken_back(
     dialect: Dialect, name: str, key: Sequence[str], context: SinkContext, batch: int, system: str
 ) -> list[Held]:
     """What `rewind` would change."""
-    with told(dialect, context), closing(dialect.connect_to_read()) as connection:
+    with translate_errors(dialect, context), closing(dialect.connect_to_read()) as connection:
         found = Rewinding.of(Ledger(connection, dialect, context, dialect.real_name(connection, name)), key, name)
         return [] if found is None else found.counted(batch, system)
 

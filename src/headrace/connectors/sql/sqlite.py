@@ -334,7 +334,7 @@ class SqliteDialect:
         """SQLite waits by itself, and ends no transaction whose process sleeps."""
         return False
 
-    def passes(self, error: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         return "locked" in str(error) or "disk I/O error" in str(error)
 
     def is_contended(self, error: Exception) -> bool:

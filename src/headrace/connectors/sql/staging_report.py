@@ -107,7 +107,7 @@ def content_of(found: Iterable[Mapping[str, Any]], empty: pa.Table) -> Content:
     for report in reports:
         if report.kind == _FAULT:
             code, what, fix, is_transient = json.loads(report.body)
-            raise StageError(OptionError(code=code, what=what, fix=fix), passes=is_transient)
+            raise StageError(OptionError(code=code, what=what, fix=fix), is_transient=is_transient)
     tables = [pa.ipc.open_stream(each.body).read_all() for each in reports if each.kind == _ROWS]
     bad = [line for each in reports if each.kind == _BAD for line in each.body.decode().split("\n") if line]
     return Content(

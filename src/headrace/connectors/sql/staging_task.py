@@ -119,7 +119,7 @@ class StageTask:
                 writing.add(good, bad)
             yield from writing.end()
         except self.dialect.errors as error:
-            yield Report.of_failure(self.dialect.explain(error), is_transient=self.dialect.passes(error))
+            yield Report.of_failure(self.dialect.explain(error), is_transient=self.dialect.is_transient(error))
         finally:
             writing.give_up()
 

@@ -76,13 +76,13 @@ def make_all(connection: Connection, dialect: Dialect, tables: Sequence[OwnTable
     """
     if not [table for table in tables if table.missing_columns(connection, dialect)]:
         return
-    with alone(connection, dialect):
+    with exclusive(connection, dialect):
         for table in tables:
             table.make(connection, dialect)
 
 
 @contextmanager
-def alone(connection: Connection, dialect: Dialect) -> Iterator[None]:
+def exclusive(connection: Connection, dialect: Dialect) -> Iterator[None]:
     """Let no other driver change Headrace's own tables meanwhile."""
     for statement in dialect.lock_own_tables:
         run(connection, statement)

@@ -20,7 +20,7 @@ Work = TypeVar("Work", bound=SinkWork)
 
 
 @contextmanager
-def alone(
+def exclusive(
     project: Project,
     query: str,
     spark: SparkSession | None,
