@@ -88,6 +88,14 @@ class Family:
             time.sleep(0.1)
         return not self.members()
 
+    def stacks(self) -> str:
+        """What is left, what it has printed, and where its threads are, if it is a `SESSION` that still runs."""
+        left = self.members()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGUSR1)
+            time.sleep(1.0)
+        return f"of process {self.process.pid}: {left}\n{self.said()}"
+
     def end(self) -> None:
         for pid in {self.process.pid, *self.members()} if self.process.poll() is None else self.members():
             with suppress(ProcessLookupError):
@@ -104,6 +112,8 @@ def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Fami
 
 
 SESSION = """
+import faulthandler, signal
+faulthandler.register(signal.SIGUSR1)
 from headrace.spark.session import start
 spark = start(master="local[1]", purpose="short", name="p", overrides={{
     "spark.hadoop.fs.s3a.secret.key": "{secret}",
@@ -158,7 +168,7 @@ def test_a_stop_while_the_jvm_starts_leaves_no_process(
         time.sleep(0.01)
     time.sleep(seconds)
     started.process.send_signal(number)
-    assert started.gone(), started.members()
+    assert started.gone(), started.stacks()
     if number != signal.SIGKILL:
         assert list((tmp_path / "tmp").glob("headrace-start-*")) == []
 

@@ -113,8 +113,9 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_HOME", str(Path(str(files("pyspark")))))
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS)
-        # PySpark imports it at its first call into the JVM; here it is read while the JVM starts.
-        threading.Thread(target=import_module, args=("pandas",), daemon=True).start()
+        # PySpark imports it at its first call into the JVM; here it is read while the JVM starts. No daemon: of a start
+        # that is broken off, Python must not end in the middle of an import, whose locks nobody would release.
+        threading.Thread(target=import_module, args=("pandas",), name="import of pandas").start()
     # An exception comes to the user as a finding; py4j and PySpark would log its stack trace as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for logger in QUERY_LOGGERS:
