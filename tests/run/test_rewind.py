@@ -42,6 +42,7 @@ from headrace.run.rewind import rewind, undo_rewind
 from headrace.storage import json_lines
 from tests.run.projects import rows, write_project
 from tests.run.test_reset import Killed, held, killed_at, running
+from tests.storage.stores import Bucket
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent.parent / "checkpoint" / "fixtures"
@@ -129,12 +130,19 @@ class Driver:
         self.store.commit(content, batch, admit)
 
 
-def made(root: Path, mode: OutputMode = "update", **how: bool) -> Project:
-    """A project whose query has made the batches 0 to 2."""
-    found = hr.load(write_project(root, BODY.replace("MODE", mode)))
+def made(root: Path, mode: OutputMode = "update", bucket: Bucket | None = None, **how: bool) -> Project:
+    """A project whose query has made the batches 0 to 2, with its storage on the disk or in a bucket."""
+    write_project(root, BODY.replace("MODE", mode))
+    if bucket is not None:
+        settings = {"storage": f"s3a://{bucket.name}/shop", "spark": bucket.settings()}
+        (root / "headrace.yml").write_text(json.dumps({"name": "p", **settings}))
+    found = hr.load(root)
     driver = Driver(found, mode)
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
-        archive.extractall(driver.layout.checkpoint)
+        for name in archive.namelist():
+            if not name.endswith("/"):
+                (driver.layout.checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+                (driver.layout.checkpoint / name).write_bytes(archive.read(name))
     for batch in range(3):
         driver.write(batch, written(mode, batch), **how)
     Archive(driver.layout.archive).catch_up(Checkpoint(driver.layout.checkpoint))

@@ -99,10 +99,12 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
 def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What is wrong with the checkpoint, and with the records beside it that a start needs; never raises."""
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
+    between = False
     for require in (require_whole, require_rewound, require_adopted):
         try:
             require(layout)
         except CheckpointError as error:
+            between |= require is not require_adopted
             yield from (with_command(query, finding) for finding in error.findings)
     try:
         yield from cut_off(layout.storage, layout.query)
@@ -110,6 +112,9 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
         yield from unfinished_sources(layout)
     except CheckpointError as error:
         yield from error.findings
+    if between:
+        # A part of the directory may lie under another name, which whoever ends that command brings together.
+        return
     try:
         partitions = Repartitions(layout.repartitions).partitions(checkpoint)
     except CheckpointError as error:

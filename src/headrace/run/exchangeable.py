@@ -5,14 +5,6 @@ from __future__ import annotations
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.storage.location import is_remote
-from headrace.storage.remote import RemotePath
-
-
-def require_renames(project: Project, query: Query, doing: str, instead: str) -> None:
-    """Raise CheckFailed if no directory of the storage gets another name in one step."""
-    storage = project.storage
-    if isinstance(storage, RemotePath) and not storage.renames:
-        require_local(project, query, doing, instead)
 
 
 def require_local(project: Project, query: Query, doing: str, instead: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ from headrace.model import Project, Query
 from headrace.model.layout import QueryLayout, history_file
 from headrace.run import rewind_copy
 from headrace.run.adopt_record import require_adopted
-from headrace.run.exchangeable import require_renames
 from headrace.run.exclusive import exclusive
 from headrace.run.rebuild_record import under_way
 from headrace.run.rename_record import require_renamed, unfinished
@@ -54,7 +53,7 @@ def plan_rewind(
     spark: SparkSession | None = None,
 ) -> RewindPlan:
     """What `rewind` would do; nothing is changed. Raises as it does."""
-    with _work(project, query, spark) as work:
+    with exclusive(project, query, spark, _Work, changes=False) as work:
         return work.plan(to_batch, to_time)
 
 
@@ -72,7 +71,7 @@ def rewind(
     What came after is set aside, and `undo_rewind` brings it back as long as nothing has run since. Called again after
     a crash, it ends what was begun. Raises ProjectError, CheckFailed, CheckpointError, SinkError or PlatformError.
     """
-    with _work(project, query, spark, locked=True) as work:
+    with exclusive(project, query, spark, _Work, changes=True) as work:
         return work.rewind(to_batch, to_time, reached)
 
 
@@ -80,23 +79,14 @@ def undo_rewind(
     project: Project, query: str, *, spark: SparkSession | None = None, reached: Callable[[str], None] = _nobody
 ) -> RewindResult:
     """Bring back what the last rewind of `query` removed, if no batch was planned since. Raises as `rewind`."""
-    with _work(project, query, spark, locked=True) as work:
+    with exclusive(project, query, spark, _Work, changes=True) as work:
         return work.undo(reached)
 
 
 def discard_rewind(project: Project, query: str, *, spark: SparkSession | None = None) -> RewindResult:
     """Delete what the last rewind of `query` has set aside, in the storage and in the sink. Raises as `rewind`."""
-    with _work(project, query, spark, locked=True) as work:
+    with exclusive(project, query, spark, _Work, changes=True) as work:
         return work.discard()
-
-
-def _work(
-    project: Project, query: str, spark: SparkSession | None, *, locked: bool = False
-) -> AbstractContextManager[_Work]:
-    if query in project.queries:
-        instead = f"reset it, so that it reads its sources from the beginning: headrace reset {query}"
-        require_renames(project, project.queries[query], "rewound", instead)
-    return exclusive(project, query, spark, _Work, changes=locked)
 
 
 class _Work(SinkWork):
@@ -160,6 +150,7 @@ class _Work(SinkWork):
                 record = RewindRecord.begun(live, plan.batch, plan.newest)
                 record.enter(live)
             reached("recorded")
+            rewind_copy.end_moves(live)
             # Between two renames the directory is missing, or what a start has made in its place holds no checkpoint.
             if not rewind_copy.is_exchanged(live, record) and live.checkpoint.exists():
                 rewind_copy.make(self._past(live), live, record)
@@ -195,6 +186,7 @@ class _Work(SinkWork):
         with writing_to(live.home.parent):
             record.on("undo").enter(live)
             reached("recorded")
+            rewind_copy.end_moves(live)
         try:
             with self.named():
                 self.query.sink.undo_rewind(self.context(live), record.batch, self.session)

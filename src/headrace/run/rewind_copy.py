@@ -13,9 +13,11 @@ from headrace.checkpoint.rewind import Past, link
 from headrace.model.layout import QueryLayout
 from headrace.run.rewind_record import RewindRecord
 from headrace.storage import json_lines
-from headrace.storage.durable import copy_file, exchange, move, remove_tree, replace_file, sync_directory
+from headrace.storage.durable import copy_file, end_move, exchange, move, remove_tree, replace_file, sync_directory
 
 _SEEN = ".seen"
+# Where a directory is moved in more than one step, the mark tells that all of it is there.
+_LAST = ("rewound.json",)
 
 
 def make(past: Past, layout: QueryLayout, record: RewindRecord) -> None:
@@ -54,9 +56,16 @@ def is_exchanged(layout: QueryLayout, record: RewindRecord) -> bool:
         return False
 
 
+def end_moves(layout: QueryLayout) -> None:
+    """End what a crash has left between two names, where a directory is moved in more than one step. Raises OSError."""
+    for place in (layout.before_rewind.home, _gone(layout), layout.home):
+        end_move(place)
+
+
 def exchange_in(layout: QueryLayout, record: RewindRecord) -> None:
     """Let the directory that was made be the query's, and set the former one aside. Raises OSError."""
     home, new, aside = layout.home, layout.after_rewind.home, layout.before_rewind.home
+    end_moves(layout)
     if not is_exchanged(layout, record):
         if aside.exists():
             _remove_empty(home)
@@ -70,17 +79,22 @@ def exchange_in(layout: QueryLayout, record: RewindRecord) -> None:
 
 def exchange_back(layout: QueryLayout, record: RewindRecord) -> None:
     """Let the query's directory be what it was before, and delete what was made. Raises OSError."""
-    home, new, aside = layout.home, layout.after_rewind.home, layout.before_rewind.home
+    home, new, aside, gone = layout.home, layout.after_rewind.home, layout.before_rewind.home, _gone(layout)
+    end_moves(layout)
     if is_exchanged(layout, record):
-        former = aside if aside.exists() else new
-        _exchange(home, former, layout.after_rewind.home.with_suffix(".gone"))
+        _exchange(home, aside if aside.exists() else new, gone)
     elif aside.exists():
         _remove_empty(home)
         if not home.exists():
             _rename(aside, home)
-    for old in (new, aside, new.with_suffix(".gone")):
+    for old in (new, aside, gone):
         if old.exists():
             remove_tree(old)
+
+
+def _gone(layout: QueryLayout) -> Path:
+    """What a rewind has made, once the former directory is to be in its place again."""
+    return layout.after_rewind.home.with_suffix(".gone")
 
 
 def _exchange(home: Path, other: Path, free: Path) -> None:
@@ -101,7 +115,7 @@ def _remove_empty(home: Path) -> None:
 
 
 def _rename(old: Path, new: Path) -> None:
-    move(old, new)
+    move(old, new, _LAST)
     for folder in {old.parent, new.parent}:
         sync_directory(folder)
 

@@ -91,6 +91,12 @@ def move(old: Path, new: Path, last: Sequence[str] = ()) -> None:
         os.rename(old, new)
 
 
+def end_move(new: Path) -> None:
+    """End the move of a directory to this name that was cut off, where a move takes more than one step."""
+    if isinstance(new, RemotePath):
+        new.end_move()
+
+
 def copy_file(file: Path, target: Path) -> None:
     """Let `target` hold what `file` holds, with its times where files have such. Raises OSError."""
     if isinstance(file, RemotePath) and isinstance(target, RemotePath):

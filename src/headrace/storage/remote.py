@@ -46,11 +46,6 @@ class RemotePath(PosixPath):
         return store_of(self.parts[0].rstrip(":"), self.parts[1], self._inside)
 
     @property
-    def renames(self) -> bool:
-        """Whether a directory of its store gets another name in one step."""
-        return self._store.renames
-
-    @property
     def _inside(self) -> str:
         return "/" + "/".join(self.parts[2:])
 
@@ -198,6 +193,10 @@ class RemotePath(PosixPath):
     def move(self, target: RemotePath, last: Sequence[str] = ()) -> None:
         """Move it as `Store.move` does. Raises OSError."""
         self._store.move(self._inside, target._inside, last)
+
+    def end_move(self) -> None:
+        """End a move to this name that was cut off, as `Store.end_move` does. Raises OSError."""
+        self._store.end_move(self._inside)
 
     def require_conditional(self) -> None:
         """Raise PlatformError if of two that create a file in this directory both can be the first."""

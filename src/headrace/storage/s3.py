@@ -31,8 +31,6 @@ _AT_ONCE = 1000
 class S3(Store):
     """One bucket. A directory is what keys have before a `/`, and an empty object whose key ends with one."""
 
-    renames = False
-
     def __init__(self, bucket: str, **options: Any) -> None:
         self.bucket = bucket
         self.url = f"s3a://{bucket}"
@@ -139,14 +137,13 @@ class S3(Store):
             self._copy(old_key, new_key)
             self._ask("delete_object", Key=old_key)
             return
-        folder, _, name = new.rstrip("/").rpartition("/")
-        record, mine = f"{folder}/.{name}.moving", json.dumps({"from": path}).encode()
-        begun = self._record(record)
+        record, mine = _moving(new), {"from": path, "last": list(last)}
+        begun = self._begun(record)
         if begun is None:
             self.entry(path)
-            if self._is_there(new) or not self.create(record, mine):
+            if self._is_there(new) or not self.create(record, json.dumps(mine).encode()):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + new)
-        elif begun != mine:
+        elif begun["from"] != path:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + new)
 
         def order(key: str) -> tuple[bool, int]:
@@ -159,6 +156,11 @@ class S3(Store):
         for key in keys:
             self._ask("delete_object", Key=key)
         self._ask("delete_object", Key=_key(record))
+
+    def end_move(self, new: str) -> None:
+        begun = self._begun(_moving(new))
+        if begun is not None:
+            self.move(begun["from"], new, begun.get("last", ()))
 
     def require_conditional(self, folder: str) -> None:
         """Raise PlatformError if of two that create a file here both are told that they were the first."""
@@ -194,9 +196,10 @@ class S3(Store):
         else:
             self._ask("copy_object", Key=new, CopySource={"Bucket": self.bucket, "Key": key})
 
-    def _record(self, record: str) -> bytes | None:
+    def _begun(self, record: str) -> Any:
+        """What the record of a move says, None without one."""
         try:
-            return self.read(record)
+            return json.loads(self.read(record))
         except FileNotFoundError:
             return None
 
@@ -262,6 +265,12 @@ def _entry(name: str, facts: Mapping[str, Any]) -> Entry:
 
 def _key(path: str) -> str:
     return path.strip("/")
+
+
+def _moving(new: str) -> str:
+    """The record of a move, beside the new name."""
+    folder, _, name = new.rstrip("/").rpartition("/")
+    return f"{folder}/.{name}.moving"
 
 
 def _prefix(key: str) -> str:

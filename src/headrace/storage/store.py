@@ -26,13 +26,9 @@ class Entry:
 class Store(ABC):
     """One file system or bucket. Paths are absolute, with `/`.
 
-    renames: whether a directory gets another name in one step.
-
     A file is there as a whole or not at all, and whoever asks next sees it. Faults of a path are OSErrors, as those of
     a local one; a store that does not answer, or does not let us in, raises PlatformError.
     """
-
-    renames = True
 
     @abstractmethod
     def entry(self, path: str) -> Entry:
@@ -70,9 +66,12 @@ class Store(ABC):
     def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
         """Give a file or a directory a new name that is free. Raises OSError.
 
-        In one step where the store has such a step. Elsewhere the old is whole until the new is, the same call ends
-        what was cut off, and of a directory these files of its own are the last to come and to go.
+        In one step where the store has such a step. Elsewhere the old is whole until the new is, the same call and
+        `end_move` end what was cut off, and of a directory these files of its own are the last to come and to go.
         """
+
+    def end_move(self, new: str) -> None:  # noqa: B027
+        """End the move of a directory to this name, if one was begun and cut off. Raises OSError."""
 
     def require_conditional(self, folder: str) -> None:  # noqa: B027
         """Raise PlatformError if the store does not keep what `create` promises, for files in `folder`."""
