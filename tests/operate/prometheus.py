@@ -65,7 +65,11 @@ def watching(directory: Path, *, seconds: int = 1) -> Iterator[Prometheus]:
     written = config.read_text()
     config.write_text(written.replace("15s", f"{SCRAPE}, scrape_timeout: {SCRAPE}, evaluation_interval: {SCRAPE}"))
     text = re.sub(r"for: \w+", f"for: {seconds}s", rules.read_text())
-    rules.write_text(re.sub(r"\[\d+[mh]\]", f"[{4 * seconds}s]", text).replace("> 900", f"> {seconds}"))
+    rules.write_text(
+        re.sub(r"\[\d+[mh]\]", f"[{4 * seconds}s]", text)
+        .replace("> 900", f"> {seconds}")
+        .replace("> 1700", f"> {seconds}")
+    )
     log, port = directory / "log", free_port()
     command = [server, f"--config.file={config}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
     with log.open("wb") as output:
