@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server: it stalls, holds, cuts and delays, and loses requests or answers, as networks do."""
+"""A TCP proxy in front of a server: it stalls, holds, cuts, delays and loses requests or answers, as networks do."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 
 from headrace.spark.processes import descendants
@@ -68,6 +69,6 @@ class DriverLink:
         return sum(each.cut(executor, reset=True) for each in self.proxies)
 
 
-def worker_of(executor: int, workers: dict[str, int]) -> int:
-    """The process of the worker that has started an executor."""
-    return next(pid for pid in workers.values() if executor in descendants(pid))
+def worker_of(executor: int, workers: Iterable[int]) -> int | None:
+    """Which of the workers has started an executor; None if it is dead by now."""
+    return next((pid for pid in workers if executor in descendants(pid)), None)

@@ -255,7 +255,8 @@ def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> No
     (other,) = set(scene.executors()) - {lost}
     late = [each for each in held if each.executor == lost]
     assert {"totals", "files"} <= {each.query for each in late}
-    worker = worker_of(lost, {name: scene.daemon(name).pid for name in ("worker-1", "worker-2")})
+    worker = worker_of(lost, [scene.daemon(name).pid for name in ("worker-1", "worker-2")])
+    assert worker is not None
     assert link.hold(lost) >= 1
     # The master is not heard either: it would have the worker kill the executor.
     os.kill(worker, signal.SIGSTOP)
