@@ -259,7 +259,7 @@ def plan_adoption(
     """What `adopt` would take over, and where it does not fit; nothing is changed."""
     from headrace.run.adopt import plan_adoption as plan_one
 
-    return plan_one(project, query, Path(checkpoint), sources=sources, planned=planned, spark=spark)
+    return plan_one(project, query, str(checkpoint), sources=sources, planned=planned, spark=spark)
 
 
 def adopt(
@@ -279,7 +279,7 @@ def adopt(
     """
     from headrace.run.adopt import adopt as adopt_one
 
-    return adopt_one(project, query, Path(checkpoint), sources=sources, planned=planned, spark=spark)
+    return adopt_one(project, query, str(checkpoint), sources=sources, planned=planned, spark=spark)
 
 
 def rebuild(

@@ -429,7 +429,6 @@ CODES = (
     Code("HR832", "a package for the storage is not installed", ("error", "warning")),
     Code("HR833", "the storage refuses access", ("error", "warning")),
     Code("HR834", "the storage is of a kind that is not known"),
-    Code("HR835", "directories of the storage cannot be rewritten"),
     Code("HR836", "the bucket of the storage is not there"),
     Code("HR837", "the storage cannot keep one driver from writing over another"),
     Code("HR838", "a path is of a kind that cannot be used"),

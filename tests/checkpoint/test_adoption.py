@@ -74,7 +74,7 @@ def test_the_files_of_schemas_are_named_where_they_will_lie(old: Checkpoint, tmp
     copied(old, tmp_path / "copy", Path("/a place/checkpoint"), {"events": ("events",)})
     changed = (tmp_path / "copy" / described.relative_to(old.root)).read_text().split("\n")[1]
     assert json.loads(changed) == {
-        "stateSchemaFilePaths": ["file:/a%20place/checkpoint/state/0/_stateSchema/default/0_id"]
+        "stateSchemaFilePaths": ["file:/a place/checkpoint/state/0/_stateSchema/default/0_id"]
     }
 
 

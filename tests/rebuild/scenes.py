@@ -54,10 +54,13 @@ def killed_at(wanted: str) -> Callable[[str], None]:
     return reached
 
 
-def project_of(root: Path, database: Database, *, options: str = "") -> Project:
+def project_of(root: Path, database: Database, *, options: str = "", storage: str = "") -> Project:
     made = {"sqlite": "sqlite", "postgres": "postgres", "mariadb": "mysql"}[database.kind]
     sink = f'hr.sink.{made}("{database.place}{options}", table="Totals", key=["name"])'
-    return hr.load(write_project(root, BODY.format(sink=sink)))
+    write_project(root, BODY.format(sink=sink))
+    if storage:
+        (root / "headrace.yml").write_text(f"name: {root.name}\nstorage: {storage}\n")
+    return hr.load(root)
 
 
 def scene(project: Project) -> RebuildRecord:
@@ -77,7 +80,7 @@ def _write(project: Project, query: Any, layout: QueryLayout, *, rebuilds: bool)
     enter(layout, QueryRevision(fingerprint="", from_batch=0, at="", headrace="", spark="", form=form))
     described = layout.checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
     described.parent.mkdir(parents=True)
-    described.write_text(json.dumps({"schema": f"file:{layout.home.absolute()}/checkpoint/state/0/schema"}))
+    described.write_text(json.dumps({"schema": _described(layout)}))
     context = SinkContext(
         query="totals",
         generation=layout.generation,
@@ -101,6 +104,12 @@ def _write(project: Project, query: Any, layout: QueryLayout, *, rebuilds: bool)
             ledger.add(Entry(batch=Admitted(line), epoch=3, rows=2, quarantined=0))
 
 
+def _described(layout: QueryLayout) -> str:
+    """The file of a schema, as Spark names it."""
+    home = str(layout.home.absolute())
+    return f"{home if '://' in home else f'file:{home}'}/checkpoint/state/0/schema"
+
+
 def work_on(project: Project) -> SinkWork:
     return SinkWork(project, project.queries["totals"], None, changes=True)
 
@@ -119,7 +128,7 @@ def state(project: Project, database: Database) -> dict[str, Any]:
     return {
         "generation": generation,
         "checkpoint": json.loads((layout.checkpoint / "metadata").read_text())["id"],
-        "schema is in its place": str(layout.home.absolute()) in described.read_text(),
+        "schema is in its place": json.loads(described.read_text())["schema"] == _described(layout),
         "sink": (json.loads(layout.sink.read_text())["name"].lower(), *(place.lower() for place in forms_of)),
         "rows": rows_of("Totals"),
         "beside": rows_of("Totals__rebuild"),

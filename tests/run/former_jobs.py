@@ -134,9 +134,9 @@ class Job:
     frame: Callable[[SparkSession, Path], DataFrame]
     mode: str = "update"
 
-    def run(self, spark: SparkSession, root: Path) -> Path:
-        """Run it over what is there; its checkpointLocation."""
-        place = root / "former" / self.table
+    def run(self, spark: SparkSession, root: Path, place: Path | None = None) -> Path:
+        """Run it over what is there; its checkpointLocation, which `place` may name."""
+        place = place or root / "former" / self.table
         with closing(sqlite3.connect(root / "out.db")) as database, database:
             database.execute(self.create)
 

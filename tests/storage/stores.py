@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from itertools import count
+from typing import Any
 
 from headrace.storage import store
 from headrace.storage.remote import RemotePath
+from headrace.storage.s3 import S3
 from headrace.storage.store import Entry, Store
 from services import S3Server
 
 _numbers = count()
+_STEPS = ("copy_object", "delete_object")
 
 
 class MemoryStore(Store):
@@ -84,16 +88,112 @@ class MemoryStore(Store):
             self.files |= {new + each.removeprefix(path): data for each, data in moved.items()}
 
 
+class MemoryBucket(S3):
+    """The bucket of Headrace itself, whose requests are answered from memory. asked: is told each, and may raise."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.objects: dict[str, tuple[bytes, dict[str, str], datetime]] = {}
+        self.lock = threading.RLock()
+        self.asked: Callable[[str], None] = lambda verb: None
+
+    def steps_of(self, do: Callable[[], object]) -> list[str]:
+        """The requests of `do` that copy or delete, as a move does."""
+        steps = list[str]()
+        self.asked = lambda verb: steps.append(verb) if verb in _STEPS else None
+        try:
+            do()
+        finally:
+            self.asked = lambda verb: None
+        return steps
+
+    @contextmanager
+    def dying(self, at: int, killed: type[BaseException]) -> Iterator[None]:
+        """Let the process die in the block, before the request of this number that copies or deletes."""
+        left = iter(range(at + 1))
+
+        def asked(verb: str) -> None:
+            if verb in _STEPS and next(left, None) == at:
+                raise killed(f"request {at}")
+
+        self.asked = asked
+        try:
+            yield
+        finally:
+            self.asked = lambda verb: None
+
+    def _ask(self, verb: str, **options: Any) -> Any:
+        self.asked(verb)
+        with self.lock:
+            return getattr(self, f"_{verb}")(**options)
+
+    def _head_object(self, Key: str) -> dict[str, Any]:  # noqa: N803
+        data, metadata, modified = self._found(Key)
+        return {"ContentLength": len(data), "LastModified": modified, "Metadata": metadata}
+
+    def _get_object(self, Key: str, Range: str = "bytes=0-") -> bytes:  # noqa: N803
+        first, _, last = Range.removeprefix("bytes=").partition("-")
+        return self._found(Key)[0][int(first) : int(last) + 1 if last else None]
+
+    def _put_object(self, Key: str, Body: bytes, IfNoneMatch: str = "", Metadata: Any = None) -> None:  # noqa: N803
+        if IfNoneMatch and Key in self.objects:
+            raise FileExistsError(Key)
+        self.objects[Key] = (Body, Metadata or {}, datetime.now(timezone.utc))
+
+    def _copy_object(self, Key: str, CopySource: dict[str, str]) -> None:  # noqa: N803
+        self._put_object(Key, *self._found(CopySource["Key"])[:1])
+
+    def _delete_object(self, Key: str) -> None:  # noqa: N803
+        self.objects.pop(Key, None)
+
+    def _delete_objects(self, Delete: dict[str, Any]) -> dict[str, Any]:  # noqa: N803
+        for each in Delete["Objects"]:
+            self._delete_object(each["Key"])
+        return {}
+
+    def _list_objects_v2(self, Prefix: str, Delimiter: str = "", MaxKeys: int = 0) -> dict[str, Any]:  # noqa: N803
+        keys = sorted(key for key in self.objects if key.startswith(Prefix))
+        below = {key: key.removeprefix(Prefix).partition("/") for key in keys} if Delimiter else {}
+        folders = sorted({f"{Prefix}{name}/" for name, slash, _ in below.values() if slash})
+        files = [key for key in keys if not below.get(key, ("", "", ""))[1]]
+        return {
+            "KeyCount": len(keys),
+            "Contents": [
+                {"Key": key, "Size": len(self.objects[key][0]), "LastModified": self.objects[key][2]} for key in files
+            ],
+            "CommonPrefixes": [{"Prefix": each} for each in folders],
+        }
+
+    def _found(self, key: str) -> tuple[bytes, dict[str, str], datetime]:
+        if key not in self.objects:
+            raise FileNotFoundError(key)
+        return self.objects[key]
+
+
 @contextmanager
 def memory_store(name: str) -> Iterator[tuple[MemoryStore, RemotePath]]:
     """A store that paths of `hdfs://name` lead to, and its root."""
     made = MemoryStore()
-    store.forget("hdfs", name)
-    store.keep("hdfs", name, lambda: made)
+    with _kept("hdfs", name, made) as root:
+        yield made, root
+
+
+@contextmanager
+def memory_bucket(name: str) -> Iterator[tuple[MemoryBucket, RemotePath]]:
+    """A bucket that paths of `s3a://name` lead to, and its root."""
+    made = MemoryBucket(name)
+    with _kept("s3a", name, made) as root:
+        yield made, root
+
+
+@contextmanager
+def _kept(scheme: str, name: str, made: Store) -> Iterator[RemotePath]:
+    store.forget(scheme, name)
+    store.keep(scheme, name, lambda: made)
     try:
-        yield made, RemotePath(f"hdfs://{name}")
+        yield RemotePath(f"{scheme}://{name}")
     finally:
-        store.forget("hdfs", name)
+        store.forget(scheme, name)
 
 
 @dataclass(frozen=True, kw_only=True)

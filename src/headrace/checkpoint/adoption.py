@@ -6,7 +6,6 @@ The copy has their names, in the second format. State, commits and all settings 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -19,9 +18,12 @@ from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.gap import Gap, gap_before_newest
 from headrace.checkpoint.handover import EVOLUTION
 from headrace.checkpoint.logs import broken, numbered, text_of
-from headrace.checkpoint.relocation import encoded
+from headrace.checkpoint.relocation import described
 from headrace.checkpoint.rewrite import checksum_of
 from headrace.errors import CheckpointError, Finding, Where
+from headrace.storage.durable import copy_file, remove_tree
+from headrace.storage.listing import files_below
+from headrace.storage.remote import RemotePath
 
 _LOGS = ("offsets", "commits")
 # What names the file of a schema in the description of an operator with several variables, wherever it lay.
@@ -62,11 +64,17 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
 
 def listing(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
     """The size and the time of each entry of its logs, by which a driver that still writes is seen."""
-    found = {}
+    found: dict[str, tuple[int, int]] = {}
     for log in _LOGS:
-        for number, file in numbered(checkpoint.root / log).items():
-            told = file.stat()
-            found[f"{log}/{number}"] = (told.st_size, told.st_mtime_ns)
+        files = numbered(checkpoint.root / log)
+        if isinstance(checkpoint.root, RemotePath):
+            told = {each.name: each for each in (checkpoint.root / log).entries()} if files else {}
+            known = {number: told[file.name] for number, file in files.items() if file.name in told}
+            found |= {f"{log}/{at}": (each.size_bytes, each.modified_ms * 1_000_000) for at, each in known.items()}
+            continue
+        for number, file in files.items():
+            seen = file.stat()
+            found[f"{log}/{number}"] = (seen.st_size, seen.st_mtime_ns)
     return found
 
 
@@ -76,16 +84,13 @@ def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequenc
     names: those of each source by what `old` calls it; several where the query reads it in several places.
     """
     before = listing(old)
-    if copy.exists():
-        shutil.rmtree(copy)
+    remove_tree(copy)
+    stays = isinstance(old.root, RemotePath) or not isinstance(copy, RemotePath)
     for file in _files(old.root):
-        inside = file.relative_to(old.root)
-        for target in _targets(inside, names):
-            (copy / target).parent.mkdir(parents=True, exist_ok=True)
-            # Its times stay: Spark cleans its logs by them. Its rights do not, since the copy is written.
-            shutil.copyfile(file, copy / target)
-            times = file.stat()
-            os.utime(copy / target, ns=(times.st_atime_ns, times.st_mtime_ns))
+        # The checksums of local files mean nothing to a store.
+        if stays or not (file.name.startswith(".") and file.suffix == ".crc"):
+            for target in _targets(file.relative_to(old.root), names):
+                _copy(file, copy / target)
     gap = gap_before_newest(old, None, written_async=None)
     if isinstance(gap, Gap):
         # Progress was written beside the batches, which Headrace does with few sinks.
@@ -110,9 +115,22 @@ def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequenc
 
 def _files(root: Path) -> Iterator[Path]:
     """Every file but those that a writer has not finished."""
-    for home, folders, names in os.walk(root):
-        folders.sort()
-        yield from (Path(home) / name for name in sorted(names) if not name.endswith(".tmp"))
+    return (file for file in sorted(files_below(root)) if file.suffix != ".tmp")
+
+
+def _copy(file: Path, target: Path) -> None:
+    if isinstance(target, RemotePath):
+        copy_file(file, target)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(file, RemotePath):
+        copy_file(file, target)
+    else:
+        # Its rights do not stay, since the copy is written.
+        shutil.copyfile(file, target)
+    # Its times do: Spark cleans its logs by them.
+    times = file.stat()
+    os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def _targets(inside: Path, names: Mapping[str, Sequence[str]]) -> Iterator[Path]:
@@ -137,7 +155,7 @@ def _rename(file: Path, names: Mapping[str, Sequence[str]]) -> None:
 def _place(file: Path, place: Path) -> None:
     """Let the description of an operator name the schemas that lie beside it."""
     text = text_of(file) or ""
-    changed = _SCHEMA_FILE.sub(json.dumps(f"file:{encoded(str(place))}", ensure_ascii=False)[1:-1], text)
+    changed = _SCHEMA_FILE.sub(lambda _: described(place), text)
     if changed != text:
         _write(file, changed)
 

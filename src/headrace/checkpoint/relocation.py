@@ -59,12 +59,15 @@ def rewrite(log: Path, old: str, new: str) -> int:
 
 
 def rewrite_text(file: Path, old: str, new: str) -> None:
-    """Let a file of JSON that names files below `old` as URIs name them below `new`."""
+    """Let a description of state that names files below `old` name them below `new`; both are paths or URLs."""
     text = text_of(file)
     if text is None:
         return
-    pattern = re.compile(r"(?<=file:)(/*)" + re.escape(encoded(old)) + "(?=/)")
-    changed = pattern.sub(lambda match: match.group(1) + encoded(new), text)
+    begin = "" if _is_url(old) else "file:/*"
+    # Earlier renames left them as a URI has them, which Spark does not find.
+    names = "|".join(re.escape(name) for name in dict.fromkeys((_in_json(old), encoded(old))))
+    pattern = re.compile(f'(?<=")({begin})(?:{names})(?=/)')
+    changed = pattern.sub(lambda match: ("" if _is_url(new) else match[1] or "file:") + _in_json(new), text)
     if changed != text:
         replace_file(file, changed)
 
@@ -77,6 +80,22 @@ def below(path: str, folder: str) -> bool:
 def encoded(path: str) -> str:
     """`path` as Spark writes it into a URI."""
     return "".join(_quoted(letter) for letter in path)
+
+
+def described(folder: Path) -> str:
+    """A directory of this machine or of a store as Spark's description of state names it, within JSON.
+
+    Unlike the paths in logs of files it is not encoded.
+    """
+    return _in_json(str(folder) if _is_url(str(folder)) else f"file:{folder}")
+
+
+def _in_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _is_url(path: str) -> bool:
+    return "://" in path
 
 
 def _quoted(letter: str) -> str:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 @click.option(
     "--checkpoint",
     required=True,
-    type=click.Path(path_type=Path),
     metavar="DIR",
     help="The checkpointLocation of the former job; it is copied and stays as it is.",
 )
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 @project_options
 def adopt(
     query: str,
-    checkpoint: Path,
+    checkpoint: str,
     sources: Sequence[str],
     planned: PlannedIs | None,
     dry_run: bool,

@@ -154,6 +154,7 @@ class Project:
 
     secrets: the secret values that the declarations were filled with, each with the text that stood for it.
     modules: the project's own, which Spark's Python workers cannot import: what they define is sent by value.
+    local: the `local_storage`, where it is not that of the target.
     """
 
     name: str
@@ -166,6 +167,7 @@ class Project:
     queries: Mapping[str, Query] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     modules: tuple[ModuleType, ...] = field(default=(), repr=False, compare=False)
+    local: Path | None = field(default=None, repr=False, compare=False)
 
     def redacted(self, text: str) -> str:
         """`text` with every secret of the project replaced by what stood for it."""
@@ -189,6 +191,8 @@ class Project:
     @property
     def local_storage(self) -> Path:
         """Where the history, the log and the sockets of this machine's drivers are: the storage, if it is local."""
+        if self.local is not None:
+            return self.local
         storage = self.storage
         return self.root / ".headrace" / "targets" / self.target.name if is_remote(storage) else storage
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -21,12 +20,12 @@ from headrace.rebuild.comparing import report_on
 from headrace.rebuild.values import RebuildReport, RebuildResult
 from headrace.rebuild.work import RebuildWork
 from headrace.run import driver_lock
-from headrace.run.exchangeable import require_local
 from headrace.run.naming import commanded
 from headrace.run.rebuild_record import RebuildRecord, forget
 from headrace.run.rename import brought_along
 from headrace.run.result import Reporter
 from headrace.run.waiting_renames import waiting_renames
+from headrace.storage.durable import remove_tree
 from headrace.storage.faults import writing_to
 
 if TYPE_CHECKING:
@@ -102,12 +101,6 @@ def _work(project: Project, query: str, spark: SparkSession | None) -> Iterator[
         fix = nearest(query, project.queries)
         raise ProjectError(Finding(code="HR606", what=f"no query is named '{query}'", fix=fix))
     declared = project.queries[query]
-    require_local(
-        project,
-        declared,
-        "rebuilt",
-        f"reset it, so that it reads its sources from the beginning: headrace reset {query}",
-    )
     work = _Ways(project, declared, spark, changes=True)
     lock = None
     try:
@@ -189,7 +182,7 @@ class _Ways(RebuildWork):
         at("dropped")
         shadow.remove(self.project, self.query)
         at("removed")
-        if (file := history_file(self.project.storage)).exists():
+        if (file := history_file(self.project.local_storage)).exists():
             with suppress(HeadraceError), History.open(file) as known:
                 known.forget(self.query.name, record.generation)
         forget(self.project.storage, self.query.name)
@@ -210,8 +203,7 @@ class _Ways(RebuildWork):
             with self.named():
                 self.query.sink.discard(self.context(former), self.session)
             with writing_to(former.home):
-                if former.home.exists():
-                    shutil.rmtree(former.home)
+                remove_tree(former.home)
             forget(self.project.storage, self.query.name)
         return self.result("discarded", latest_generation(self.project.storage, self.query.name))
 

@@ -1,22 +1,23 @@
 """The query of a rebuild: the same declaration, with a storage directory and a place of its own.
 
 Its generation is the one that follows, under the same name and id, so that what it leaves is what the query itself
-would have left.
+would have left. Its history has a place of its own as well, on this machine, since the query may run beside it.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from headrace.model import AvailableNow, Project, Query, Source
 from headrace.model.layout import QueryLayout, rebuild_storage
 from headrace.run.application import application
 from headrace.run.rebuild_record import RebuildRecord
-from headrace.storage.durable import sync_directory
+from headrace.storage.durable import remove_tree, sync_directory
 from headrace.storage.faults import writing_to
+from headrace.storage.location import is_remote
 from headrace.storage.private import make_private
 
 
@@ -27,9 +28,15 @@ def shadow(project: Project, query: Query, *, sources: Mapping[str, Source] | No
     return replace(
         project,
         target=replace(project.target, storage=str(storage)),
+        local=local_storage(project, query.name),
         queries={**project.queries, query.name: beside},
         sources={**project.sources, **(sources or {})},
     )
+
+
+def local_storage(project: Project, query: str) -> Path:
+    """Where the history of the rebuild is: in its storage directory, if that is local."""
+    return rebuild_storage(project.local_storage, query).absolute()
 
 
 def layout_beside(project: Project, query: Query, record: RebuildRecord) -> QueryLayout:
@@ -52,10 +59,11 @@ def make(project: Project, query: Query, record: RebuildRecord) -> QueryLayout:
 
 
 def remove(project: Project, query: Query) -> None:
-    """Let there be no storage directory of the rebuild. Raises PlatformError."""
-    storage = rebuild_storage(project.storage, query.name)
-    with writing_to(storage):
-        if storage.exists():
-            shutil.rmtree(storage)
-    with suppress(OSError):  # Other queries may be rebuilt at the same time.
-        storage.parent.rmdir()
+    """Let there be no storage directory of the rebuild, nor a history. Raises PlatformError."""
+    for storage in dict.fromkeys((rebuild_storage(project.storage, query.name), local_storage(project, query.name))):
+        with writing_to(storage):
+            remove_tree(storage)
+        # Other queries may be rebuilt at the same time, and a store removes a directory with what is in it.
+        if not is_remote(storage):
+            with suppress(OSError):
+                storage.parent.rmdir()

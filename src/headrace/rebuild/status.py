@@ -8,7 +8,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.errors import HeadraceError
 from headrace.history import History
 from headrace.model import Project
-from headrace.model.layout import QueryLayout, history_file, rebuild_storage
+from headrace.model.layout import QueryLayout, history_file
 from headrace.rebuild import shadow
 from headrace.rebuild.values import RebuildStatus
 from headrace.run.lag import lag
@@ -46,7 +46,7 @@ def rebuild_status(project: Project, query: str) -> RebuildStatus | None:
 def _rows(project: Project, query: str, generation: int) -> int:
     """What the rebuilt generation has read, by its own history, or after the swap by that of the project."""
     found = [0]
-    for storage in (rebuild_storage(project.storage, query), project.storage):
+    for storage in (shadow.local_storage(project, query), project.local_storage):
         if history_file(storage).exists():
             with suppress(HeadraceError), History.open(history_file(storage), read_only=True) as history:
                 known = (each for each in history.statuses() if (each.query, each.generation) == (query, generation))

@@ -5,7 +5,6 @@ What a crash leaves is refused by every start until the same way, or the other, 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +22,7 @@ from headrace.run.rebuild_record import RebuildRecord
 from headrace.run.reset import is_refused
 from headrace.run.sink_location import enter_sink
 from headrace.run.sink_work import SinkWork
-from headrace.storage.durable import sync_directory
+from headrace.storage.durable import end_move, move, sync_directory
 from headrace.storage.faults import writing_to
 
 
@@ -49,8 +48,9 @@ def swap_in(work: SinkWork, record: RebuildRecord, reached: Callable[[str], None
     reached("moved")
     _bring_along(work, query, made, place, query.sink)
     reached("rewritten")
-    with suppress(HeadraceError), History.open(history_file(project.storage)) as history:
-        history.take_over(history_file(made.storage), query.name, record.generation)
+    with suppress(HeadraceError), History.open(history_file(project.local_storage)) as history:
+        there = history_file(shadow.local_storage(project, query.name))
+        history.take_over(there, query.name, record.generation)
     shadow.remove(project, query)
     return record.at_phase("swapped").enter(project.storage, query.name)
 
@@ -60,6 +60,10 @@ def swap_out(work: SinkWork, record: RebuildRecord, reached: Callable[[str], Non
     project, query = work.project, work.query
     before, made = _layouts(work, record)
     place = QueryLayout(project.storage, query.name, record.generation)
+    if record.phase == "swapping":
+        # In an object store a part of it may lie in either place.
+        with writing_to(place.home):
+            end_move(place.home)
     was = record
     record = record.at_phase("rolling-back").enter(project.storage, query.name)
     reached("recorded")
@@ -76,7 +80,7 @@ def swap_out(work: SinkWork, record: RebuildRecord, reached: Callable[[str], Non
         with writing_to(made.home):
             if not any(made.home.iterdir()):
                 made.home.rmdir()
-        _move(place, made)
+    _move(place, made)
     reached("moved")
     beside = query.sink.beside()
     _bring_along(work, replace(query, sink=beside), place, made, beside)
@@ -91,9 +95,10 @@ def _layouts(work: SinkWork, record: RebuildRecord) -> tuple[QueryLayout, QueryL
 
 def _move(old: QueryLayout, new: QueryLayout) -> None:
     with writing_to(new.storage):
+        end_move(new.home)
         if old.home.exists():
             new.home.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.rename(old.home, new.home)
+            move(old.home, new.home)
             sync_directory(new.home.parent)
             sync_directory(old.home.parent)
 

@@ -64,10 +64,14 @@ class RebuildWork(SinkWork):
         if not self.query.sink.swappable:
             why = f"the sink '{self.query.sink_kind}' cannot exchange one result for another"
             raise self.refused(why, f"reset it: {reset_command(self.query)}; or let it write to another place")
-        layout = QueryLayout(
-            self.project.storage, self.query.name, latest_generation(self.project.storage, self.query.name)
-        )
-        if self.record() is not None and table_before(self.project, self.query, layout) is not None:
+        record = self.record()
+        if record is None:
+            return
+        number = latest_generation(self.project.storage, self.query.name)
+        if record.phase in ("swapping", "rolling-back"):
+            number = record.former  # Of the other one a part may lie there.
+        layout = QueryLayout(self.project.storage, self.query.name, number)
+        if table_before(self.project, self.query, layout) is not None:
             why = "its table is to be renamed, and what the rebuild has made has the former name"
             raise self.refused(why, f"name the table as before; or abandon the rebuild: {self.command('--abandon')}")
 

@@ -7,7 +7,6 @@ adoption that was cut off is ended by the same command.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,21 +14,21 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.adoption import copied
-from headrace.errors import CheckpointError, Finding, ProjectError, nearest
+from headrace.errors import CheckpointError, Finding, ProjectError, Where, nearest
 from headrace.model import Project
 from headrace.plan.manifest import enter
 from headrace.run import driver_lock
 from headrace.run.adopt_look import AdoptionLook
 from headrace.run.adopt_plan import Adoption, AdoptionPlan, PlannedIs
 from headrace.run.adopt_record import AdoptionRecord
-from headrace.run.exchangeable import require_local
 from headrace.run.home import Home
 from headrace.run.naming import commanded
 from headrace.run.planned import present
 from headrace.run.repartition import require_stopped
 from headrace.run.sink_location import enter_sink
-from headrace.storage.durable import publish
+from headrace.storage.durable import publish, remove_tree
 from headrace.storage.faults import writing_to
+from headrace.storage.location import is_known, located, place
 from headrace.storage.private import make_private
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def _nobody(step: str) -> None:
 def plan_adoption(
     project: Project,
     query: str,
-    checkpoint: Path,
+    checkpoint: str | Path,
     *,
     sources: Mapping[str, str] | None = None,
     planned: PlannedIs | None = None,
@@ -57,7 +56,7 @@ def plan_adoption(
 def adopt(
     project: Project,
     query: str,
-    checkpoint: Path,
+    checkpoint: str | Path,
     *,
     sources: Mapping[str, str] | None = None,
     planned: PlannedIs | None = None,
@@ -66,6 +65,7 @@ def adopt(
 ) -> Adoption:
     """Let `query`, which has never run, continue the job of plain PySpark whose checkpointLocation is `checkpoint`.
 
+    checkpoint: a path, or a URL of a store that can hold the storage as well.
     sources: by a source's name, its number or name in that checkpoint, where that is not clear. planned: whether the
     result has the rows of a batch that was planned and not committed. Called again after a crash, it ends what was
     begun. Raises ProjectError, CheckFailed, CheckpointError, SourceError, SinkError or PlatformError.
@@ -78,7 +78,7 @@ def adopt(
 def _looking(
     project: Project,
     query: str,
-    checkpoint: Path,
+    checkpoint: str | Path,
     sources: Mapping[str, str] | None,
     planned: PlannedIs | None,
     spark: SparkSession | None,
@@ -89,16 +89,25 @@ def _looking(
         fix = nearest(query, project.queries)
         raise ProjectError(Finding(code="HR606", what=f"no query is named '{query}'", fix=fix))
     declared = project.queries[query]
-    require_local(project, declared, "given an adopted checkpoint", "adopt it into local storage")
     require_stopped(project, declared, code="HR553", fix="stop it first, by Ctrl-C or SIGTERM")
     lock = driver_lock.take(project, declared) if locked else None
-    old = Checkpoint(checkpoint.absolute())
+    old = _named(project, str(checkpoint))
     try:
         with commanded(declared):
             yield AdoptionLook(project, declared, old, sources or {}, planned, spark, changes=locked)
     finally:
         if lock is not None:
             lock.release()
+
+
+def _named(project: Project, checkpoint: str) -> Checkpoint:
+    """The checkpoint at a local path, or in a store that the project's settings lead to."""
+    if not is_known(checkpoint):
+        what = "it cannot be adopted: Headrace does not know how to read what lies there"
+        fix = "copy the directory to a local path, to HDFS or to S3, and name the copy"
+        raise CheckpointError(Finding(code="HR590", where=Where(file=checkpoint), what=what, fix=fix))
+    located(project.root, project.target.storage, project.target.spark)
+    return Checkpoint(place(checkpoint).absolute())
 
 
 def _adopted(look: AdoptionLook, reached: Callable[[str], None]) -> Adoption:
@@ -109,8 +118,7 @@ def _adopted(look: AdoptionLook, reached: Callable[[str], None]) -> Adoption:
             make_private(layout.storage)
             layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             # What a start has left that planned no batch.
-            if layout.checkpoint.exists():
-                shutil.rmtree(layout.checkpoint)
+            remove_tree(layout.checkpoint)
             if not plan.continues:
                 keys = {use: key for key, uses in built.names.items() for use in uses}
                 AdoptionRecord.begun(look.old, plan.batch, keys).enter(layout)
@@ -128,7 +136,8 @@ def _adopted(look: AdoptionLook, reached: Callable[[str], None]) -> Adoption:
             enter(layout, present(project, query, built.frame, home, built.streams))
         reached("entered")
         with writing_to(layout.home):
-            publish(made.root, layout.checkpoint)
+            # By the id in its metadata a checkpoint is seen to be whole.
+            publish(made.root, layout.checkpoint, ("metadata",))
         reached("moved")
     return Adoption(query=query.name, next_batch=0 if plan.batch is None else plan.batch + 1, plan=plan)
 

@@ -143,7 +143,7 @@ class AdoptionLook(SinkWork):
             raise CheckFailed(Finding(code="HR596", what=what + why, fix=fix, where=query.where))
         record, here = AdoptionRecord.of(layout), Checkpoint(layout.checkpoint)
         begun = here.last_batch is not None or here.last_committed is not None or here.is_stateful
-        if begun or (record is not None and not record.is_cut_off(layout)):
+        if begun if record is None else not record.is_cut_off(layout):
             how = "was adopted already" if record is not None else "has run already"
             what = f"query '{query.name}' {how}, and its checkpoint is in {layout.checkpoint}"
             fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"

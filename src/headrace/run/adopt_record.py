@@ -63,8 +63,11 @@ class AdoptionRecord:
         return (self.id, (self.planned, self.committed)) == (checkpoint.id, newest)
 
     def is_cut_off(self, layout: QueryLayout) -> bool:
-        """Whether the checkpoint, which comes last, is not in its place. Raises CheckpointError."""
-        return Checkpoint(layout.checkpoint).id is None
+        """Whether the checkpoint, which comes last, is not in its place as a whole.
+
+        In an object store it comes and goes in steps, the staged one to the last.
+        """
+        return layout.staged.checkpoint.exists() or not layout.checkpoint.exists()
 
 
 def require_adopted(layout: QueryLayout) -> None:

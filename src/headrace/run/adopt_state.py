@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import build
@@ -17,7 +14,9 @@ from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query, Source
 from headrace.run.state_store import begun_with
 from headrace.spark.messages import finding_of
+from headrace.spark.settings import is_local
 from headrace.spark.state_probe import placeholder, probe
+from headrace.storage.private import scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,19 +40,21 @@ def state_misfits(
 
 def _needed(project: Project, query: Query, spark: SparkSession, old: Checkpoint) -> dict[int, OperatorSchema]:
     """What Spark would keep, under the settings that it has pinned in `old`."""
-    scratch = Path(tempfile.mkdtemp(prefix="headrace-"))
+    # Executors elsewhere see the project's storage, and not this machine's own directories.
+    local = is_local(spark.sparkContext.master or "")
+    if not local:
+        project.storage.mkdir(parents=True, exist_ok=True)
+    with scratch(None if local else project.storage) as home:
 
-    def read(source: Source) -> DataFrame:
-        return placeholder(spark, source.name, source.connector.stream(spark, source.name), scratch)
+        def read(source: Source) -> DataFrame:
+            return placeholder(spark, source.name, source.connector.stream(spark, source.name), home)
 
-    settings = {**begun_with(old), EVOLUTION: "true", PARTITIONS: "1"}
-    try:
-        made = probe(spark, lambda: build(project, query.transform, spark, read), query.mode, scratch, settings)
-        return state_schema(Checkpoint(made))
-    except HeadraceError:
-        raise
-    except Exception as error:
-        subject = f"query '{query.name}', over no rows and with the settings of the checkpoint"
-        raise CheckFailed(finding_of(error, where=query.where, subject=subject)) from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        settings = {**begun_with(old), EVOLUTION: "true", PARTITIONS: "1"}
+        try:
+            made = probe(spark, lambda: build(project, query.transform, spark, read), query.mode, home, settings)
+            return state_schema(Checkpoint(made))
+        except HeadraceError:
+            raise
+        except Exception as error:
+            subject = f"query '{query.name}', over no rows and with the settings of the checkpoint"
+            raise CheckFailed(finding_of(error, where=query.where, subject=subject)) from error

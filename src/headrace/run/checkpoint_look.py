@@ -99,15 +99,9 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
 def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What is wrong with the checkpoint, and with the records beside it that a start needs; never raises."""
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
-    between = False
-    for require in (require_whole, require_rewound, require_adopted):
-        try:
-            require(layout)
-        except CheckpointError as error:
-            between |= require is not require_adopted
-            yield from (with_command(query, finding) for finding in error.findings)
+    between = list(_cut_off(query, layout))
+    yield from between
     try:
-        yield from cut_off(layout.storage, layout.query)
         yield from unfinished(layout)
         yield from unfinished_sources(layout)
     except CheckpointError as error:
@@ -138,6 +132,19 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
         yield with_command(query, finding)
     if isinstance(gap, Finding):
         yield with_command(query, gap)
+
+
+def _cut_off(query: Query, layout: QueryLayout) -> Iterator[Finding]:
+    """Which command was moving or copying the directory."""
+    for require in (require_whole, require_rewound, require_adopted):
+        try:
+            require(layout)
+        except CheckpointError as error:
+            yield from (with_command(query, finding) for finding in error.findings)
+    try:
+        yield from cut_off(layout.storage, layout.query)
+    except CheckpointError as error:
+        yield from error.findings
 
 
 def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:

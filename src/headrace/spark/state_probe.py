@@ -16,7 +16,7 @@ def placeholder(spark: SparkSession, name: str, like: DataFrame, scratch: Path) 
     """A stream with the columns of `like` that gives a batch, and no row in it."""
     folder = scratch / "sources" / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "empty.json").touch()
+    (folder / "empty.json").write_text("")
     return spark.readStream.name(name).schema(like.schema).format("json").load(str(folder))
 
 

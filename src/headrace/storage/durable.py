@@ -99,7 +99,7 @@ def end_move(new: Path) -> None:
 
 def copy_file(file: Path, target: Path) -> None:
     """Let `target` hold what `file` holds, with its times where files have such. Raises OSError."""
-    if isinstance(file, RemotePath) and isinstance(target, RemotePath):
+    if isinstance(file, RemotePath) and isinstance(target, RemotePath) and file.parts[:2] == target.parts[:2]:
         file.copy(target)
     elif isinstance(file, RemotePath) or isinstance(target, RemotePath):
         target.write_bytes(file.read_bytes())
