@@ -1,9 +1,9 @@
 """The soak on a cluster of two workers: PostgreSQL, storage on HDFS, and kills of everything, for some minutes.
 
 One driver runs on and on, started again by `submit --supervise`. In each round files land and one thing dies or
-hangs: an executor, a worker, the master, the driver, the NameNode, the DataNode, both, or PostgreSQL. A file's rows are
-never seen in part, and soon after each round both tables hold exactly the files that have landed. At the end `verify`
-finds both equal.
+hangs: an executor, a worker, the master, the driver, the NameNode, the DataNode, both, or PostgreSQL; or the network
+between the driver and its executors is half-open or cut. A file's rows are never seen in part, and soon after each
+round both tables hold exactly the files that have landed. At the end `verify` finds both equal.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from headrace.spark.processes import descendants, kill_all
 from services import HdfsServer, PostgresServer, Server
 from services.process import new_home
 from tests.connectors.sql.databases import Database
+from tests.crash.driver_link import DriverLink, worker_of
 from tests.crash.scenes import ClusterScene, until
 from tests.crash.soak import PIPELINE, SINKS, Soak, _without_spark
 
@@ -54,14 +55,23 @@ targets:
       spark.speculation: "true"
       spark.speculation.quantile: "0.5"
       spark.speculation.multiplier: "2"
+{link}
 """
 
 
 class ClusterSoak(Soak):
     """The project of the soak, run by one driver that is always there."""
 
-    def __init__(self, scene: ClusterScene, hdfs: HdfsServer, postgres: PostgresServer, seed: int) -> None:
-        self.scene, self.hdfs = scene, hdfs
+    def __init__(
+        self,
+        scene: ClusterScene,
+        hdfs: HdfsServer,
+        postgres: PostgresServer,
+        link: DriverLink,
+        seed: int,
+        only: str = "",
+    ) -> None:
+        self.scene, self.hdfs, self.link, self.only = scene, hdfs, link, only
         self.known: dict[int, Counter[tuple[str, str]]] = {}
         self.driver: subprocess.Popen[bytes] | None = None
         super().__init__(scene.root, Database("postgres", postgres.create_database("soak")), postgres, seed)
@@ -69,8 +79,9 @@ class ClusterSoak(Soak):
 
     def __post_init__(self) -> None:
         (self.root / "landing").mkdir(parents=True)
+        settings = "\n".join(f'      {key}: "{value}"' for key, value in self.link.settings.items())
         (self.root / "headrace.yml").write_text(
-            YAML.format(storage=f"{self.hdfs.url()}/soak", web=self.hdfs.web_address)
+            YAML.format(storage=f"{self.hdfs.url()}/soak", web=self.hdfs.web_address, link=settings)
         )
         pipeline = PIPELINE.replace("{sink}", SINKS["postgres"]).replace("hr.available_now", 'hr.every("1 second")')
         (self.root / "pipeline.py").write_text(pipeline)
@@ -84,7 +95,9 @@ class ClusterSoak(Soak):
         faults: list[Callable[[], str]] = [
             *(self.executor_dies, self.executor_hangs, self.worker_dies_of_the_cluster, self.master_dies),
             *(self.driver_is_killed, self.name_node_dies, self.data_node_dies, self.hdfs_dies, self.postgres_dies),
+            *(self.network_is_half_open, self.network_is_cut),
         ]
+        faults = [each for each in faults if self.only in each.__name__]
         # Each at least once, in an order of its own in each turn.
         at = self.seen.total() % len(faults)
         if at == 0:
@@ -170,6 +183,37 @@ class ClusterSoak(Soak):
         self.server.start()
         return "PostgreSQL killed"
 
+    def network_is_half_open(self) -> str:
+        """The driver and an executor, or all, do not hear each other; what they have said comes in later."""
+        executor, seconds = self.one_or_all(), self.chance.choice([3.0, 35.0])
+        # With the whole machine cut off, the master has nobody there who would kill the executor.
+        workers = [self.scene.daemon(name).pid for name in ("worker-1", "worker-2")]
+        stopped = worker_of(executor, workers) if executor is not None and self.chance.random() < 0.5 else None
+        before, links = self.link.held_bytes, self.link.hold(executor)
+        try:
+            if stopped is not None:
+                os.kill(stopped, signal.SIGSTOP)
+            self.land_some()
+            time.sleep(seconds)
+        finally:
+            self.link.let_go()
+            if stopped is not None:
+                os.kill(stopped, signal.SIGCONT)
+        whose = "everybody's" if executor is None else "an executor's"
+        return (
+            f"{whose} {links} connections{' and its worker' if stopped else ''} half-open for {seconds:.0f} s, "
+            f"{self.link.held_bytes - before} bytes came later"
+        )
+
+    def network_is_cut(self) -> str:
+        executor = self.one_or_all()
+        return f"{'everybody' if executor is None else 'an executor'}'s {self.link.cut(executor)} connections cut"
+
+    def one_or_all(self) -> int | None:
+        """One of the executors, or None for all."""
+        until("executor", lambda: bool(self.scene.executors()))
+        return self.chance.choice([*self.scene.executors(), None])
+
     def kill(self, pid: int) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -235,7 +279,7 @@ def _is_driver(pid: int) -> bool:
 
 
 @contextmanager
-def soaking(place: Path, seed: int) -> Iterator[ClusterSoak]:
+def soaking(place: Path, seed: int, only: str = "") -> Iterator[ClusterSoak]:
     """Servers, a cluster, and a driver over them; all of it is gone at the end."""
     with ExitStack() as stack:
         servers: list[Server] = [HdfsServer(new_home("hdfs")), PostgresServer(new_home("postgres"))]
@@ -243,22 +287,26 @@ def soaking(place: Path, seed: int) -> Iterator[ClusterSoak]:
             stack.callback(server.remove)
             server.install()
             server.start()
+        link = stack.enter_context(DriverLink())
         scene = ClusterScene(home=place / "cluster", root=place / "project", log=place / "driver.log")
         stack.callback(scene.stop_cluster)
         scene.start_cluster("--workers", "2", "--cores", "1", "--memory", "1g")
         hdfs, postgres = servers
         assert isinstance(hdfs, HdfsServer)
         assert isinstance(postgres, PostgresServer)
-        soak = ClusterSoak(scene, hdfs, postgres, seed)
+        soak = ClusterSoak(scene, hdfs, postgres, link, seed, only)
         soak.land()
         soak.submit()
         yield soak
 
 
-def run(minutes: float, seed: int) -> None:
-    """Rounds for so many minutes; stops at the first wrong result, and keeps the project then."""
+def run(minutes: float, seed: int, only: str = "") -> None:
+    """Rounds for so many minutes; stops at the first wrong result, and keeps the project then.
+
+    only: a part of the names of the faults that are to happen, such as `network`.
+    """
     place = Path(tempfile.mkdtemp(prefix="headrace-soak-"))
-    with soaking(place, seed) as soak:
+    with soaking(place, seed, only) as soak:
         until_time, number = time.monotonic() + 60 * minutes, 0
         soak.caught_up()
         while time.monotonic() < until_time:

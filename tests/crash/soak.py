@@ -331,11 +331,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="instead of rounds: an application and its dashboard, so long")
     parser.add_argument("--seed", type=int, default=20260301)
     parser.add_argument("--cluster", action="store_true", help="on a cluster of two workers, with storage on HDFS")
+    parser.add_argument("--only", default="", metavar="FAULT", help="of a cluster: a part of the faults' names")
     options = parser.parse_args(arguments)
     if options.cluster:
         from tests.crash import cluster_soak
 
-        cluster_soak.run(options.minutes or 20.0, options.seed)
+        cluster_soak.run(options.minutes or 20.0, options.seed, options.only)
         return 0
     if options.minutes:
         scratch = tempfile.mkdtemp(prefix="headrace-soak-")

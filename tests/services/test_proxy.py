@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
+from services.process import free_port
 from services.proxy import Proxy
 
 pytestmark = pytest.mark.plain
@@ -19,8 +24,9 @@ def proxy() -> Iterator[Proxy]:
     listener = socket.create_server(("127.0.0.1", 0))
 
     def answer(connection: socket.socket) -> None:
-        while chunk := connection.recv(1000):
-            connection.sendall(b"<" + chunk + b">")
+        with suppress(ConnectionResetError):
+            while chunk := connection.recv(1000):
+                connection.sendall(b"<" + chunk + b">")
 
     def accept() -> None:
         while True:
@@ -66,6 +72,73 @@ def test_while_it_stalls_new_connections_are_accepted_and_hear_nothing(proxy: Pr
     proxy.stall()
     new = socket.create_connection(("127.0.0.1", proxy.port))
     assert ask(new, b"hello", seconds=0.3) == b"silence"
+
+
+def test_what_is_held_comes_in_whole_when_it_is_let_go(proxy: Proxy) -> None:
+    old = connected(proxy)
+    assert proxy.hold() == 1
+    new = socket.create_connection(("127.0.0.1", proxy.port))
+    assert [ask(each, b"you?", seconds=0.3) for each in (old, new)] == [b"silence"] * 2
+    proxy.let_go()
+    for each in (old, new):
+        each.settimeout(20)
+        assert each.recv(1000) == b"<you?>"
+    assert proxy.held_bytes == 2 * len(b"you?")
+
+
+def test_a_reset_is_seen_as_such(proxy: Proxy) -> None:
+    old = connected(proxy)
+    old.settimeout(20)
+    assert proxy.cut(reset=True) == 1
+    with pytest.raises(ConnectionResetError):
+        old.recv(1000)
+    connected(proxy)
+
+
+CLIENT = """
+import socket, sys
+while words := sys.stdin.readline().split():
+    if words[0] == "connect":
+        connection = socket.create_connection(("127.0.0.1", int(words[1])))
+        connection.settimeout(0.5)
+    try:
+        connection.sendall(b"hello")
+        print((connection.recv(1000) or b"gone").decode(), flush=True)
+    except TimeoutError:
+        print("silence", flush=True)
+    except OSError:
+        print("gone", flush=True)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only Linux tells whose connection it is")
+@pytest.mark.parametrize(("fault", "seen"), [("stall", "silence"), ("hold", "silence"), ("cut", "gone")])
+def test_a_fault_is_one_of_one_process(proxy: Proxy, fault: str, seen: str) -> None:
+    def say(words: str) -> str:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        print(words, file=other.stdin, flush=True)
+        return other.stdout.readline().strip()
+
+    ours = connected(proxy)
+    with subprocess.Popen([sys.executable, "-c", CLIENT], stdin=-1, stdout=-1, text=True) as other:
+        assert say(f"connect {proxy.port}") == "<hello>"
+        getattr(proxy, fault)(other.pid)
+        assert say("again") == seen
+        # New connections too, but for those that were cut once.
+        assert say(f"connect {proxy.port}") == ("<hello>" if fault == "cut" else seen)
+        assert ask(ours, b"you?") == b"<you?>"
+        connected(proxy)
+        proxy.serve()
+        assert say(f"connect {proxy.port}") == "<hello>"
+
+
+def test_it_listens_where_it_is_told() -> None:
+    # Only Linux has all of 127.0.0.0/8 without being told.
+    address = "127.0.0.9" if sys.platform == "linux" else "127.0.0.1"
+    place = (address, free_port())
+    with Proxy(1, listen=place):
+        socket.create_connection(place).close()
 
 
 def test_a_cut_connection_is_gone_and_a_new_one_is_served(proxy: Proxy) -> None:

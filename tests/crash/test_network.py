@@ -1,0 +1,294 @@
+"""The network between the driver and the workers of a cluster fails inside a batch: each sink is exact."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.api import load, verify_each
+from headrace.checkpoint.logs import numbered
+from headrace.model.layout import QueryLayout
+from tests.conftest import CONNECTORS, Sessions
+from tests.connectors.sql.databases import Database
+from tests.crash.driver_link import DriverLink, worker_of
+from tests.crash.monitoring import committed_files
+from tests.crash.scenes import ClusterScene, until
+from tests.run.projects import land
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.connectors,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux tells whose connection it is"),
+]
+
+# Two files have so many keys that tasks stage each partition of the sums, and each file's rows.
+ROWS = 6_000
+SHORT, LOST, RESET = 1_000_003, 1_000_033, 1_000_037
+QUERIES = ("totals", "files", "delta")
+PIPELINE = """
+import os
+import time
+from pathlib import Path
+
+import headrace as hr
+from pyspark import TaskContext
+from pyspark.sql import functions as F
+
+HOME = Path(__file__).parent
+events = hr.source.files("landing", format="json", max_files_per_trigger=2, schema="id BIGINT, name STRING, amount INT")
+
+
+def held(query):
+    @F.udf("int")
+    def taken(amount):
+        if amount > 1_000_000 and (HOME / f"hold-{amount}").exists():
+            daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+            executor = daemon.rpartition(")")[2].split()[1]
+            (HOME / f"at-{amount}-{query}-{executor}-{TaskContext.get().taskAttemptId()}").touch()
+            while (HOME / f"hold-{amount}").exists() and not (HOME / f"go-{amount}-{executor}").exists():
+                time.sleep(0.05)
+        return amount
+
+    return taken
+
+
+@hr.query(sink=hr.sink.postgres("${NETWORK_DATABASE}", table="totals", key=["name"]), mode="update",
+          trigger=hr.every("200 ms"))
+def totals(events):
+    whole = events.groupBy("name").agg(F.sum("amount").alias("total"), F.max("amount").alias("most"))
+    return whole.select("name", "total", held("totals")("most").alias("most"))
+
+
+@hr.query(sink=hr.sink.files("files"), mode="append", trigger=hr.every("200 ms"))
+def files(events):
+    return events.select("id", "name", held("files")("amount").alias("amount"))
+
+
+@hr.query(sink=hr.sink.delta(path=str(HOME / "delta")), mode="append", trigger=hr.every("200 ms"))
+def delta(events):
+    return events.select("id", "name", held("delta")("amount").alias("amount"))
+"""
+YAML = """
+name: network
+targets:
+  dev: {}
+  cluster:
+    master: ${MASTER}
+    spark:
+      spark.sql.codegen.wholeStage: "false"
+      spark.sql.codegen.factoryMode: NO_CODEGEN
+      spark.sql.shuffle.partitions: "2"
+      spark.cores.max: "6"
+      spark.executor.cores: "3"
+      spark.executor.memory: 600m
+      spark.executor.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+      spark.network.timeout: 8s
+      spark.network.timeoutInterval: 1s
+      spark.executor.heartbeatInterval: 2s
+      # An executor that hears nothing ends itself after so long: here it outlives that the driver has given it up.
+      spark.rpc.io.connectionTimeout: 120s
+"""
+
+
+# A backend tells at its end, and those of tasks end with what they stage. The sink inserts no row for a known key.
+_INSERTED = "SELECT tup_inserted FROM pg_stat_database WHERE datname = current_database()"
+
+
+@dataclass(frozen=True)
+class Task:
+    """An attempt of a task that has come to the row where it is held."""
+
+    query: str
+    executor: int
+    attempt: int
+
+
+class Scene(ClusterScene):
+    """The project, and what has landed."""
+
+    files = 0
+
+    def begin(self, postgres: str, link: DriverLink) -> None:
+        self.database = Database("postgres", postgres)
+        for place in ("landing", "next/landing"):
+            (self.root / place).mkdir(parents=True)
+        settings = "".join(f'      {key}: "{value}"\n' for key, value in link.settings.items())
+        (self.root / "headrace.yml").write_text(YAML + settings)
+        (self.root / "pipeline.py").write_text(PIPELINE)
+        self.environment["NETWORK_DATABASE"] = os.environ["NETWORK_DATABASE"] = postgres
+
+    def land(self, amount: int = 0) -> None:
+        """Let two files land, each a task's; where an amount is given, tasks are held at it."""
+        if amount:
+            (self.root / f"hold-{amount}").touch()
+        for number in (self.files, self.files + 1):
+            rows = [{"id": number * ROWS + at, "name": f"n{number % 2}-{at}", "amount": at % 97} for at in range(ROWS)]
+            # A partition of the sums without one of them would be a wonder.
+            for row in rows[:: ROWS // 12] if amount else ():
+                row["amount"] = amount
+            land(self.root / "next", number, rows)
+        # Into one batch.
+        for file in sorted((self.root / "next" / "landing").iterdir()):
+            file.rename(self.root / "landing" / file.name)
+        self.files += 2
+
+    def tasks(self, amount: int) -> set[Task]:
+        """Who has been held at an amount by now."""
+        found = (each.name.split("-")[2:] for each in self.root.glob(f"at-{amount}-*"))
+        return {Task(query, int(executor), int(attempt)) for query, executor, attempt in found}
+
+    def held(self, amount: int) -> set[Task]:
+        """Wait until each query is inside the batch."""
+        until("tasks at work", lambda: {each.query for each in self.tasks(amount)} == set(QUERIES))
+        # Those that began a little later.
+        with suppress(AssertionError):
+            until("all tasks", lambda: len(self.tasks(amount)) == 2 * len(QUERIES), seconds=5)
+        return self.tasks(amount)
+
+    def go(self, amount: int, executors: Collection[int]) -> None:
+        """Let the tasks of some executors continue, and what they are given later."""
+        for each in executors:
+            (self.root / f"go-{amount}-{each}").touch()
+
+    def written(self, query: str) -> int:
+        """How much tasks of a query have written by now, whatever became of it: partitions or bytes."""
+        if query == "totals":
+            [[rows]] = self.database.query(_INSERTED)
+            return int(rows) // (ROWS // 2)
+        return sum(file.stat().st_size for file in (self.root / query).glob("*.parquet"))
+
+    def wait(self) -> None:
+        """Until each query has committed all that has landed."""
+        driver = self.processes[0]
+
+        def is_in() -> bool:
+            assert driver.poll() is None, self.tail()
+            return all(self.committed(query) == self.files for query in QUERIES)
+
+        try:
+            until("result", is_in)
+        except AssertionError as error:
+            raise AssertionError(f"{[(each, self.committed(each)) for each in QUERIES]} {self.tail()}") from error
+
+    def committed(self, query: str) -> int:
+        """How many files the batches hold that Spark has committed."""
+        last = max(numbered(QueryLayout(self.root / ".headrace", query).checkpoint / "commits"), default=-1)
+        with suppress(Exception):
+            return 0 if last < 0 else len(committed_files(self.root, last, query))
+        return -1
+
+
+@pytest.fixture
+def link() -> Iterator[DriverLink]:
+    with DriverLink() as found:
+        yield found
+
+
+@pytest.fixture
+def scene(tmp_path: Path, sessions: Sessions, postgres_url: str, link: DriverLink) -> Iterator[Scene]:
+    found = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
+    try:
+        found.begin(postgres_url, link)
+        found.start_cluster("--workers", "2", "--cores", "3", "--memory", "1g")
+        yield found
+    finally:
+        # What is held would keep executors from hearing that they are to end.
+        link.let_go()
+        found.stop_cluster()
+        del os.environ["NETWORK_DATABASE"]
+
+
+@pytest.mark.capability("CLUSTER-04")
+def test_whatever_the_network_does_inside_a_batch_each_sink_is_exact(
+    scene: Scene, link: DriverLink, sessions: Sessions
+) -> None:
+    driver = scene.start("submit", "--target", "cluster")
+    scene.land()
+    scene.wait()
+    nobody_hears_the_others_for_a_while(scene, link)
+    one_worker_is_given_up_and_there_again(scene, link)
+    all_connections_are_reset(scene, link)
+    assert scene.end(driver) == 0, scene.tail()
+    assert scene.database.left_over() == []
+    # The query that proves it is held nowhere.
+    for file in scene.root.glob("hold-*"):
+        file.unlink()
+    spark = sessions.with_connectors(CONNECTORS)
+    proved = {each.query: each.exit_code for each in verify_each(load(scene.root), QUERIES, spark=spark)}
+    assert proved == dict.fromkeys(QUERIES, 0)
+
+
+def nobody_hears_the_others_for_a_while(scene: Scene, link: DriverLink) -> None:
+    """All is half-open for less than the time after which an executor is given up: the batch resumes."""
+    scene.land(SHORT)
+    held, executors = scene.held(SHORT), scene.executors()
+    before = link.held_bytes
+    assert link.hold() >= len(executors) == 2
+    scene.go(SHORT, executors)
+    time.sleep(3)
+    assert link.held_bytes > before
+    assert all(scene.committed(query) < scene.files for query in QUERIES)
+    link.let_go()
+    scene.wait()
+    assert scene.executors() == executors
+    assert scene.tasks(SHORT) == held, "no task was tried again"
+    assert "HR882" not in scene.log.read_text()
+
+
+def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> None:
+    """One executor is half-open for longer: the other does its tasks, and what it does later changes nothing."""
+    scene.land(LOST)
+    held = scene.held(LOST)
+    lost = max(scene.executors(), key=lambda pid: sorted(each.query for each in held if each.executor == pid)[::-1])
+    (other,) = set(scene.executors()) - {lost}
+    late = [each for each in held if each.executor == lost]
+    assert {"totals", "files"} <= {each.query for each in late}
+    worker = worker_of(lost, [scene.daemon(name).pid for name in ("worker-1", "worker-2")])
+    assert worker is not None
+    assert link.hold(lost) >= 1
+    # The master is not heard either: it would have the worker kill the executor.
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        scene.go(LOST, [other])
+        scene.wait()
+        again = scene.tasks(LOST) - held
+        assert {each.query for each in again} >= {each.query for each in late}
+        assert {each.executor for each in again} == {other}
+        until("report of the lost executor", lambda: "HR882" in scene.log.read_text())
+        # Nobody asks any more for what the tasks do now.
+        before = {each.query: scene.written(each.query) for each in late}
+        scene.go(LOST, [lost])
+        until("late rows", lambda: all(scene.written(query) > before[query] for query in before), seconds=30)
+        # No driver drops it: none of its batches ends now.
+        until("end of what was staged late", lambda: scene.database.left_over() == [], seconds=20)
+        link.let_go()
+        until("what it says of them", lambda: "Ignoring update with state FINISHED" in scene.log.read_text())
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    until("executor in its place", lambda: len(set(scene.executors()) - {lost, other}) == 1)
+    scene.land()
+    scene.wait()
+
+
+def all_connections_are_reset(scene: Scene, link: DriverLink) -> None:
+    """Each executor loses its driver, and ends; others come at once and do the batch."""
+    scene.land(RESET)
+    held, executors = scene.held(RESET), set(scene.executors())
+    assert {each.executor for each in held} <= executors
+    assert link.cut() >= 2
+    until("other executors", lambda: len(scene.executors()) == 2 and not executors & set(scene.executors()))
+    scene.go(RESET, scene.executors())
+    scene.wait()
+    assert {each.query for each in scene.tasks(RESET) - held} == set(QUERIES)
