@@ -12,14 +12,17 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.contract import SourcePrefix, bad_rows_metric
-from headrace.errors import Finding
+from headrace.errors import Finding, SourceError
 from headrace.model import Source
 from headrace.model.layout import QueryLayout
 from headrace.progress import BatchRecord
+from headrace.spark.messages import finding_of
 from headrace.storage.durable import replacing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_READS = 3
 
 
 @dataclass(kw_only=True)
@@ -63,13 +66,7 @@ class Quarantine:
         for source in self.quarantining():
             whole = prefixes[source.name]
             part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in batches), log=whole.log)
-            frame = source.connector.rejected_rows(self.spark, part)
-            if frame is None:
-                continue
-            by_batch: dict[int, list[dict[str, object]]] = {}
-            for row in frame.orderBy("batch", "file").toLocalIterator():
-                by_batch.setdefault(row["batch"], []).append(row.asDict())
-            for batch, rows in by_batch.items():
+            for batch, rows in self._rejected(source, part).items():
                 path = self._file(source.name, batch)
                 _write_whole(path, "".join(json.dumps(row, default=str) + "\n" for row in rows))
                 yield Finding(
@@ -79,6 +76,24 @@ class Quarantine:
                     fix="fix them and let them land again as a new file",
                     where=source.where,
                 )
+
+    def _rejected(self, source: Source, part: SourcePrefix) -> dict[int, list[dict[str, object]]]:
+        """The rows by their batch. Raises SourceError."""
+        for left in reversed(range(_READS)):
+            frame = source.connector.rejected_rows(self.spark, part)
+            by_batch: dict[int, list[dict[str, object]]] = {}
+            try:
+                for row in frame.orderBy("batch", "file").toLocalIterator() if frame is not None else ():
+                    by_batch.setdefault(row["batch"], []).append(row.asDict())
+            except Exception as error:
+                # Spark archives a file with a later batch, which may be between the look at it and the reading.
+                if not left:
+                    raise SourceError(
+                        finding_of(error, where=source.where, subject=f"source '{source.name}'")
+                    ) from error
+                continue
+            return by_batch
+        raise AssertionError("the last reading returns or raises")
 
     def _file(self, source: str, batch: int) -> Path:
         return self.layout.quarantine / source / f"{batch}.jsonl"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files.source import Files
+from headrace.connectors.spark_files.prefix import FileGroup, places
 from headrace.contract import SourcePrefix
+from tests.storage.stores import memory_store
 
 pytestmark = pytest.mark.plain
+Folder: TypeAlias = tuple[Path, str, Callable[[Path, int], None]]
 
 NOW = 1_700_000_000
 DAY = 86_400
@@ -38,9 +41,24 @@ CASES: dict[str, tuple[dict[str, Any], Sequence[tuple[str, int]], Sequence[tuple
 }  # fmt: skip
 
 
+@pytest.fixture(params=["disk", "store"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
+    """Where the files are, how Spark's log names it, and what gives a file a time."""
+    if request.param == "disk":
+        yield tmp_path, tmp_path.as_uri(), lambda file, seconds: os.utime(file, (seconds,) * 2)
+        return
+    with memory_store("lag") as (store, root):
+
+        def date(file: Path, seconds: int) -> None:
+            inside = str(file).removeprefix(str(root))
+            store.files[inside] = (store.files[inside][0], seconds * 1000)
+
+        yield root / "a landing", f"{root}/a%20landing", date
+
+
 @pytest.mark.parametrize(("options", "taken", "others", "waiting", "told"), CASES.values(), ids=CASES)
 def test_files_that_are_left_out_are_named_and_the_others_wait(
-    tmp_path: Path,
+    folder: Folder,
     monkeypatch: pytest.MonkeyPatch,
     options: dict[str, Any],
     taken: Sequence[tuple[str, int]],
@@ -49,14 +67,14 @@ def test_files_that_are_left_out_are_named_and_the_others_wait(
     told: list[str],
 ) -> None:
     monkeypatch.setattr(file_lag, "_ON_ITS_WAY_SECONDS", -1)
-    log = []
+    (home, uri, date), log = folder, []
     for name, days in (*taken, *others):
-        file = tmp_path / name
+        file = home / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("x")
-        os.utime(file, (NOW - days * DAY,) * 2)
-        log.append(json.dumps({"path": file.as_uri(), "timestamp": (NOW - days * DAY) * 1000, "batchId": 0}))
-    source = Files(path=str(tmp_path), format="text", **options)
+        date(file, NOW - days * DAY)
+        log.append(json.dumps({"path": f"{uri}/{name}", "timestamp": (NOW - days * DAY) * 1000, "batchId": 0}))
+    source = Files(path=str(home), format="text", **options)
     prefix = SourcePrefix(batches=(), log={0: tuple(log[: len(taken)])})
     backlog, problem = source.lag(prefix), source.left_out(prefix)
     assert backlog is not None
@@ -78,3 +96,29 @@ def test_an_archived_file_is_no_namesake_of_itself(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     source = Files(path=str(tmp_path), format="text", file_name_only=True)
     assert source.left_out(SourcePrefix(batches=(), log={0: (log,)})) is None
+
+
+def test_a_pattern_in_a_store_finds_what_it_finds_on_a_disk() -> None:
+    with memory_store("lag") as (_, root):
+        for name in ("2024/a.json", "2025/a.json", "2025/deep/b.json", "other/a.json", "2025/_deep/c.json", "c.json"):
+            (root / "in" / name).write_text("{}")
+
+        def waiting(pattern: str) -> int | None:
+            found = Files(path=f"{root}/in/{pattern}", format="json", schema="a INT").lag(SourcePrefix(batches=()))
+            return None if found is None else found.count
+
+        counts = {pattern: waiting(pattern) for pattern in ("20*", "{2024,other}", "*", "20*/a.json", "none*")}
+    assert counts == {"20*": 3, "{2024,other}": 2, "*": 5, "20*/a.json": 2, "none*": 0}
+    assert Files(path="gs://bucket/in", format="json", schema="a INT").lag(SourcePrefix(batches=())) is None
+
+
+def test_what_was_archived_in_a_store_is_found_there() -> None:
+    with memory_store("kept") as (_, root):
+        for name in ("landing/day=1/a", "landing/day=2/b", "kept/landing/day=1/a"):
+            (root / name).write_text("x")
+        taken = [(f"{root}/landing/day=1/a", 0), (f"{root}/landing/day=2/b", 1)]
+        found = places(taken, f"{root}/landing/*", f"{root}/kept")
+    assert found == [
+        FileGroup(f"{root}/landing", ((taken[1]),)),
+        FileGroup(f"{root}/kept/landing", ((f"{root}/kept/landing/day=1/a", 0),)),
+    ]

@@ -44,20 +44,20 @@ class Look:
 
 
 def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
-    """Look at a local directory once, as Spark does (FileStreamSource.SeenFilesMap)."""
+    """Look at a directory once, as Spark does (FileStreamSource.SeenFilesMap). Raises PlatformError."""
     by_name = source.file_name_only
-    identity: Callable[[str], str] = os.path.basename if by_name else os.path.normpath
+    identity: Callable[[str], str] = os.path.basename if by_name else file_paths.normal
     found = Look()
     taken: dict[str, str] = {}
     for entry in file_prefix.entries(prefix):
-        path = os.path.normpath(file_paths.from_log(entry.path))
+        path = file_paths.normal(file_paths.from_log(entry.path))
         taken[identity(path)] = path
         found.newest_ms = max(found.newest_ms, entry.timestamp)
     oldest_ms = found.newest_ms - age_limit_ms(source)
     settled_at = time.time() - _ON_ITS_WAY_SECONDS
     moved = source.clean_source != "off"
     for file in file_paths.listing(file_paths.local(source.path), hidden=True):
-        path = os.path.normpath(file.path)
+        path = file_paths.normal(file.path)
         known = taken.get(identity(path))
         if known == path:
             continue
@@ -70,7 +70,7 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
                 found.hidden.append(path)
         elif known is not None:
             # One that was moved elsewhere after it was read is the same file, not a namesake.
-            if not moved and os.path.exists(known):
+            if not moved and file_paths.exists(known):
                 found.namesakes.append(path)
         elif status.st_mtime * 1000 < oldest_ms:
             found.aged.append(path)

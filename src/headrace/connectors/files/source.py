@@ -30,6 +30,7 @@ from headrace.contract import (
     canonical_path,
 )
 from headrace.errors import Finding, SourceError
+from headrace.storage.location import is_known
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -164,12 +165,12 @@ class Files(FilesOptions, Source):
         return replace(self, clean_source="off")
 
     def lag(self, prefix: SourcePrefix) -> Lag | None:
-        """The files of a local directory that no batch has taken."""
-        return file_lag.look(self, prefix).lag if file_paths.is_local(self.path) else None
+        """The files of a directory, on this machine or in a store that Headrace reaches, that no batch has taken."""
+        return file_lag.look(self, prefix).lag if is_known(self.path) else None
 
     def left_out(self, prefix: SourcePrefix) -> OptionError | None:
-        """The files of a local directory that Spark will never read, by their names."""
-        return file_lag.problem(self, file_lag.look(self, prefix)) if file_paths.is_local(self.path) else None
+        """The files of such a directory that Spark will never read, by their names."""
+        return file_lag.problem(self, file_lag.look(self, prefix)) if is_known(self.path) else None
 
     def _stream_options(self) -> dict[str, str]:
         chosen = {

@@ -1,4 +1,4 @@
-"""The paths of a file source: Hadoop's globs, the URIs in Spark's log, and what lies on a local disk."""
+"""The paths of a file source: Hadoop's globs, the URIs in Spark's log, and what lies on a local disk or in a store."""
 
 from __future__ import annotations
 
@@ -7,10 +7,31 @@ import glob
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
+
+from headrace.storage.location import place
+from headrace.storage.remote import RemotePath, stat_of
+from headrace.storage.store import Entry
 
 _GLOB = re.compile(r"[*?\[\]{}]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """What `os.scandir` tells of a file, of one in a store."""
+
+    path: str
+    name: str
+    entry: Entry
+
+    def stat(self) -> os.stat_result:
+        return stat_of(self.entry)
+
+
+Found: TypeAlias = "os.DirEntry[str] | StoredFile"
 
 
 def is_glob(path: str) -> bool:
@@ -33,6 +54,16 @@ def is_local(path: str) -> bool:
     return scheme == "file" or "://" not in path
 
 
+def exists(path: str) -> bool:
+    """Whether something lies at the absolute `path`, that is known. Raises PlatformError."""
+    return os.path.exists(path) if is_local(path) else place(path).exists()
+
+
+def normal(path: str) -> str:
+    """A path as `listing` gives it."""
+    return path if "://" in path else os.path.normpath(path)
+
+
 def base(path: str) -> str:
     """The directory below which key=value directories become columns: `path` up to its first pattern."""
     found = _GLOB.search(path)
@@ -40,8 +71,8 @@ def base(path: str) -> str:
 
 
 def local(path: str) -> str:
-    """A path of the configuration without its scheme."""
-    return os.path.normpath(re.sub(r"^file:/+", "/", path))
+    """A path of the configuration without its scheme, if that is `file:`."""
+    return normal(re.sub(r"^file:/+", "/", path))
 
 
 def from_log(uri: str) -> str:
@@ -60,18 +91,22 @@ def patterns(path: str) -> Iterator[str]:
         yield from patterns(path[: found.start()] + choice + path[found.end() :])
 
 
-def listing(path: str, *, hidden: bool = False) -> Iterator[os.DirEntry[str]]:
-    """The files that Spark finds under the local `path`, a directory or a glob.
+def listing(path: str, *, hidden: bool = False) -> Iterator[Found]:
+    """The files that Spark finds under `path`, a directory or a glob, that is known.
 
-    Those of hidden names, which Spark leaves out, only if `hidden`; what lies in hidden directories never.
+    Those of hidden names, which Spark leaves out, only if `hidden`; what lies in hidden directories never. Raises
+    PlatformError where a store does not answer.
     """
     for pattern in patterns(path):
-        for place in glob.glob(pattern) if is_glob(pattern) else [pattern]:
-            if os.path.isdir(place):
-                yield from _below(place, hidden)
-            elif os.path.exists(place):
-                with os.scandir(os.path.dirname(place)) as entries:
-                    yield from (entry for entry in entries if entry.path == place)
+        if not is_local(pattern):
+            yield from _stored(pattern, hidden)
+            continue
+        for found in glob.glob(pattern) if is_glob(pattern) else [pattern]:
+            if os.path.isdir(found):
+                yield from _below(found, hidden)
+            elif os.path.exists(found):
+                with os.scandir(os.path.dirname(found)) as entries:
+                    yield from (entry for entry in entries if entry.path == found)
 
 
 def _below(place: str, hidden: bool) -> Iterator[os.DirEntry[str]]:
@@ -88,6 +123,30 @@ def _below(place: str, hidden: bool) -> Iterator[os.DirEntry[str]]:
                     queue.append(entry.path)
             elif hidden or not is_hidden(entry.name):
                 yield entry
+
+
+def _stored(pattern: str, hidden: bool) -> Iterator[StoredFile]:
+    home = place(base(pattern))
+    rest = pattern.removeprefix(base(pattern)).strip("/")
+    queue = list(home.glob(rest)) if rest else [home]
+    while queue:
+        folder = queue.pop()
+        if not isinstance(folder, RemotePath):
+            continue
+        try:
+            found = folder.entries()
+        except NotADirectoryError:
+            # The pattern, or the path itself, names a file.
+            found = [each for each in folder.parent.entries() if each.name == folder.name]
+            folder = folder.parent
+        except OSError:
+            continue
+        for entry in found:
+            if entry.is_directory:
+                if not is_hidden(entry.name):
+                    queue.append(folder / entry.name)
+            elif hidden or not is_hidden(entry.name):
+                yield StoredFile(str(folder / entry.name), entry.name, entry)
 
 
 def is_hidden(name: str) -> bool:

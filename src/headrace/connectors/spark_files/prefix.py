@@ -14,6 +14,8 @@ from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import SourcePrefix
 from headrace.errors import Finding, SourceError
 from headrace.spark.literal_path import literal
+from headrace.storage.listing import files_below
+from headrace.storage.location import is_known, place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -87,14 +89,18 @@ def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
 
 
 def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> list[FileGroup]:
-    """Where the files are now, those in the archive apart. Raises SourceError if one is nowhere."""
+    """Where the files are now, those in the archive apart. Raises SourceError if a local one is nowhere."""
     base = file_paths.base(path)
-    moved_to = file_paths.local(archive) if archive is not None and file_paths.is_local(archive) else None
+    moved_to = file_paths.local(archive) if archive is not None and is_known(archive) else None
+    # Of a store each directory is asked for once, rather than each file.
+    kept = _in_store(moved_to) if moved_to is not None and not file_paths.is_local(moved_to) else frozenset()
     here: list[tuple[str, int]] = []
     moved: list[tuple[str, int]] = []
     gone: list[str] = []
     for file, batch in taken:
-        if not file_paths.is_local(file) or os.path.exists(file):
+        if moved_to is not None and moved_to + _inside(file) in kept:
+            moved.append((moved_to + _inside(file), batch))
+        elif not file_paths.is_local(file) or os.path.exists(file):
             here.append((file, batch))
         elif moved_to is not None and os.path.exists(moved_to + file):
             moved.append((moved_to + file, batch))
@@ -105,8 +111,18 @@ def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> 
         what = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named}"
         fix = "put them back; without them the prefix cannot be read again"
         raise SourceError(Finding(code="HR303", what=what, fix=fix))
-    moved_base = base if moved_to is None else moved_to + file_paths.local(base)
-    return [place for place in (FileGroup(base, tuple(here)), FileGroup(moved_base, tuple(moved))) if place.files]
+    moved_base = base if moved_to is None else moved_to + _inside(file_paths.local(base))
+    return [group for group in (FileGroup(base, tuple(here)), FileGroup(moved_base, tuple(moved))) if group.files]
+
+
+def _in_store(folder: str) -> frozenset[str]:
+    """All files below a directory of a store. Raises PlatformError."""
+    return frozenset(str(file) for file in files_below(place(folder)))
+
+
+def _inside(path: str) -> str:
+    """The path within its file system, which Spark appends to that of the archive."""
+    return path if file_paths.is_local(path) else f"/{path.partition('://')[2].partition('/')[2]}"
 
 
 def frame(
@@ -120,8 +136,8 @@ def frame(
     from pyspark.sql import functions as F
 
     parts = []
-    for place in places:
-        part = reader.option("basePath", place.base).load([literal(file) for file, _ in place.files])
+    for group in places:
+        part = reader.option("basePath", group.base).load([literal(file) for file, _ in group.files])
         if batch_column is not None or file_column is not None:
             part = part.select("*", F.col("_metadata.file_path").alias(_FILE))
         parts.append(part)
@@ -130,7 +146,7 @@ def frame(
         rows = rows.unionByName(part)
     if batch_column is None and file_column is None:
         return rows
-    batches = [pair for place in places for pair in place.files]
+    batches = [pair for group in places for pair in group.files]
     if all(_PLAIN.match(path) for path, _ in batches):
         # A name that needs no escape is joined as Spark writes it, which spares two expressions for each row.
         spelt = [(f"{scheme}{path}", path, batch) for path, batch in batches for scheme in _SCHEMES]

@@ -1,0 +1,72 @@
+"""Rows that a source quarantines are read again after their batch, while Spark moves its files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace as hr
+from headrace.connectors.files.source import Files
+from headrace.contract import SourcePrefix
+from headrace.errors import Finding
+from headrace.model.layout import QueryLayout
+from tests.run.projects import write_project
+from tests.run.test_run import Told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+BODY = """
+kept = hr.source.files("landing", format="json", schema="name STRING, amount INT", on_bad_row="quarantine",
+                       clean_source="archive", source_archive_dir="archive")
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="copies"))
+def copies(kept):
+    return kept
+"""
+
+
+def test_a_file_that_is_archived_while_it_is_read_is_read_there(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}, {"name": "b", "amount": "many"}]])
+    file, looked = root / "landing" / "0000.json", list[str]()
+    archived = Path(f"{root}/archive{file}")
+    original = Files.rejected_rows
+
+    def moved_after(self: Files, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
+        frame = original(self, spark, prefix)
+        looked.append(str(file.exists()))
+        if file.exists():
+            archived.parent.mkdir(parents=True)
+            file.rename(archived)
+        return frame
+
+    monkeypatch.setattr(Files, "rejected_rows", moved_after)
+    project = hr.load(root)
+    assert hr.run(project, trigger=hr.available_now, spark=spark).exit_code == 0
+    (apart,) = (QueryLayout(project.storage, "copies").quarantine / "kept").iterdir()
+    assert [json.loads(line)["batch"] for line in apart.read_text().splitlines()] == [0]
+    assert looked == ["True", "False"]
+
+
+def test_a_file_that_is_gone_is_told_and_the_run_ends_well(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}, {"name": "b", "amount": "many"}]])
+    original = Files.rejected_rows
+
+    def removed_after(self: Files, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
+        frame = original(self, spark, prefix)
+        (root / "landing" / "0000.json").unlink(missing_ok=True)
+        return frame
+
+    monkeypatch.setattr(Files, "rejected_rows", removed_after)
+    told = Told()
+    (outcome,) = hr.run(hr.load(root), trigger=hr.available_now, spark=spark, reporter=told).outcomes
+    assert (outcome.state, outcome.finding) == ("finished", None)
+    assert ("HR303", "warning") in [(each.code, each.severity) for each in told.all(Finding)]
