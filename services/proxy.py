@@ -240,7 +240,8 @@ class _Link:
     def half_closed(self, end: socket.socket) -> None:
         """The other end has nothing more to say; of a stalled link nobody hears that either."""
         self.passing.wait()
-        if not self.stalled:
+        # A cut comes from the proxy: a regular end on the way would be seen in place of its reset.
+        if not self.stalled and not self._cut:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_WR)
             self._closed.add(end)
