@@ -136,8 +136,7 @@ def _adopted(look: AdoptionLook, reached: Callable[[str], None]) -> Adoption:
             enter(layout, present(project, query, built.frame, home, built.streams))
         reached("entered")
         with writing_to(layout.home):
-            # By the id in its metadata a checkpoint is seen to be whole.
-            publish(made.root, layout.checkpoint, ("metadata",))
+            publish(made.root, layout.checkpoint)
         reached("moved")
     return Adoption(query=query.name, next_batch=0 if plan.batch is None else plan.batch + 1, plan=plan)
 
