@@ -105,6 +105,11 @@ def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Databas
     assert not QueryLayout(project.storage, "totals", 1).home.exists()
 
 
+def moving(store: MemoryBucket) -> list[str]:
+    """The records of moves that are under way."""
+    return [key for key in store.objects if key.endswith(".moving")]
+
+
 @pytest.mark.plain
 @pytest.mark.parametrize("end", ["swap", "give up"])
 def test_a_move_in_steps_may_die_at_each_of_them(
@@ -132,7 +137,7 @@ def test_a_move_in_steps_may_die_at_each_of_them(
                 roll_back_rebuild(project, "totals")
                 assert state(project, database) == BUILT
             swap(project)
-        assert (state(project, database), codes(project)) == (NEW, []), at
+        assert (state(project, database), codes(project), moving(store)) == (NEW, [], []), at
     assert phases == (set() if end == "swap" else {"swapping", "rolling-back"})
 
 
@@ -146,7 +151,7 @@ def test_a_roll_back_in_steps_may_die_at_each_of_them(bucket: tuple[MemoryBucket
         with store.dying(at, Killed), pytest.raises(Killed):
             roll_back_rebuild(project, "totals")
         roll_back_rebuild(project, "totals")
-        assert (state(project, database), codes(project)) == (BUILT, []), at
+        assert (state(project, database), codes(project), moving(store)) == (BUILT, [], []), at
 
 
 BODY = """
