@@ -95,7 +95,7 @@ targets:
       spark.executor.cores: "3"
       spark.executor.memory: 600m
       spark.executor.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-      spark.network.timeout: 8s
+      spark.network.timeout: 20s
       spark.network.timeoutInterval: 1s
       spark.executor.heartbeatInterval: 2s
       # An executor that hears nothing ends itself after so long: here it outlives that the driver has given it up.
