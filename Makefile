@@ -66,6 +66,8 @@ soak: servers
 	$(BIN)/python -m tests.crash.soak $(SOAK)
 	$(BIN)/python -m tests.crash.soak --cluster
 	HEADRACE_LOST_WORKERS="worker-1 worker-2" $(BIN)/pytest -q tests/crash/test_distribution.py
+	HEADRACE_FORGETS=yes $(BIN)/pytest -q tests/crash/test_network.py
+	HEADRACE_CUTS=all $(BIN)/pytest -q --timeout 3600 -o faulthandler_timeout=3900 tests/run/test_rewind_in_a_store.py
 	$(BIN)/python -m tests.crash.soak --minutes 30
 	HEADRACE_KILLS=40 $(BIN)/pytest -q --timeout 3600 -o faulthandler_timeout=3900 tests/crash/test_kill.py
 	HEADRACE_PAIRS=40 $(BIN)/pytest -q tests/connectors/exactly_once

@@ -447,6 +447,7 @@ CODES = (
     Code("HR860", "the restart policy or the state budget is wrong"),
     Code("HR861", "a query failed and starts again", WARNING),
     Code("HR862", "executors end as soon as they are started"),
+    Code("HR863", "the cluster has forgotten the application"),
     Code("HR870", "the package for metrics is not installed"),
     Code("HR871", "metrics cannot be served"),
     Code("HR872", "where metrics are served is not declared rightly"),

@@ -26,6 +26,7 @@ from headrace.cluster.logs import executors_of, reason
 from headrace.cluster.record import Cluster, Daemon
 from headrace.errors import CheckpointError, PlatformError
 from headrace.history.processes import birth
+from headrace.spark.session_conf import WAITING_TIME
 
 from ..run.projects import write_project
 
@@ -175,7 +176,7 @@ def test_an_executor_is_waited_for_as_long_as_it_comes_on(tmp_path: Path, monkey
         return comes and len(looks) > lines
 
     stopped: list[bool] = []
-    conf = {connection.WAITING_TIME: "400"}
+    conf = {WAITING_TIME: "400"}
     context = SimpleNamespace(applicationId="app-1", getConf=lambda: conf)
     spark: Any = SimpleNamespace(sparkContext=context, stop=lambda: stopped.append(True))
     monkeypatch.setattr(connection, "_has_executor", has_executor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +22,7 @@ from tests.connectors.sql.databases import Database
 from tests.crash.driver_link import DriverLink, worker_of
 from tests.crash.monitoring import committed_files
 from tests.crash.scenes import ClusterScene, until
+from tests.crash.test_cluster import knows_the_application
 from tests.run.projects import land
 
 if TYPE_CHECKING:
@@ -36,8 +38,10 @@ pytestmark = [
 # Two files have so many keys that tasks stage each partition of the sums, and each file's rows.
 ROWS = 6_000
 # At which tasks are held, one after the other: the sums keep the largest.
-RESET, LOST, SHORT = 1_000_003, 1_000_033, 1_000_037
+RESET, LOST, SHORT, AGAIN = 1_000_003, 1_000_033, 1_000_037, 1_000_039
 QUERIES = ("totals", "files", "delta")
+# It takes another start of the master and of the driver; `make soak` has it.
+FORGETS = bool(os.environ.get("HEADRACE_FORGETS"))
 PIPELINE = """
 import os
 import time
@@ -95,8 +99,9 @@ targets:
       spark.executor.cores: "3"
       spark.executor.memory: 600m
       spark.executor.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-      spark.network.timeout: 20s
+      spark.network.timeout: 12s
       spark.network.timeoutInterval: 1s
+      spark.scheduler.maxRegisteredResourcesWaitingTime: 10s
       spark.executor.heartbeatInterval: 2s
       # An executor that hears nothing ends itself after so long: here it outlives that the driver has given it up.
       spark.rpc.io.connectionTimeout: 120s
@@ -220,6 +225,8 @@ def test_whatever_the_network_does_inside_a_batch_each_sink_is_exact(
     one_worker_is_given_up_and_there_again(scene, link)
     # It begins with the state that was committed twice.
     nobody_hears_the_others_for_a_while(scene, link)
+    if FORGETS:
+        driver = the_master_forgets_the_application(scene, link, driver)
     assert scene.end(driver) == 0, scene.tail()
     assert scene.database.left_over() == []
     # The query that proves it is held nowhere.
@@ -291,3 +298,23 @@ def nobody_hears_the_others_for_a_while(scene: Scene, link: DriverLink) -> None:
     assert scene.executors() == executors
     assert scene.tasks(SHORT) == held, "no task was tried again"
     until("report of the lost executors", lambda: "HR882" in scene.log.read_text())
+
+
+def the_master_forgets_the_application(
+    scene: Scene, link: DriverLink, driver: subprocess.Popen[bytes]
+) -> subprocess.Popen[bytes]:
+    """A master that was restarted speaks with the driver by a connection of its own; when that is cut the run ends."""
+    scene.kill_daemon("master-1")
+    scene.start_cluster()
+    until("application", lambda: knows_the_application(scene.home))
+    executors = set(scene.executors())
+    assert link.cut() > len(executors)
+    assert driver.wait(120) == 1, scene.tail()
+    assert executors.isdisjoint(scene.executors())
+    assert "HR863" in scene.log.read_text()
+    scene.land(AGAIN)
+    (scene.root / f"hold-{AGAIN}").unlink()
+    again = scene.start("submit", "--target", "cluster")
+    scene.processes.insert(0, scene.processes.pop())
+    scene.wait()
+    return again

@@ -832,10 +832,13 @@ def pymysqls_packets_are_seen(scene: Scene) -> None:
 
 @canary("spark/executors")
 def block_managers_are_known(scene: Scene) -> None:
-    from headrace.spark.executors import DRIVER, block_managers, executors
+    from headrace.spark.executors import DRIVER, UNBOUNDED, block_managers, executors
 
     assert [name for name, _ in block_managers(scene.spark)] == [DRIVER], "a local master has no other executor"
     assert executors(scene.spark) == frozenset()
+    nowhere = scene.jvm.PythonUtils.toScalaMap({})
+    asked = scene.spark.sparkContext._jsc.sc().requestTotalExecutors(UNBOUNDED, 0, nowhere)
+    assert asked is False, "a local master gives none"
 
 
 @canary("spark/worker_output")

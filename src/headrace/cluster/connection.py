@@ -24,15 +24,12 @@ from headrace.spark import cds
 from headrace.spark.java import require_java
 from headrace.spark.master_url import master_hosts
 from headrace.spark.messages import is_from_spark
-from headrace.spark.session_conf import executors, is_stopped
+from headrace.spark.session_conf import WAITING_TIME, executor_patience, executors, is_stopped
 from headrace.storage.location import is_remote
-from headrace.units import spark_milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How long Spark waits for executors before it begins with fewer, and we before we say that none comes.
-WAITING_TIME = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 # More often than so for each core an executor is started only where none of them stays.
 _TIMES = 4
 _CLUSTERS = ("spark://", "yarn", "k8s://")
@@ -96,7 +93,7 @@ def make_ready(spark: SparkSession, master: str, packages: Collection[str], stor
 def _require_executors(spark: SparkSession, master: str) -> None:
     """Wait for an executor, as long as there is progress: a busy machine takes minutes for a JVM that it has begun."""
     conf = spark.sparkContext.getConf()
-    patience = (spark_milliseconds(str(conf.get(WAITING_TIME, "30s")), default_unit="ms") or 0) / 1000
+    patience = executor_patience(spark)
     begun, since = _begun(spark, master), time.monotonic()
     while not _has_executor(spark, master):
         if (now := _begun(spark, master)) != begun:

@@ -70,5 +70,16 @@ def lost_executors(before: Collection[str], now: Collection[str]) -> Iterator[Fi
         )
 
 
+def forgotten(master: str, seconds: float) -> Finding:
+    """No master that can be reached knows the application, which has had no executor for so long."""
+    return Finding(
+        code="HR863",
+        where=Where(file="Spark"),
+        what=f"the application has had no executor for {_length(seconds)}, and the cluster {master} has forgotten it, "
+        "or has no master any more",
+        fix="start it again: what was committed is safe; headrace submit --supervise and a service do it by themselves",
+    )
+
+
 def _length(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds))) if seconds >= 60 else f"{seconds:,.0f} seconds"

@@ -21,7 +21,10 @@ from headrace.run.watching import Watching
 
 
 class Outcomes:
-    """The outcome of each query of one run; a query that is started again has one for all its starts."""
+    """The outcome of each query of one run; a query that is started again has one for all its starts.
+
+    lost: why the run ends, if it does so by itself; what it ends has failed by that, and was not stopped.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Outcomes:
         # Batches and rows of the starts that have ended.
         self._done: dict[str, tuple[int, int]] = {}
         self.restarts = Restarts()
+        self.lost: Finding | None = None
 
     def started(self, query: Query) -> None:
         """A query runs: from here on it may be restarted although that is not declared."""
@@ -57,7 +61,12 @@ class Outcomes:
 
     def not_begun(self, query: Query) -> None:
         """A query is not started, or not again, because it was stopped before."""
-        self.finish(query, None, Outcome(query=query.name, state="stopped"))
+        self.given_up(query, None)
+
+    def given_up(self, query: Query, run_id: int | None) -> None:
+        """A query, or its start, ends with the run and by it."""
+        state: OutcomeState = "failed" if self.lost is not None else "stopped"
+        self.finish(query, run_id, Outcome(query=query.name, state=state, finding=self.lost))
 
     def release_held(self) -> None:
         """The run ends, and with it what is paused or waits for its restart."""

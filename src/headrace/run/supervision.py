@@ -31,7 +31,7 @@ from headrace.run.outcomes import Outcomes, hangs, superseded
 from headrace.run.quarantine import Quarantine
 from headrace.run.query_run import QueryRun
 from headrace.run.rename_record import kept_in
-from headrace.run.result import Outcome, Reporter, RunResult
+from headrace.run.result import Reporter, RunResult
 from headrace.run.running import Reached, Running
 from headrace.run.source_health import SourceHealth
 from headrace.run.starts import Begun, Start, Starts, bring_up
@@ -196,7 +196,7 @@ class Supervision:
         lock = start.lock
         if lock is not None:
             start.begun.add_done_callback(lambda _: lock.release())
-        self.outcomes.finish(start.query, start.history_run, Outcome(query=start.query.name, state="stopped"))
+        self.outcomes.given_up(start.query, start.history_run)
 
     def _begun(self, start: Start) -> None:
         """A start has come to its end."""
@@ -295,11 +295,18 @@ class Supervision:
         self.account.beat((*self.watching, *self.holding, *((self.start,) if self.start else ())))
         self.account.look_inside(self.watching)
         self.vitals.look(self.watching)
+        if self.vitals.forgotten is not None and not self.request.now:
+            # No batch comes to its end without an executor, and no start.
+            self.outcomes.lost = self.vitals.forgotten
+            self.request.ask_for(now=True)
 
     def _ended(self, watched: QueryRun) -> None:
         """A query has ended: for good, or to continue over other versions of its tables."""
         self.watching.hear_out(watched)
         finding = watched.running.failure()
+        if self.outcomes.lost is not None and (watched.asked or finding is not None):
+            self.outcomes.end(watched, "failed", self.outcomes.lost)
+            return
         if finding is not None and finding.code == "HR542" and self._has_successor(watched):
             finding = superseded(watched.query)
         if finding is None and not watched.asked and (watched.stop_gracefully or watched.finishing):
@@ -320,8 +327,9 @@ class Supervision:
         """Of a run that is to stop now, what hangs is broken off by the end of the process."""
         self.left_behind = self.left_behind or bool(self.watching) or self.start is not None
         for watched in self.watching:
-            self.notes.tell(hangs(watched.query, "batch"))
-            self.outcomes.end(watched, "stopped", None)
+            if self.outcomes.lost is None:
+                self.notes.tell(hangs(watched.query, "batch"))
+            self.outcomes.end(watched, "failed" if self.outcomes.lost else "stopped", self.outcomes.lost)
         if self.start is not None:
             self.notes.tell(hangs(self.start.query, "start"))
             self._give_up(self.start)

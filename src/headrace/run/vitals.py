@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from headrace.errors import Finding
 from headrace.model import Every
-from headrace.progress.vitals import lost_executors, no_commit, silent_sources
+from headrace.progress.vitals import forgotten, lost_executors, no_commit, silent_sources
 from headrace.run.account import Account
 from headrace.run.notes import Notes
 from headrace.run.query_run import QueryRun
-from headrace.spark.executors import executors
+from headrace.spark.executors import executors, is_forgotten
+from headrace.spark.session_conf import executor_patience
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_SECONDS = 5.0
+# Workers and masters that are started again take their time; Spark's own patience is for a cluster that is there.
+PATIENCES = 2
 
 
 class Vitals:
-    """Asked at each step of the supervisor; never waits."""
+    """Asked at each step of the supervisor; never waits.
+
+    forgotten: that the cluster will give the session no executor any more, once that is known.
+    """
 
     def __init__(self, spark: SparkSession, account: Account, notes: Notes) -> None:
         self._spark, self._account, self._notes = spark, account, notes
         self._look_at = time.monotonic() + LOOK_SECONDS
         self._executors: frozenset[str] = frozenset()
+        self._lost_at: float | None = None
+        self._question: threading.Thread | None = None
+        self.forgotten: Finding | None = None
         self._reported: dict[str, frozenset[tuple[str, str]]] = {}
 
     def look(self, running: Iterable[QueryRun]) -> None:
@@ -43,7 +54,27 @@ class Vitals:
         there = executors(self._spark)
         for finding in lost_executors(self._executors, there):
             self._notes.tell(finding)
+        if there:
+            self._lost_at = None
+        elif self._executors:
+            self._lost_at = now
         self._executors = there
+        if self._lost_at is not None and now - self._lost_at > PATIENCES * executor_patience(self._spark):
+            self._ask(self._lost_at)
+
+    def _ask(self, lost_at: float) -> None:
+        """Ask the cluster in a thread of its own, which may wait for the answer, and again as long as none is there."""
+        if self._question is not None and self._question.is_alive():
+            return
+
+        def ask() -> None:
+            with suppress(Exception):  # A session that has ended is seen by its queries.
+                if is_forgotten(self._spark):
+                    master = str(self._spark.sparkContext.master)
+                    self.forgotten = forgotten(master, time.monotonic() - lost_at)
+
+        self._question = threading.Thread(target=ask, name="application", daemon=True)
+        self._question.start()
 
     def _tell(self, watched: QueryRun, found: list[Finding]) -> None:
         name = watched.query.name

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace.spark import settings as chosen
+from headrace.units import spark_milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BETWEEN = "\x1f"
+# How long Spark waits for executors before it begins with fewer, and we before we say that none comes.
+WAITING_TIME = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 
 
 @contextmanager
@@ -74,3 +77,9 @@ def executors(spark: SparkSession) -> int:
     """How many executors a session has beside its driver."""
     context: Any = spark.sparkContext._jsc.sc()
     return int(context.getExecutorMemoryStatus().size()) - 1
+
+
+def executor_patience(spark: SparkSession) -> float:
+    """How many seconds are waited for an executor before it is said that none comes."""
+    given = str(spark.sparkContext.getConf().get(WAITING_TIME, "30s"))
+    return (spark_milliseconds(given, default_unit="ms") or 0) / 1000
