@@ -45,7 +45,7 @@ class MariaDbServer(DatabaseServer):
         process.finish(
             [
                 *(self._program("mariadb-install-db"), "--no-defaults", f"--datadir={self.home / 'data'}"),
-                *("--auth-root-authentication-method=normal", "--skip-test-db"),
+                *("--auth-root-authentication-method=normal", "--skip-test-db", f"--tmpdir={self._scratch()}"),
             ],
             self.user,
             self.home,
@@ -58,6 +58,7 @@ class MariaDbServer(DatabaseServer):
     def command(self) -> list[str]:
         settings = {
             "datadir": self.home / "data",
+            "tmpdir": self._scratch(),
             "port": self.port,
             "bind-address": "127.0.0.1",
             "socket": self.home / "socket",
@@ -73,6 +74,13 @@ class MariaDbServer(DatabaseServer):
         }
         command = [self._program("mariadbd"), "--no-defaults", "--skip-name-resolve"]
         return [*command, *(f"--{name}={value}" for name, value in settings.items())]
+
+    def _scratch(self) -> Path:
+        """A directory for its temporary tables alone: each server deletes those of all others when it starts."""
+        made = self.home / "tmp"
+        made.mkdir(exist_ok=True)
+        self.user.owns(made)
+        return made
 
     def answers(self) -> bool:
         try:

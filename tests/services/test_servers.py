@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +193,14 @@ def test_a_shared_server_that_a_test_has_killed_is_there_for_the_next(servers: S
     assert new is not server
     assert new.answers()
     assert not server.home.exists()
+
+
+@pytest.mark.parametrize("kind", ["mariadb"])
+def test_a_server_that_starts_leaves_the_temporary_tables_of_another_alone(server: Server, mariadb_url: str) -> None:
+    """MariaDB deletes what others have in its directory for temporary tables, which is /tmp unless it is told one."""
+    with closing(Database("mariadb", mariadb_url).connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE mine (word VARCHAR(5)) ENGINE = Aria")
+        server.stop()
+        server.start()
+        cursor.execute("INSERT INTO mine VALUES ('seven')")
+        cursor.execute("DROP TEMPORARY TABLE mine")
