@@ -40,6 +40,7 @@ class Cluster:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
         self.there, self.forgets, self.asked = frozenset({"a:1", "b:2"}), True, 0
+        self.works = True
         self.answered = threading.Event()
 
         def is_forgotten(_: object) -> bool:
@@ -48,6 +49,7 @@ class Cluster:
             return self.forgets
 
         monkeypatch.setattr(vitals, "executors", lambda _: self.there)
+        monkeypatch.setattr(vitals, "has_work", lambda _: self.works)
         monkeypatch.setattr(vitals, "is_forgotten", is_forgotten)
         monkeypatch.setattr(vitals, "executor_patience", lambda _: patience)
         monkeypatch.setattr(vitals, "LOOK_SECONDS", 0.0)
@@ -85,7 +87,10 @@ def test_a_master_is_asked_once_all_executors_have_been_away_for_long(monkeypatc
     cluster.there, before = frozenset({"c:3"}), cluster.asked
     looked(watch)
     assert cluster.asked == before
-    cluster.there, cluster.forgets = frozenset(), True
+    cluster.there, cluster.forgets, cluster.works = frozenset(), True, False
+    looked(watch)
+    assert cluster.asked == before, "nothing is to be done, so that none is wanted"
+    cluster.works = True
     looked(watch)
     assert watch.forgotten is not None
     assert watch.forgotten.code == "HR863"

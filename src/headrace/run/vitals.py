@@ -15,7 +15,7 @@ from headrace.progress.vitals import forgotten, lost_executors, no_commit, silen
 from headrace.run.account import Account
 from headrace.run.notes import Notes
 from headrace.run.query_run import QueryRun
-from headrace.spark.executors import executors, is_forgotten
+from headrace.spark.executors import executors, has_work, is_forgotten
 from headrace.spark.session_conf import executor_patience
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class Vitals:
         self._spark, self._account, self._notes = spark, account, notes
         self._look_at = time.monotonic() + LOOK_SECONDS
         self._executors: frozenset[str] = frozenset()
+        self._had_some = False
+        # Since when tasks wait and no executor is there.
         self._lost_at: float | None = None
         self._question: threading.Thread | None = None
         self.forgotten: Finding | None = None
@@ -54,13 +56,14 @@ class Vitals:
         there = executors(self._spark)
         for finding in lost_executors(self._executors, there):
             self._notes.tell(finding)
-        if there:
+        self._executors, self._had_some = there, self._had_some or bool(there)
+        # With dynamic allocation there are none as long as nothing is to be done.
+        if there or not self._had_some or not has_work(self._spark):
             self._lost_at = None
-        elif self._executors:
-            self._lost_at = now
-        self._executors = there
-        if self._lost_at is not None and now - self._lost_at > PATIENCES * executor_patience(self._spark):
-            self._ask(self._lost_at)
+        else:
+            self._lost_at = self._lost_at or now
+            if now - self._lost_at > PATIENCES * executor_patience(self._spark):
+                self._ask(self._lost_at)
 
     def _ask(self, lost_at: float) -> None:
         """Ask the cluster in a thread of its own, which may wait for the answer, and again as long as none is there."""

@@ -37,6 +37,11 @@ def block_managers(spark: SparkSession) -> Iterator[tuple[str, str]]:
         yield str(each.id()), str(each.hostPort())
 
 
+def has_work(spark: SparkSession) -> bool:
+    """Whether tasks run or wait for an executor."""
+    return bool(spark.sparkContext.statusTracker().getActiveStageIds())
+
+
 def is_forgotten(spark: SparkSession) -> bool:
     """Whether no master of a standalone cluster that can be reached knows the application.
 
