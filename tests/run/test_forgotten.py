@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JError
 
 from headrace.api import load
 from headrace.model import AvailableNow
@@ -15,6 +16,7 @@ from headrace.operate.board import Board
 from headrace.run import vitals
 from headrace.run.supervise import run
 from headrace.run.vitals import Vitals
+from headrace.spark.executors import has_work
 from tests.run.projects import rows, write_project
 from tests.run.test_run import FRUIT
 
@@ -111,6 +113,20 @@ def test_a_session_that_never_had_an_executor_asks_nobody(monkeypatch: pytest.Mo
     cluster.there = frozenset()
     looked(Vitals(nothing, nothing, nothing))
     assert cluster.asked == 0
+
+
+@pytest.mark.plain
+def test_a_session_that_has_ended_has_no_work() -> None:
+    class Ended:
+        """As a session whose context Spark has stopped."""
+
+        sparkContext: Any = property(lambda self: self)  # noqa: N815
+
+        def statusTracker(self) -> None:  # noqa: N802
+            raise Py4JError("the context was stopped")
+
+    ended: Any = Ended()
+    assert has_work(ended) is False
 
 
 @pytest.mark.spark

@@ -38,8 +38,12 @@ def block_managers(spark: SparkSession) -> Iterator[tuple[str, str]]:
 
 
 def has_work(spark: SparkSession) -> bool:
-    """Whether tasks run or wait for an executor."""
-    return bool(spark.sparkContext.statusTracker().getActiveStageIds())
+    """Whether tasks run or wait for an executor; not in a session that has ended."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError, AttributeError):
+        return bool(spark.sparkContext.statusTracker().getActiveStageIds())
+    return False
 
 
 def is_forgotten(spark: SparkSession) -> bool:
