@@ -25,7 +25,7 @@ $(DONE): pyproject.toml constraints.txt scripts/build.txt
 
 # Spark's classes as the JVM maps them: each start of a session is some seconds shorter.
 archive: $(DONE)
-	@$(BIN)/python -m headrace.spark.cds
+	@$(BIN)/python -m headrace.spark.jvm.cds
 
 demo: setup
 	@$(BIN)/headrace demo $(DIR)
@@ -66,6 +66,7 @@ soak: servers
 	$(BIN)/python -m tests.crash.soak $(SOAK)
 	$(BIN)/python -m tests.crash.soak --cluster
 	HEADRACE_LOST_WORKERS="worker-1 worker-2" $(BIN)/pytest -q tests/crash/test_distribution.py
+	HEADRACE_STATE_ROUNDS=500 $(BIN)/pytest -n 0 -q tests/crash/test_state_attempts.py
 	HEADRACE_FORGETS=yes $(BIN)/pytest -q tests/crash/test_network.py
 	HEADRACE_CUTS=all $(BIN)/pytest -q --timeout 3600 -o faulthandler_timeout=3900 tests/run/test_rewind_in_a_store.py
 	$(BIN)/python -m tests.crash.soak --minutes 30
@@ -79,6 +80,8 @@ lint: $(DONE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	@$(BIN)/python -m scripts.bars
+	@$(BIN)/python -m scripts.signatures --check
 
 types: $(DONE)
 	$(BIN)/mypy

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.spark import cds
+from headrace.spark.jvm import cds
 
 ACTIONS = ("open", "click", "scroll", "search", "close")
 PHONES = 10_000

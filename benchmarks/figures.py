@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from headrace.spark.java import require_java
+from headrace.spark.jvm.preconditions import require_java
 
 Unit = Literal["s", "ms", "MB", "share", "batches", "files", "requests", "bytes", "nodes", "listeners"]
 

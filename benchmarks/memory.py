@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.spark.processes import descendants
+from headrace.spark.jvm.gateway import descendants
 
 _LIVE = re.compile(r"^Total\s+\d+\s+(\d+)", re.MULTILINE)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, Side
 from benchmarks.model_kafka import Broker, broker, median_latency
 from benchmarks.processes import BASELINES, HEADRACE, lines_of, lines_until
-from headrace.spark import jars as connectors
+from headrace.spark.jvm import jars as connectors
 from services import connectors as stand_ins
 
 TITLE = "Kafka to Kafka: rate and latency; a windowed count of 1.4 million groups"

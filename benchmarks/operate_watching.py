@@ -43,8 +43,8 @@ targets:
 # There is no switch for the history: in the blocks of the other side nothing of a batch is noted or counted.
 _BY_TURNS = """
 import sys, time
-from headrace.history import History
-from headrace.operate.metrics import Metrics
+from headrace.observe.history import History
+from headrace.observe.metrics import Metrics
 from headrace.cli.entry import main
 
 first, size = int(sys.argv.pop(1)), int(sys.argv.pop(1))

@@ -26,7 +26,7 @@ SMALL_BATCHES = 21
 
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
-    from headrace.spark.session import start
+    from headrace.spark.jvm.session import start
 
     figures = []
     with ExitStack() as stack:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.figures import Figure, Side
 from benchmarks.scale_rows import TINY_KEYS, TINY_ROWS, write_numbers
 from benchmarks.scale_stores import Store
-from headrace.spark.settings import FILE_MANAGER, LOCAL_FILE_MANAGER
+from headrace.spark.jvm.settings import FILE_MANAGER, LOCAL_FILE_MANAGER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -34,7 +34,7 @@ SNAPSHOT_SECONDS = 30.0
 @contextmanager
 def session(scratch: Path) -> Iterator[SparkSession]:
     """Headrace's own session on two cores, in which snapshots of the state are soon taken."""
-    from headrace.spark.session import start
+    from headrace.spark.jvm.session import start
 
     overrides = {
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 from benchmarks.figures import Figure, Side
 from benchmarks.processes import HEADRACE, lines_until
-from headrace.spark.settings import FILE_MANAGERS, LOCAL_FILE_MANAGER
+from headrace.spark.jvm.settings import FILE_MANAGERS, LOCAL_FILE_MANAGER
 from services import HdfsServer, S3Server
 from services import connectors as stand_ins
 from services.process import new_home

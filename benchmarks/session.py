@@ -8,8 +8,8 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, Side
 from benchmarks.processes import BASELINES, seconds_to_line
-from headrace.spark import cds
-from headrace.spark.java import require_java
+from headrace.spark.jvm import cds
+from headrace.spark.jvm.preconditions import require_java
 
 TITLE = "the start of a session, to the end of the second trivial job"
 RUNS = 7

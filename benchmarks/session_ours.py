@@ -2,7 +2,7 @@
 
 import sys
 
-from headrace.spark.session import start
+from headrace.spark.jvm.session import start
 
 spark = start(master="local[2]", purpose="short" if sys.argv[1] == "short" else "stream", name="two jobs")
 spark.range(3).count()

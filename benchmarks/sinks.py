@@ -35,7 +35,7 @@ WORDS = {
 
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
-    from headrace.spark.session import start
+    from headrace.spark.jvm.session import start
 
     figures = []
     with ExitStack() as stack:

@@ -19,7 +19,7 @@ from headrace.connectors.sql.mysql_address import Address
 from headrace.connectors.sql.postgres import Postgres, PostgresDialect
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite import Sqlite
-from headrace.connectors.sql.values import ISO, Forms
+from headrace.connectors.sql.types import ISO, Forms
 from headrace.contract import SinkContext
 from services import DATABASES
 from services.process import new_home

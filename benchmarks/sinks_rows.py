@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.connectors.sql.types import ResultColumn, columns
-from headrace.connectors.sql.values import ISO, Forms, lines
-from headrace.connectors.sql.values import rows as plain_rows
+from headrace.connectors.sql.types import ISO, Forms, ResultColumn, columns, lines
+from headrace.connectors.sql.types import rows as plain_rows
 
 SEED = 20260301
 DEVICES = 50_000

@@ -10,7 +10,7 @@ from pathlib import Path
 import headrace as hr
 from benchmarks.events import events
 from benchmarks.figures import Figure, Side
-from headrace.spark.session import start
+from headrace.spark.jvm.session import start
 
 TITLE = "headrace verify beside the plain batch query"
 RUNS = 7

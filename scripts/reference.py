@@ -16,19 +16,13 @@ from typing import Any
 import click
 
 import headrace
-from headrace import errors, registry
-from headrace.check.guarantee import Guarantee, Link
-from headrace.check.result import CheckResult
+from headrace import errors, registry, results
 from headrace.cli.entry import headrace as commands
-from headrace.contract import OUTPUT_MODES, SinkFacts, Source, SourceFacts
-from headrace.history import QueryStatus
+from headrace.contract import OUTPUT_MODES, SinkFacts, Source, SourceFacts, readable_back
+from headrace.declare.decorators import DeclaresQuery
 from headrace.model.state_store import OPTIONS, PREFIX
-from headrace.run.checkpoint_look import Inspected
-from headrace.run.repartition import Repartitioned
-from headrace.run.result import Outcome, RunResult
-from headrace.spark.settings import BLOCK_CACHE, LEAST_CACHE_MB, STATE_CACHE_MB, settings
-from headrace.verify import Difference, LateBatch, Lateness, LateRow, Replayed, Verdict
-from scripts import architecture, findings_page, lifetime_curve
+from headrace.spark.jvm.settings import BLOCK_CACHE, LEAST_CACHE_MB, LOCAL_LISTING, STATE_CACHE_MB, settings
+from scripts import architecture, findings_page, lifetime_curve, signatures
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -41,17 +35,15 @@ IN_SHORT = (
     r"^headline job: ours against \w+$|^a batch, against an expert|"
     r"^from the send to the receipt of a message, in micro-batches$|^PostgreSQL: upsert of 2,000,000 new rows$"
 )
-VALUES = (
-    *(CheckResult, Guarantee, Link, RunResult, Outcome, Verdict, Difference),
-    *(Lateness, LateBatch, LateRow, Replayed, QueryStatus, Repartitioned, Inspected),
-)
+VALUES: list[Any] = [errors.Finding, *(cls for name in results.__all__ if is_dataclass(cls := getattr(results, name)))]
 # The types of options that hold a path of the project.
 _PATHS = ("ProjectPath", "SchemaOrFile")
 KINDS: tuple[registry.ConnectorKind, ...] = ("source", "sink")
 
 
 def main() -> int:
-    """Bring every page up to date and name those that changed."""
+    """Bring every page and the stub of the connectors up to date, and name those that changed."""
+    signatures.main(())
     for file, text in pages().items():
         if text != file.read_text(encoding="utf-8"):
             file.write_text(text, encoding="utf-8")
@@ -155,6 +147,8 @@ def setting_list() -> str:
         if setting.key not in everywhere:
             value += ", on a local master"
         lines.append(f"| `{setting.key}` | {value} | {_cell(setting.reason)} |")
+    value = f"`{LOCAL_LISTING.value}`, where no path of a source or a sink is in a store"
+    lines.append(f"| `{LOCAL_LISTING.key}` | {value} | {_cell(LOCAL_LISTING.reason)} |")
     return "\n".join(lines)
 
 
@@ -206,18 +200,24 @@ def _default(option: Field[Any]) -> str:
 def _facts(cls: type[Any]) -> Iterator[str]:
     made = _with_defaults(cls)
     facts = made.facts
-    derived = ("readable_as_batch", "quarantines") if isinstance(made, Source) else ("readable_back", "correctable")
+    derived = (
+        {name: getattr(made, name) for name in ("readable_as_batch", "quarantines")}
+        if isinstance(made, Source)
+        else {"readable_back": readable_back(made), "correctable": made.late_rows is not None}
+    )
     if isinstance(cls.facts, property):
         yield "With the options' defaults:\n"
     yield "| fact | value |"
     yield "|---|---|"
     for fact in fields(facts):
-        value = getattr(facts, fact.name)
+        value = derived.pop(fact.name, getattr(facts, fact.name))
         if isinstance(value, frozenset):
             value = ", ".join(mode for mode in OUTPUT_MODES if mode in value)
+        elif isinstance(value, tuple):
+            value = ", ".join(f"`{option}`" for option in value) or "none"
         yield f"| {_words(fact.name)} | {value if isinstance(value, str) else 'yes' if value else 'no'} |"
-    for name in derived:
-        yield f"| {_words(name)} | {'yes' if getattr(made, name) else 'no'} |"
+    for name, value in derived.items():
+        yield f"| {_words(name)} | {'yes' if value else 'no'} |"
 
 
 def fact_list(facts: type[Any]) -> str:
@@ -273,8 +273,12 @@ def name_list() -> str:
 
 def _name(name: str, thing: Any) -> str:
     lines = [f"## {name}", ""]
+    if inspect.ismodule(thing):
+        parts = [_name(f"{name}.{part}", getattr(thing, part)).replace("## ", "### ", 1) for part in thing.__all__]
+        return "\n\n".join(["\n".join([*lines, _prose(thing)]), *parts])
     if inspect.isfunction(thing):
-        lines += ["```python", f"def {name}{_signature(thing)}: ...", "```", ""]
+        stated = DeclaresQuery.__call__ if thing is headrace.query else thing
+        lines += ["```python", f"def {name.rpartition('.')[2]}{_signature(stated)}: ...", "```", ""]
     if is_dataclass(thing) and isinstance(thing, type):
         return "\n".join([*lines, _prose(thing), "", _fields(thing)])
     return "\n".join([*lines, _prose(thing)])
@@ -284,10 +288,12 @@ def _signature(function: Callable[..., Any]) -> str:
     signature = inspect.signature(function)
     inside: list[str] = []
     for parameter in signature.parameters.values():
+        if parameter.name == "self":
+            continue
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in inside:
             inside.append("*")
         default = "" if parameter.default is parameter.empty else f" = {_python(parameter.default)}"
-        inside.append(f"{parameter.name}: {parameter.annotation}{default}")
+        inside.append(f"{parameter.name}: {parameter.annotation}{default}".replace("'", '"'))
         if parameter.kind is parameter.POSITIONAL_ONLY:
             inside.append("/")
     short = f"({', '.join(inside)}) -> {signature.return_annotation}"

@@ -28,10 +28,11 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import headrace as hr
 from headrace.contract import Lag
-from headrace.history import History
+from headrace.contract.query_state import QueryState
 from headrace.model import Project
-from headrace.model.layout import QueryLayout, history_file
-from headrace.progress import BatchRecord, OperatorProgress, SourceProgress
+from headrace.observe.history import History
+from headrace.observe.progress import BatchRecord, OperatorProgress, SourceProgress
+from headrace.queries.layout import QueryLayout, history_file
 from headrace.ui.server import Address, beside
 from tests.ui import made
 from tests.ui.chromium import chromium
@@ -108,7 +109,7 @@ def _fill(project: Project) -> None:
     with History.open(history_file(project.storage)) as history:
         for query in project.queries:
             run = history.begin_run(query, pid=os.getpid(), mode="update", trigger="t", sink="sqlite", generation=1)
-            history.state(run, "running")
+            history.state(QueryState(query=query, state="running", healthy=True), run)
             history.note("started", query, run, {"trigger": "every 2 seconds"})
             for batch in range(BATCHES):
                 history.record(run, _batch(query, batch, started, chance))

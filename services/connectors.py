@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
 from pathlib import Path
 
 from headrace.errors import PlatformError
-from headrace.spark import local_files
-from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE, cache, content, find, known
-from headrace.spark.jars import install as install_jars
-from headrace.spark.maven import FetchError, fetch
+from headrace.spark.jvm import hadoop_files
+from headrace.spark.jvm.jars import CONTENT, DIRECTORIES_VARIABLE, cache, content, find, folder_of, known
+from headrace.spark.jvm.jars import install as install_jars
+from headrace.spark.jvm.maven import FetchError, fetch
 from services import process
 
-SPARK = version("pyspark")
 # In place of the coordinates and what they need: the same jars one by one, the missing ones of an older Spark, with
 # which every test passes. Projects are never given these.
 STAND_INS = {
     "kafka": (
-        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}",
+        *known()["kafka"].coordinates,
         "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
         "org.apache.kafka:kafka-clients:3.9.1",
         "org.apache.commons:commons-pool2:2.12.1",
@@ -43,13 +41,13 @@ def install() -> list[str]:
     faults = []
     for name, connector in known().items():
         # The library for local files is fetched with the CDS archive, which holds its place.
-        if name == local_files.LIBRARY or find(connector) is not None:
+        if name == hadoop_files.LIBRARY or find(connector) is not None:
             continue
         try:
             install_jars(connector, directory())
         except PlatformError as error:
             try:
-                folder = directory() / name
+                folder = folder_of(connector, directory())
                 fetch((), folder, alone=STAND_INS[name], sums=process.jar_sums())
                 (folder / CONTENT).write_text(content(connector))
             except (FetchError, KeyError, OSError):

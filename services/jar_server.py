@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-from headrace.spark.jars import cache
-from headrace.spark.maven import FetchError, fetch
+from headrace.spark.jvm.jars import cache
+from headrace.spark.jvm.maven import FetchError, fetch
 from services import process
 from services.server import Server
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.spark.jar_sums import known_sums, read_sums
+from headrace.spark.jvm.maven import known_sums, read_sums
 
 # Below the ports of outgoing connections: one of those could take the port of a server that is stopped for a moment.
 PORTS = range(20000, 32000)

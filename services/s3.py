@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
-from headrace.spark.jars import cache
+from headrace.spark.jvm.jars import cache
 from services import process
 from services.server import Server
 

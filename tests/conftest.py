@@ -37,6 +37,9 @@ os.environ.setdefault(
     "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:-UsePerfData"
 )
 
+# A finding that the catalogue does not have fails the test, in the processes that it starts too.
+os.environ["HEADRACE_STRICT_FINDINGS"] = "yes"
+
 # A file that is to outlive a power cut costs milliseconds on a disk, and a batch makes dozens: tests write into memory
 # where there is some, as there is under Linux.
 MEMORY = Path("/dev/shm")
@@ -152,7 +155,7 @@ class Sessions:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
-        from headrace.spark import gateway as gateway_module
+        from headrace.spark.jvm import gateway as gateway_module
 
         if self.current is None:
             return
@@ -207,3 +210,13 @@ def spark(sessions: Sessions, request: pytest.FixtureRequest) -> SparkSession:
             if request.node.get_closest_marker("connectors") or os.environ.get("CI") == "true":
                 unavailable(str(error.findings[0]))
     return sessions.with_connectors(())
+
+
+@pytest.fixture(params=["1", "2"], ids=["format-1", "format-2"])
+def checkpoint_format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The format in which Spark begins checkpoints in the test."""
+    from headrace.spark.jvm.session_conf import applied
+    from headrace.spark.jvm.settings import CHECKPOINT_FORMAT
+
+    with applied(spark, {CHECKPOINT_FORMAT: request.param}):
+        yield request.param

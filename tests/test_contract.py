@@ -20,6 +20,7 @@ from headrace.contract import (
     SourceFacts,
     SourcePrefix,
     Writer,
+    readable_back,
 )
 from headrace.errors import SinkError, SourceError
 from headrace.model import Project, Query, SqlTransform
@@ -63,7 +64,7 @@ class Kept(Drop):
 def test_a_fact_follows_from_what_is_overridden() -> None:
     assert (Few().readable_as_batch, Readable().readable_as_batch) == (False, True)
     assert (Few().quarantines, Readable().quarantines) == (False, False)
-    assert (Drop().readable_back, Kept().readable_back, Kept().correctable) == (False, True, False)
+    assert (readable_back(Drop()), readable_back(Kept()), Kept().late_rows) == (False, True, None)
 
 
 def test_what_is_not_written_is_refused_in_a_sentence() -> None:
@@ -87,7 +88,7 @@ def test_a_schema_that_is_declared_is_what_a_watermark_is_checked_by(tmp_path: P
             return "id BIGINT, at TIMESTAMP"
 
         def problems(self) -> Any:
-            yield OptionError(code="HR312", what="it is slow", severity="warning")
+            yield OptionError(code="HR113", what="it is slow", severity="warning")
 
     def project(column: str) -> Project:
         mark = Watermark(column=column, delay=Duration.parse("1 hour"))
@@ -96,5 +97,5 @@ def test_a_schema_that_is_declared_is_what_a_watermark_is_checked_by(tmp_path: P
         query = Query(name="q", transform=transform, sink=Drop(path=str(tmp_path)), sink_kind="drop")
         return Project(name="p", root=tmp_path, sources={"in": declared}, queries={"q": query})
 
-    assert [found.code for found in structure(project("at"))] == ["HR312"]
-    assert {found.code for found in structure(project("id"))} == {"HR312", "HR217"}
+    assert [found.code for found in structure(project("at"))] == ["HR113"]
+    assert {found.code for found in structure(project("id"))} == {"HR113", "HR217"}

@@ -96,7 +96,7 @@ def test_a_finding_can_be_given_another_weight() -> None:
 
 
 def test_a_user_gets_a_message_whose_code_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    monkeypatch.delenv("HEADRACE_STRICT_FINDINGS")
     assert str(Finding(code="HR998", what="x")) == "headrace HR998: x"
 
 

@@ -8,13 +8,12 @@ import re
 import pytest
 
 import headrace
+from headrace import results
 from scripts.reference import REFERENCE
 
 pytestmark = pytest.mark.plain
 
 NAMES = [
-    "Finding",
-    "HeadraceError",
     "Project",
     "abandon_rebuild",
     "adopt",
@@ -30,9 +29,7 @@ NAMES = [
     "events",
     "every",
     "follow",
-    "inspect_checkpoint",
-    "inspect_offsets",
-    "inspect_watermark",
+    "inspect",
     "late",
     "load",
     "once",
@@ -52,12 +49,9 @@ NAMES = [
     "rewind",
     "roll_back_rebuild",
     "run",
-    "save_plan",
-    "show_state",
     "sink",
     "source",
     "start",
-    "start_all",
     "status",
     "stop",
     "table",
@@ -77,3 +71,26 @@ def test_a_public_name_has_a_docstring_and_a_heading(name: str) -> None:
     assert inspect.getdoc(getattr(headrace, name))
     page = (REFERENCE / "python-api.md").read_text(encoding="utf-8")
     assert re.search(rf"^## {name}$", page, re.MULTILINE)
+
+
+def test_a_function_hides_no_package() -> None:
+    for name in ("check", "load", "plan", "run", "verify"):
+        assert inspect.isfunction(getattr(headrace, name))
+    import headrace.check.structure as structure
+    import headrace.plan.judgement as judgement
+
+    assert (structure.__name__, judgement.__name__) == ("headrace.check.structure", "headrace.plan.judgement")
+    assert headrace.run.__name__ == "run"
+
+
+def test_the_classes_of_results_have_one_public_home() -> None:
+    for name in results.__all__:
+        assert inspect.getdoc(getattr(results, name))
+    given = {
+        word
+        for name in headrace.__all__
+        if inspect.isfunction(function := getattr(headrace, name))
+        for word in re.findall(r"results\.(\w+)", str(inspect.signature(function)))
+    }
+    assert given <= set(results.__all__)
+    assert len(given) >= 15

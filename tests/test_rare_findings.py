@@ -65,7 +65,7 @@ def no_starter(root: Path) -> Seen:
 
 
 def no_session(root: Path) -> Seen:
-    from headrace.spark.masters import not_started
+    from headrace.spark.jvm.preconditions import not_started
 
     return not_started(
         RuntimeError("java.lang.IllegalArgumentException: System memory must be larger"), "local"
@@ -83,7 +83,7 @@ def no_creation_of_the_rate(root: Path) -> Seen:
 
 
 def no_disk(root: Path) -> Seen:
-    from headrace.run.durability import secured
+    from headrace.queries.durability import secured
 
     sync = secured(project(root).target, root / "checkpoint")
     (root / "checkpoint/offsets").mkdir(parents=True)
@@ -148,7 +148,7 @@ def a_beginning(root: Path) -> Seen:
         "queries:\n  shown: {select: SELECT * FROM orders, sink: console}\n"
     )
     declared = headrace.load(root)
-    return list(planned._beginnings(declared, declared.queries["shown"]))
+    return list(planned._beginnings(declared, declared.queries["shown"], 1))
 
 
 PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
@@ -175,14 +175,14 @@ PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
         "messages that go before they are read",
     ),
     "Delta without a stop at lost data": (
-        "HR348",
+        "HR337",
         lambda root: list(Delta(path="t", fail_on_data_loss=False).problems()),
         "versions that go before they are read",
     ),
     "a disk that fails": ("HR421", no_disk, "Input/output error"),
     "a full disk beside the stream": ("HR544", no_archive, "No space left on device"),
     "a source that gives its rows once": ("HR433", no_second_read, "Fleeting"),
-    "a sink that nobody reads": ("HR703", no_reading_back, "'console'"),
+    "a sink that nobody reads": ("HR402", no_reading_back, "'console'"),
 }
 
 
@@ -197,7 +197,7 @@ def test_without_spark(code: str, case: Callable[[Path], Seen], says: str, tmp_p
 
 def refused(work: Callable[[], object]) -> Seen:
     """The finding of what Spark raises."""
-    from headrace.spark.messages import finding_of
+    from headrace.spark.messages.refusals import finding_of
 
     with pytest.raises(Exception) as caught:  # noqa: PT011
         work()

@@ -13,7 +13,7 @@ import headrace.api
 from headrace import redaction
 from headrace.cli import main
 from headrace.errors import EXIT_AWAY, Finding, SinkError
-from headrace.history import History
+from headrace.observe.history import History
 from headrace.redaction import Redactor, encoding_fault, redacted, secrets_in, without
 
 pytestmark = pytest.mark.plain

@@ -77,7 +77,7 @@ def test_options_take_their_declared_types(options, name, value):
 
 
 FAULTS = {
-    "misspelt": ({"pth": "x", "path": "y"}, ["HR111"], "'path'"),
+    "misspelt": ({"pth": "x", "path": "y"}, ["HR103"], "'path'"),
     "missing": ({}, ["HR112"], "give 'path'"),
     "no number": ({"path": "x", "limit": "many"}, ["HR113"], ""),
     "truth for a whole number": ({"path": "x", "limit": True}, ["HR113"], ""),
@@ -87,7 +87,7 @@ FAULTS = {
     "no choice": ({"path": "x", "on_bad": "skip"}, ["HR113"], ""),
     "a text for a list": ({"path": "x", "key": "a"}, ["HR113"], ""),
     "refused by the connector": ({"path": "x", "table": "forbidden"}, ["HR113"], ""),
-    "many at once": ({"tabl": "x", "limit": "many", "header": "perhaps"}, ["HR111", "HR112", "HR113", "HR113"], ""),
+    "many at once": ({"tabl": "x", "limit": "many", "header": "perhaps"}, ["HR103", "HR112", "HR113", "HR113"], ""),
 }
 
 

@@ -1,12 +1,13 @@
 """The tables of Spark's RDD guide, each operation with what it gives, and a stream that asks for chapters of them."""
 
 from collections.abc import Mapping
+from functools import partial
 from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pyspark import RDD, StorageLevel
+from pyspark import RDD, Accumulator, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
@@ -95,9 +96,18 @@ def both(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     return one[0] + other[0], one[1] + other[1]
 
 
+def labelled(name: str, each: Any) -> tuple[str, Any]:
+    return name, each
+
+
+def counted(counter: Accumulator[int], each: int) -> int:
+    counter.add(1)
+    return each
+
+
 def in_order(found: Mapping[str, RDD[Any]]) -> dict[str, list[Any]]:
     """What RDDs hold, computed in one job; a shuffle leaves it in no order, but what was put into lists on purpose."""
-    named = [rdd.map(lambda each, name=name: (name, each)) for name, rdd in found.items()]
+    named = [rdd.map(partial(labelled, name)) for name, rdd in found.items()]
     together = named[0].context.union(named).collect()
 
     def order(each: Any) -> str:
@@ -167,7 +177,7 @@ def storage_levels(spark: SparkSession) -> DataFrame:
     computed = {name: sc.accumulator(0) for name in LEVELS}
     kept = []
     for name, counter in computed.items():
-        rdd = sc.parallelize([1, 2, 3], 1).map(lambda x, counter=counter: counter.add(1) or x)
+        rdd = sc.parallelize([1, 2, 3], 1).map(partial(counted, counter))
         kept.append(rdd.persist(getattr(StorageLevel, name)))
     rows = [sc.union(kept).count() for _ in range(2)]
     assert rows == [3 * len(LEVELS)] * 2

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import headrace as hr
 
@@ -23,7 +23,7 @@ class Watch(StatefulProcessor):
         self.handle = handle
         self.count = handle.getValueState("count", "n LONG")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         times = [int(row.time.timestamp() * 1000) for row in rows]
         total = (self.count.get()[0] if self.count.exists() else 0) + len(times)
         self.count.update((total,))

@@ -1,14 +1,12 @@
 """Headrace: write the batch query, run it as a stream, and prove that the result is right."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-# The rooms `check`, `load`, `plan`, `rebuild`, `run` and `verify` are imported first, so that the functions of the same
-# names stay what `headrace.check` and the others mean.
 from headrace import check as _check
+from headrace import inspect
 from headrace import load as _load
 from headrace import plan as _plan
-from headrace import rebuild as _rebuild
 from headrace import run as _run
 from headrace import verify as _verify
 from headrace.api import (
@@ -21,9 +19,6 @@ from headrace.api import (
     discard_rewind,
     events,
     follow,
-    inspect_checkpoint,
-    inspect_offsets,
-    inspect_watermark,
     late,
     load,
     pause,
@@ -40,17 +35,14 @@ from headrace.api import (
     rewind,
     roll_back_rebuild,
     run,
-    save_plan,
-    show_state,
     start,
-    start_all,
+    start_query,
     status,
     stop,
     undo_reset,
     undo_rewind,
     verify,
 )
-from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
     from headrace.declare import (
@@ -72,8 +64,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Finding",
-    "HeadraceError",
     "Project",
     "abandon_rebuild",
     "adopt",
@@ -89,9 +79,7 @@ __all__ = [
     "events",
     "every",
     "follow",
-    "inspect_checkpoint",
-    "inspect_offsets",
-    "inspect_watermark",
+    "inspect",
     "late",
     "load",
     "once",
@@ -111,12 +99,9 @@ __all__ = [
     "rewind",
     "roll_back_rebuild",
     "run",
-    "save_plan",
-    "show_state",
     "sink",
     "source",
     "start",
-    "start_all",
     "status",
     "stop",
     "table",
@@ -126,18 +111,27 @@ __all__ = [
     "view",
 ]
 
-del _check, _load, _plan, _rebuild, _run, _verify
+# Five functions have the names of packages. `import headrace.check.structure as structure` asks `headrace.check`, which
+# is the function, for its `structure`: so each function has the attributes of its package.
+check.__dict__ = vars(_check)
+load.__dict__ = vars(_load)
+plan.__dict__ = vars(_plan)
+run.__dict__ = vars(_run)
+verify.__dict__ = vars(_verify)
+del _check, _load, _plan, _run, _verify
 
 
-def __getattr__(name: str) -> Any:
-    """Import what only projects need when it is first asked for, so that a command starts quickly."""
-    if name == "Project":
-        return import_module("headrace.model").Project
-    if name in __all__:
-        declare = import_module("headrace.declare")
-        declare.set_starter(start)
-        return getattr(declare, name)
-    raise AttributeError(f"module 'headrace' has no attribute '{name}'")
+if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name for one that exists.
+
+    def __getattr__(name: str) -> object:
+        """Import what only projects need when it is first asked for, so that a command starts quickly."""
+        if name == "Project":
+            return import_module("headrace.model").Project
+        if name in __all__:
+            declare = import_module("headrace.declare")
+            declare.set_starter(start_query)
+            return getattr(declare, name)
+        raise AttributeError(f"module 'headrace' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:

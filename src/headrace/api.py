@@ -18,38 +18,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from headrace.check.result import CheckResult
-    from headrace.history import Event, QueryStatus
-    from headrace.operate.orders import Answer, Verb
-    from headrace.plan.judgement import Judgement
-    from headrace.rebuild.values import RebuildReport, RebuildResult, RebuildStatus
-    from headrace.run.adopt_plan import Adoption, AdoptionPlan, PlannedIs
-    from headrace.run.checkpoint_look import Inspected
-    from headrace.run.handles import ApplicationHandle
-    from headrace.run.offsets_look import BatchOffsets
-    from headrace.run.repartition import Repartitioned
-    from headrace.run.reset_plan import ResetPlan, ResetResult
-    from headrace.run.reset_record import Choice
-    from headrace.run.result import Reporter, RunResult
-    from headrace.run.rewind_plan import RewindPlan, RewindResult
+    from headrace import results
+    from headrace.change.plans import PlannedIs
+    from headrace.contract import Observer
+    from headrace.observe.orders import Verb
+    from headrace.queries.changes import Choice
     from headrace.run.running import Reached
-    from headrace.run.state_look import StateLook
     from headrace.run.stop import StopRequest
-    from headrace.run.stored_status import StoredStatus
-    from headrace.run.watermark_look import Watermarks
-    from headrace.verify import Lateness, Verdict
 
 
 def load(
-    path: str | os.PathLike[str] = ".", *, target: str | None = None, environ: Mapping[str, str] | None = None
+    path: str | os.PathLike[str] = ".",
+    *,
+    target: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    may_lack_variables: bool = False,
 ) -> Project:
     """Read the project in the directory (or the one Python file) `path`, seen from `target`.
 
-    Raises ProjectError with every fault that was found.
+    Raises ProjectError with every fault that was found. may_lack_variables: a source, a sink or a setting of Spark
+    whose variable is not set raises it only when it is used, so that `status`, `stop` and the like need no passwords.
     """
     from headrace.load import load as load_project
 
-    return load_project(os.fspath(path), target=target, environ=environ)
+    return load_project(os.fspath(path), target=target, environ=environ, may_lack_variables=may_lack_variables)
 
 
 def check(
@@ -59,12 +51,13 @@ def check(
     spark: SparkSession | bool | None = None,
     connect: bool = True,
     whole: bool = True,
-) -> CheckResult:
+) -> results.CheckResult:
     """Check `project` before anything is started, and compute the guarantee of each query that is not refused.
 
     The structure is checked without a JVM; each query whose own structure holds is analysed by Spark in `spark`, or in
-    a session made for it, and its sink is asked, read-only, whether it would take the result. `spark=False` leaves
-    Spark out, `connect=False` the sinks' databases and other systems, `whole=False` what is wrong with other queries.
+    a session made for it, and its sources and its sink are asked, read-only, whether they have what is read and would
+    take the result. `spark=False` leaves Spark out, `connect=False` databases and other systems, `whole=False` what is
+    wrong with other queries.
     """
     from headrace.run.checks import check as check_project
 
@@ -77,11 +70,11 @@ def run(
     *,
     trigger: Trigger | None = None,
     spark: SparkSession | None = None,
-    reporter: Reporter | None = None,
+    reporter: Observer | None = None,
     reached: Reached | None = None,
     stop: StopRequest | None = None,
     accept_forward: bool = False,
-) -> RunResult:
+) -> results.RunResult:
     """Run queries of `project` until they end or are asked to stop. See `headrace.run.supervise.run`.
 
     accept_forward: queries whose change only rows from now on follow resume, as with `on_change: forward`.
@@ -95,20 +88,26 @@ def run(
 
 
 def plan(
-    project: Project, queries: Sequence[str] | None = None, *, spark: SparkSession | None = None
-) -> list[Judgement]:
-    """What each of `queries` (None: all) as written would change of the one that ran; nothing is started or changed."""
+    project: Project,
+    queries: Sequence[str] | None = None,
+    *,
+    spark: SparkSession | None = None,
+    connect: bool = True,
+    save: str | os.PathLike[str] | None = None,
+) -> list[results.Judgement]:
+    """What each of `queries` (None: all) as written would change of the one that ran; nothing is started or changed.
+
+    connect: whether sources and sinks are asked, which tells whether their systems hold what the checkpoint says. save:
+    a file to keep it in, for `apply`; raises HeadraceError where it cannot be written.
+    """
+    from headrace.plan.saved import save as save_plan
+    from headrace.queries.application import application
     from headrace.run.plan import plan as plan_project
 
-    return plan_project(project, queries, spark=spark)
-
-
-def save_plan(project: Project, judgements: Sequence[Judgement], file: str | os.PathLike[str]) -> None:
-    """Keep what `plan` found in `file`, for `apply`; raises HeadraceError where it cannot be written."""
-    from headrace.plan.saved import save
-    from headrace.run.application import application
-
-    save(Path(file), project, application(project).id, judgements)
+    judgements = plan_project(project, queries, spark=spark, connect=connect)
+    if save is not None:
+        save_plan(Path(save), project, application(project).id, judgements)
+    return judgements
 
 
 def apply(
@@ -117,16 +116,16 @@ def apply(
     *,
     trigger: Trigger | None = None,
     spark: SparkSession | None = None,
-    reporter: Reporter | None = None,
+    reporter: Observer | None = None,
     reached: Reached | None = None,
     stop: StopRequest | None = None,
-) -> RunResult:
+) -> results.RunResult:
     """Run the queries of the plan in `file`, if what it found is what is found now; `forward` is accepted as planned.
 
     Raises HeadraceError where the file is no plan of this project, and CheckpointError where it does not hold any more.
     """
     from headrace.plan.saved import read
-    from headrace.run.application import known_application
+    from headrace.queries.application import known_application
     from headrace.run.supervise import run as run_project
 
     saved, known = read(Path(file)), known_application(project)
@@ -143,60 +142,44 @@ def apply(
     )
 
 
-def repartition(project: Project, query: str, partitions: int, *, spark: SparkSession | None = None) -> Repartitioned:
+def repartition(
+    project: Project, query: str, partitions: int, *, spark: SparkSession | None = None
+) -> results.Repartitioned:
     """Bring the state of `query`, which must not be running, into `partitions` partitions."""
     from headrace.run.repartition import repartition as repartition_query
 
     return repartition_query(project, query, partitions, spark=spark)
 
 
-def show_state(
-    project: Project,
-    query: str,
-    *,
-    key: Mapping[str, str] | None = None,
-    batch: int | None = None,
-    limit: int = 5,
-    spark: SparkSession | None = None,
-) -> StateLook:
-    """What `query` keeps as state: operators, columns, rows and samples, by Spark's reader; nothing is changed.
-
-    key: only rows with these values in the key's columns. batch: the one that left it (None: the newest committed).
-    """
-    from headrace.run.state_look import show_state as show_one
-
-    return show_one(project, query, key=key, batch=batch, limit=limit, spark=spark)
-
-
-def plan_reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> ResetPlan:
+def plan_reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> results.ResetPlan:
     """What `reset` would move out of the way, counted; nothing is changed."""
-    from headrace.run.reset import plan_reset as plan_one
+    from headrace.change.reset import plan_reset as plan_one
 
     return plan_one(project, query, result=result, spark=spark)
 
 
-def reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> ResetResult:
+def reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> results.ResetResult:
     """Reset `query`, which must not be running: the next start reads its sources from the beginning.
 
     result: `drop` sets the sink's rows aside too, `keep` lets them stay where rows that come again replace them.
     `undo_reset` brings everything back as long as no batch was planned since. Called again after a crash, it ends what
     was begun. The session is only for a sink that needs one.
     """
-    from headrace.run.reset import reset as reset_one
+    from headrace.change.reset import reset as reset_one
 
     return reset_one(project, query, result=result, spark=spark)
 
 
-def undo_reset(project: Project, query: str, *, spark: SparkSession | None = None) -> ResetResult:
+def undo_reset(project: Project, query: str, *, spark: SparkSession | None = None) -> results.ResetResult:
     """Bring back what the last reset of `query` has set aside, if no batch was planned since."""
-    from headrace.run.reset import undo_reset as undo_one
+    from headrace.change.reset import undo_reset as undo_one
 
     return undo_one(project, query, spark=spark)
 
 
-def discard_reset(project: Project, query: str, *, spark: SparkSession | None = None) -> ResetResult:
+def discard_reset(project: Project, query: str, *, spark: SparkSession | None = None) -> results.ResetResult:
     """Delete what resets of `query` have set aside, in the storage and in the sink."""
-    from headrace.run.reset import discard_reset as discard_one
+    from headrace.change.reset import discard_reset as discard_one
 
     return discard_one(project, query, spark=spark)
 
@@ -208,9 +191,9 @@ def plan_rewind(
     to_batch: int | None = None,
     to_time: datetime | None = None,
     spark: SparkSession | None = None,
-) -> RewindPlan:
+) -> results.RewindPlan:
     """What `rewind` would take back, counted; nothing is changed."""
-    from headrace.run.rewind import plan_rewind as plan_one
+    from headrace.change.rewind import plan_rewind as plan_one
 
     return plan_one(project, query, to_batch=to_batch, to_time=to_time, spark=spark)
 
@@ -222,27 +205,27 @@ def rewind(
     to_batch: int | None = None,
     to_time: datetime | None = None,
     spark: SparkSession | None = None,
-) -> RewindResult:
+) -> results.RewindResult:
     """Bring `query`, which must not be running, back to the end of a batch, its checkpoint and its result together.
 
     to_time: to the last batch that was planned up to then. `undo_rewind` brings everything back as long as no batch
     was planned since. Called again after a crash, it ends what was begun.
     """
-    from headrace.run.rewind import rewind as rewind_one
+    from headrace.change.rewind import rewind as rewind_one
 
     return rewind_one(project, query, to_batch=to_batch, to_time=to_time, spark=spark)
 
 
-def undo_rewind(project: Project, query: str, *, spark: SparkSession | None = None) -> RewindResult:
+def undo_rewind(project: Project, query: str, *, spark: SparkSession | None = None) -> results.RewindResult:
     """Bring back what the last rewind of `query` removed, if no batch was planned since."""
-    from headrace.run.rewind import undo_rewind as undo_one
+    from headrace.change.rewind import undo_rewind as undo_one
 
     return undo_one(project, query, spark=spark)
 
 
-def discard_rewind(project: Project, query: str, *, spark: SparkSession | None = None) -> RewindResult:
+def discard_rewind(project: Project, query: str, *, spark: SparkSession | None = None) -> results.RewindResult:
     """Delete what the last rewind of `query` has set aside, in the storage and in the sink."""
-    from headrace.run.rewind import discard_rewind as discard_one
+    from headrace.change.rewind import discard_rewind as discard_one
 
     return discard_one(project, query, spark=spark)
 
@@ -255,9 +238,9 @@ def plan_adoption(
     sources: Mapping[str, str] | None = None,
     planned: PlannedIs | None = None,
     spark: SparkSession | None = None,
-) -> AdoptionPlan:
+) -> results.AdoptionPlan:
     """What `adopt` would take over, and where it does not fit; nothing is changed."""
-    from headrace.run.adopt import plan_adoption as plan_one
+    from headrace.change.adopt import plan_adoption as plan_one
 
     return plan_one(project, query, str(checkpoint), sources=sources, planned=planned, spark=spark)
 
@@ -270,14 +253,14 @@ def adopt(
     sources: Mapping[str, str] | None = None,
     planned: PlannedIs | None = None,
     spark: SparkSession | None = None,
-) -> Adoption:
+) -> results.Adoption:
     """Let `query`, which has never run, continue a job of plain PySpark from a copy of its checkpointLocation.
 
     The sink's rows, which that job has written, become the query's. sources: by a source's name, its number or name in
     that checkpoint, where that is not clear. planned: whether the rows of a batch that was planned and not committed
     are `written` or `not-written`. Called again after a crash, it ends what was begun.
     """
-    from headrace.run.adopt import adopt as adopt_one
+    from headrace.change.adopt import adopt as adopt_one
 
     return adopt_one(project, query, str(checkpoint), sources=sources, planned=planned, spark=spark)
 
@@ -286,14 +269,14 @@ def rebuild(
     project: Project,
     query: str,
     *,
-    approve: Callable[[RebuildReport], bool] | bool = True,
+    approve: Callable[[results.RebuildReport], bool] | bool = True,
     since: datetime | None = None,
     accept_partial: bool = False,
     wait: bool = False,
     spark: SparkSession | None = None,
-    reporter: Reporter | None = None,
+    reporter: Observer | None = None,
     notify: Callable[[str], None] | None = None,
-) -> RebuildResult:
+) -> results.RebuildResult:
     """Recompute the result of `query` from its sources beside the one in use, and exchange the two.
 
     The query may run meanwhile, as it was. When the new generation has caught up it is verified and compared with the
@@ -302,7 +285,7 @@ def rebuild(
     time on, which has a zone. accept_partial: begin although the sources no longer hold all that the query has read.
     notify: receives each remark that comes before the work begins.
     """
-    from headrace.rebuild.commands import rebuild as rebuild_one
+    from headrace.change.rebuild.commands import rebuild as rebuild_one
 
     return rebuild_one(
         project,
@@ -317,56 +300,35 @@ def rebuild(
     )
 
 
-def rebuild_status(project: Project, query: str) -> RebuildStatus | None:
+def rebuild_status(project: Project, query: str) -> results.RebuildStatus | None:
     """How far the rebuild of `query` is, without a JVM; None where there is none."""
-    from headrace.rebuild.status import rebuild_status as status_of_one
+    from headrace.change.rebuild.status import rebuild_status as status_of_one
 
     return status_of_one(project, query)
 
 
-def abandon_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> RebuildResult:
+def abandon_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> results.RebuildResult:
     """Delete what the rebuild of `query` has made; a swap that was cut off is taken back."""
-    from headrace.rebuild.commands import abandon_rebuild as abandon_one
+    from headrace.change.rebuild.commands import abandon_rebuild as abandon_one
 
     return abandon_one(project, query, spark=spark)
 
 
-def roll_back_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> RebuildResult:
+def roll_back_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> results.RebuildResult:
     """Let `query`, which must not be running, be the generation again that it was before its rebuild."""
-    from headrace.rebuild.commands import roll_back_rebuild as roll_back_one
+    from headrace.change.rebuild.commands import roll_back_rebuild as roll_back_one
 
     return roll_back_one(project, query, spark=spark)
 
 
-def discard_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> RebuildResult:
+def discard_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> results.RebuildResult:
     """Delete the generation of `query`, which must not be running, that was kept when its rebuild took its place."""
-    from headrace.rebuild.commands import discard_rebuild as discard_one
+    from headrace.change.rebuild.commands import discard_rebuild as discard_one
 
     return discard_one(project, query, spark=spark)
 
 
-def inspect_checkpoint(project: Project, query: str) -> Inspected:
-    """What the checkpoint of `query` holds and what is wrong with it, without a JVM."""
-    from headrace.run.checkpoint_look import inspect_checkpoint as inspect_one
-
-    return inspect_one(project, project.queries[query])
-
-
-def inspect_offsets(project: Project, query: str, batch: int | None = None) -> BatchOffsets:
-    """What `batch` of `query`, or the newest one, takes of each source, without a JVM."""
-    from headrace.run.offsets_look import inspect_offsets as inspect_one
-
-    return inspect_one(project, project.queries[query], batch)
-
-
-def inspect_watermark(project: Project, query: str, *, limit: int = 20) -> Watermarks:
-    """How the watermark of `query` moved in the last `limit` batches, and what holds it back, without a JVM."""
-    from headrace.run.watermark_look import inspect_watermark as inspect_one
-
-    return inspect_one(project, project.queries[query], limit=limit)
-
-
-def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> Verdict:
+def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> results.Verdict:
     """Compare what the sink of `query` holds with the batch query over the committed prefix of its inputs.
 
     The history keeps the verdict, if the project has one.
@@ -376,7 +338,7 @@ def verify(project: Project, query: str, *, spark: SparkSession | None = None) -
 
 def verify_each(
     project: Project, queries: Sequence[str] | None = None, *, spark: SparkSession | None = None
-) -> Generator[Verdict, None, None]:
+) -> Generator[results.Verdict, None, None]:
     """The verdict of each of `queries` (None: all), in one session, as soon as it is found."""
     from headrace.verify.proof import verify_each as proved
 
@@ -385,9 +347,9 @@ def verify_each(
         yield _announced(project, verdict)
 
 
-def _remember(project: Project, verdict: Verdict) -> None:
-    from headrace.history import History
-    from headrace.model.layout import history_file
+def _remember(project: Project, verdict: results.Verdict) -> None:
+    from headrace.observe.history import History
+    from headrace.queries.layout import history_file
 
     if project.local_storage.is_dir():
         # A verdict is worth no less because it cannot be kept.
@@ -396,63 +358,65 @@ def _remember(project: Project, verdict: Verdict) -> None:
             history.note("verdict", verdict.query, None, {"verdict": verdict.state, "sentence": verdict.sentence})
 
 
-def _announced(project: Project, verdict: Verdict) -> Verdict:
-    """Send a verdict to the project's hooks, and say which of them did not get it."""
-    hooks = project.target.operations.hooks
-    if not hooks:
-        return verdict
-    from headrace.operate.hooks import send_now
+def _announced(project: Project, verdict: results.Verdict) -> results.Verdict:
+    """Tell a verdict to the project's hooks and to installed observers, and say which of them did not get it."""
+    from headrace.observe.hooks import Hooks
+    from headrace.observe.observers import Observers
 
-    undelivered = send_now(hooks, project.name, "verdict", verdict.query, verdict=verdict.as_dict())
-    return replace(verdict, findings=(*verdict.findings, *undelivered))
+    told, hooks = Observers(), project.target.operations.hooks
+    told.install(project)
+    if hooks:
+        told.add(Hooks(hooks, project.name, told.report))
+    told.verdict(verdict.query, verdict.as_dict())
+    told.close()
+    return replace(verdict, findings=(*verdict.findings, *told.untold()))
 
 
 def late(
     project: Project,
     query: str,
     *,
-    since: int = 0,
+    since_batch: int = 0,
     limit: int = 20,
-    to: str | os.PathLike[str] | None = None,
+    export: str | os.PathLike[str] | None = None,
     replay: bool = False,
     spark: SparkSession | None = None,
-) -> Lateness:
-    """Count and list the rows that `query` dropped as late; see `headrace.verify.late` for writing them somewhere."""
+) -> results.Lateness:
+    """Count the rows that `query` dropped as late, and list them, at most `limit`.
+
+    since_batch: only this batch and later ones. export: write the rows into this directory, as their sources gave them.
+    replay: bring the rows back into the result of `query`, which must not be running.
+    """
     from headrace.verify import late as late_of_query
 
-    return late_of_query(project, query, since=since, limit=limit, to=to, replay=replay, spark=spark)
+    return late_of_query(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
 
 
-def status(project: Project) -> list[QueryStatus]:
-    """The state of each query that was ever run, from the history store, without a JVM."""
-    from headrace.history import History
-    from headrace.model.layout import history_file
+def status(project: Project) -> list[results.QueryStatus]:
+    """The state of each query that was ever run, from the history store, without a JVM.
 
-    file = history_file(project.local_storage)
-    if not file.exists():
-        return []
-    history = History.open(file, read_only=True)
-    try:
-        return history.statuses()
-    finally:
-        history.close()
+    What its sources still hold is asked of them, for some seconds at most; `lags` and `backlog` of a status have it.
+    """
+    from headrace.observe.lag import SourceLags
+
+    return SourceLags(project).statuses()
 
 
-def stored_status(project: Project) -> list[StoredStatus]:
+def stored_status(project: Project) -> list[results.StoredStatus]:
     """How each query stands by its storage alone, without the history and without a JVM, from any machine."""
-    from headrace.run.stored_status import stored_status as of_one
+    from headrace.queries.stored_status import stored_status as of_one
 
     return [of_one(project, query) for query in project.queries.values() if query.sink.facts.durable]
 
 
-def start_all(
+def start(
     project: Project,
     queries: Sequence[str] | None = None,
     *,
     spark: SparkSession,
     trigger: Trigger | None = None,
-    reporter: Reporter | None = None,
-) -> ApplicationHandle:
+    reporter: Observer | None = None,
+) -> results.ApplicationHandle:
     """Run queries of `project` (None: all) in the background, in the user's own session.
 
     The handle has each query by its name, with what Spark's StreamingQuery has, and `pause`, `resume` and `restart`; a
@@ -465,61 +429,66 @@ def start_all(
 
 def stop(
     project: Project, query: str | None = None, *, now: bool = False, notify: Callable[[str], None] | None = None
-) -> list[Answer]:
+) -> list[results.Answer]:
     """Stop `query` in the application of this project that runs it, or (None) all that runs, and wait for that.
 
     now: running batches are broken off, and made again at the next start; of a whole application only. notify: gets a
     sentence for each application that is stopping already, which continues as it was asked to. Raises HeadraceError
     where nothing runs.
     """
-    from headrace.operate.control_client import running
+    from headrace.observe.control_client import running
 
     if query is not None:
         return [each.order("stop", query) for each in running(project.local_storage, query)]
     return [each.stop(now=now, notify=notify) for each in running(project.local_storage)]
 
 
-def pause(project: Project, query: str) -> Answer:
+def pause(project: Project, query: str) -> results.Answer:
     """Stop `query` after its running batch in the application that runs it, which keeps it until it is resumed."""
     return _ordered(project, query, "pause")
 
 
-def resume(project: Project, query: str) -> Answer:
+def resume(project: Project, query: str) -> results.Answer:
     """Start a paused `query` from its checkpoint in the application that keeps it, with all checks of a start."""
     return _ordered(project, query, "resume")
 
 
-def restart(project: Project, query: str) -> Answer:
+def restart(project: Project, query: str) -> results.Answer:
     """Stop `query` after its running batch and start it again, as the application has loaded it: no change is read."""
     return _ordered(project, query, "restart")
 
 
-def _ordered(project: Project, query: str, verb: Verb) -> Answer:
-    from headrace.operate.control_client import running
+def _ordered(project: Project, query: str, verb: Verb) -> results.Answer:
+    from headrace.observe.control_client import running
 
     return running(project.local_storage, query)[0].order(verb, query)
 
 
 def follow(project: Project) -> Generator[dict[str, Any], None, None]:
     """Every event of the application of this project that runs, until it ends; raises HeadraceError where none does."""
-    from headrace.operate.control_client import running
+    from headrace.observe.control_client import running
 
     yield from running(project.local_storage)[-1].follow()
 
 
-def events(project: Project, count: int = 100, *, query: str | None = None) -> list[Event]:
-    """The newest events of the project's queries: starts, pauses, restarts, findings and ends, without a JVM."""
-    from headrace.history import History
-    from headrace.model.layout import history_file
+def events(project: Project, *, query: str | None = None, limit: int = 100) -> list[results.Event]:
+    """The newest events of the project's queries, or of `query`: starts, pauses, restarts, findings and ends.
+
+    At most `limit` of them, without a JVM.
+    """
+    from headrace.observe.history import History
+    from headrace.queries.layout import history_file
 
     file = history_file(project.local_storage)
     if not file.exists():
         return []
     with History.open(file, read_only=True) as history:
-        return history.events(count, query=query)
+        return history.events(limit, query=query)
 
 
-def start(project: Project, query: Query, spark: SparkSession, *, trigger: Trigger | None = None) -> StreamingQuery:
+def start_query(
+    project: Project, query: Query, spark: SparkSession, *, trigger: Trigger | None = None
+) -> StreamingQuery:
     """Start one query in the user's own session; returns Spark's StreamingQuery."""
     from headrace.run.script import start_in_session
 

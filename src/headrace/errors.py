@@ -5,8 +5,9 @@ HeadraceError                  anything foreseeable; printed as its findings, ne
 ├── PlatformError              Java, an extra, a directory or a permission is missing (exit code 2)
 ├── CheckFailed                a check found an error before start (exit code 1)
 ├── QueryFailed                a query stopped with an error (exit code 1)
-│   ├── Fenced                 a newer driver runs the same query
+│   ├── Fenced                 a newer driver runs the same query (exit code 3)
 │   ├── SinkError              the sink refused or could not take a batch
+│   │   └── NothingChanged     the sink refused a change of its result, which is as it was
 │   └── SourceError            the source could not be read
 └── CheckpointError            the checkpoint cannot be read or does not fit (exit code 1)
     └── CheckpointBehind       the sink holds batches that the checkpoint has lost, and can give them back
@@ -15,14 +16,18 @@ HeadraceError                  anything foreseeable; printed as its findings, ne
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from types import MappingProxyType
 from typing import Any, cast
 
-from headrace.findings import Severity, objection, severity_of
+from headrace.findings import Severity, objection, passes, severity_of
 from headrace.redaction import redacted
 
 EXIT_BROKEN = 2
@@ -50,6 +55,8 @@ class Where:
 
 
 NOWHERE = Where()
+# With this variable a finding that the catalogue does not have raises ValueError.
+STRICT = "HEADRACE_STRICT_FINDINGS"
 _OF_THE_CATALOGUE = cast("Severity", "")
 
 
@@ -69,8 +76,8 @@ class Finding:
     def __post_init__(self) -> None:
         if not self.severity:
             object.__setattr__(self, "severity", severity_of(self.code))
-        # Under pytest, in its subprocesses too, a mistake fails at once; a user gets the message all the same.
-        if "PYTEST_CURRENT_TEST" in os.environ and (wrong := objection(self.code, self.severity)):
+        # A developer's mistake fails at once, in subprocesses too; a user gets the message all the same.
+        if STRICT in os.environ and (wrong := objection(self.code, self.severity)):
             raise ValueError(f"{wrong}; correct src/headrace/findings.py, then: make docs")
 
     def weighed(self, severity: Severity) -> Finding:
@@ -87,6 +94,11 @@ class Finding:
                 object.__setattr__(other, name, value)
         return other
 
+    @property
+    def passes(self) -> bool:
+        """Whether a later start can succeed although nobody has corrected anything."""
+        return passes(self.code, self.what)
+
     def __str__(self) -> str:
         mark = "" if self.severity == "error" else f" ({self.severity})"
         head = f"{self.where} {self.code}{mark}: {self.what}"
@@ -94,7 +106,13 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """The finding as plain data, for `--json`."""
-        return {**asdict(self), "what": redacted(self.what), "fix": redacted(self.fix)}
+        facts = {each.name: getattr(self, each.name) for each in fields(Finding)}
+        return {**facts, "where": asdict(self.where), "what": redacted(self.what), "fix": redacted(self.fix)}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Finding:
+        """The finding that `as_dict` was taken of."""
+        return cls(**{**plain, "where": Where(**plain["where"])})
 
 
 class HeadraceError(Exception):
@@ -138,9 +156,15 @@ class QueryFailed(HeadraceError):
 class Fenced(QueryFailed):
     """A newer driver has taken over the same query; this one may write nothing more."""
 
+    exit_code = EXIT_FENCED
+
 
 class SinkError(QueryFailed):
-    """The sink refused a batch or could not take it; nothing of the batch was written."""
+    """The sink refused a batch or could not take it; its message says whether that is in, or that nobody knows."""
+
+
+class NothingChanged(SinkError):
+    """The sink did not rename, archive, restore, swap or rewind its result, which is as it was."""
 
 
 class SourceError(QueryFailed):
@@ -155,6 +179,24 @@ class CheckpointError(HeadraceError):
 
 class CheckpointBehind(CheckpointError):
     """The sink holds batches that the checkpoint has lost; what was planned for them can be written again."""
+
+
+def reason(error: BaseException) -> str:
+    """Why something could not be read or written, as the end of a sentence; Python's own words only where none fit."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or type(error).__name__
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is no JSON from line {error.lineno}, column {error.colno} on"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text: byte {error.start + 1} belongs to no character"
+    if isinstance(error, KeyError):
+        return f"it has no '{error.args[0]}'" if error.args else "something is missing in it"
+    if isinstance(error, (TypeError, AttributeError, IndexError, zlib.error, struct.error)):
+        return "it does not hold what Headrace or Spark writes there"
+    text = str(error)
+    if re.match(r"invalid literal|could not convert|(?:not enough|too many) values|Invalid isoformat", text):
+        return "it does not hold what Headrace or Spark writes there"
+    return text or type(error).__name__
 
 
 # Words of Spark, and of other tools, for what has another name here.
@@ -190,9 +232,22 @@ SYNONYMS = {
 }
 
 
-def nearest(name: str, known: Iterable[str], *, most: int = 3) -> str:
-    """Say which known names are nearest to a misspelt one, or all of them when there are few and none is near."""
+def nearest(
+    name: str, known: Iterable[str], *, most: int = 3, elsewhere: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Say which known names are nearest to a misspelt one, or all of them when there are few and none is near.
+
+    elsewhere: names that are known at another place, each with what to do there.
+    """
     names = sorted(set(known))
+    if name in elsewhere:
+        return elsewhere[name]
+    if elsewhere:
+        told = nearest(name, names, most=most)
+        if told.startswith("did you mean"):
+            return told
+        there = difflib.get_close_matches(name.lower(), elsewhere, n=1, cutoff=0.7)
+        return elsewhere[there[0]] if there else told
     if not names:
         return "there is none"
     folded = {re.sub(r"[-_\s]", "", each).lower(): each for each in names}

@@ -1,4 +1,4 @@
-"""The connectors that are installed, found by their entry points."""
+"""The connectors and the observers that are installed, found by their entry points."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from dataclasses import MISSING, fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from inspect import get_annotations
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from headrace.contract import Failure, Jars, Sink, Source
+from headrace.contract import Failure, Jars, Observer, Sink, Source
 from headrace.errors import Finding, PlatformError
 
 ConnectorKind = Literal["source", "sink"]
+Kind: TypeAlias = ConnectorKind | Literal["observer"]
+_CONTRACTS: dict[Kind, type[Any]] = {"source": Source, "sink": Sink, "observer": Observer}
 
 
 @cache
-def _entries(kind: ConnectorKind) -> dict[str, EntryPoint]:
+def _entries(kind: Kind) -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=f"headrace.{kind}s")}
 
 
-def known(kind: ConnectorKind) -> tuple[str, ...]:
-    """The names of the installed connectors of a kind."""
+def known(kind: Kind) -> tuple[str, ...]:
+    """The names of what is installed of a kind."""
     return tuple(sorted(_entries(kind)))
 
 
-def connector(kind: ConnectorKind, name: str) -> type[Any]:
-    """The connector class registered as `name`; raises KeyError if there is none.
+def connector(kind: Kind, name: str) -> type[Any]:
+    """The class of a connector or an observer registered as `name`; raises KeyError if there is none.
 
     Raises PlatformError when it is registered but cannot be imported, as when its extra is not installed, or when it
     does not extend the contract.
@@ -42,7 +44,7 @@ def connector(kind: ConnectorKind, name: str) -> type[Any]:
                 fix=f"install what it needs: pip install '{_package(entry)}'",
             )
         ) from error
-    base = Source if kind == "source" else Sink
+    base = _CONTRACTS[kind]
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         what = f"the {kind} '{name}', which is '{entry.value}', does not extend headrace.contract.{base.__name__}"
         fix = "install a version of its distribution that was made for this version of Headrace"

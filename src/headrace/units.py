@@ -1,7 +1,8 @@
-"""Lengths of time and sizes as users and Spark write them: `1 hour 30 minutes`, `7d`, `64m`."""
+"""Lengths of time, sizes and hosts as users and Spark write them: `1 hour 30 minutes`, `7d`, `64m`, `db-1`."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 
@@ -27,6 +28,9 @@ _SIZE = re.compile(r"\s*(\d+)\s*(?:([kmgtp]?)(i?)b?)\s*", re.IGNORECASE)
 _SCALE: dict[str, int] = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
 
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
+
 
 @dataclass(frozen=True)
 class Duration:
@@ -37,7 +41,7 @@ class Duration:
 
     @classmethod
     def parse(cls, text: str) -> Duration:
-        """Read `text`; raises ValueError, with a sentence, when it is no length of time.
+        """Read `text`; raises ValueError, with a sentence, when it is not a length of time.
 
         Source: Spark's interval strings ("Basic Concepts" and "Triggers" of the Structured Streaming guide).
         """
@@ -46,13 +50,13 @@ class Duration:
             rest = rest[len("interval ") :]
         total = 0.0
         if not rest:
-            raise ValueError("an empty text is no length of time")
+            raise ValueError("an empty text is not a length of time")
         while rest:
             part = _PART.match(rest)
             unit = part.group(2).lower() if part else ""
             seconds = _SECONDS.get(unit) or _SECONDS.get(unit.removesuffix("s"))
             if part is None or seconds is None:
-                raise ValueError(f"'{text}' is no length of time{_why(rest)}")
+                raise ValueError(f"'{text}' is not a length of time{_why(rest)}")
             total += float(part.group(1)) * seconds
             rest = rest[part.end() :]
         if total > LONGEST_SECONDS:
@@ -98,3 +102,12 @@ def size_bytes(text: str, *, default_unit: str = "", iec: bool = False) -> int |
         return None
     named = match[2] or ("" if re.search(r"b\s*$", text, re.IGNORECASE) else default_unit)
     return int(match[1]) * _SCALE[named.lower()]
+
+
+def is_host(text: str) -> bool:
+    """Whether it has the form of an IP address or of a host's name; dots and digits alone are an address or nothing."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return len(text) <= 253 and bool(_HOST.fullmatch(text)) and not re.fullmatch(r"[\d.]+", text)
+    return True

@@ -29,7 +29,7 @@ MOST_SECONDS = 5.0
 
 @pytest.mark.plain
 def test_the_table_is_long_and_whole():
-    assert len(ROWS) >= 300
+    assert len(ROWS) >= 700
     assert len({row.id for row in ROWS}) == len(ROWS)
     assert [row.id for row in ROWS if not (row.code and row.what and row.fix)] == []
 
@@ -48,10 +48,11 @@ def test_a_bad_input_is_told(row: Row, tmp_path, monkeypatch, capsys):
     duration = time.process_time() - began
     said = capsys.readouterr()
     text = said.out + said.err
-    assert code in (1, 2, 78), text
+    # What is told as a warning stops nothing.
+    assert code in ((0,) if re.search(r" HR\d{3} \(warning\): ", text) else (1, 2, 78)), text
     assert "HR999" not in text
     assert "Traceback" not in text
-    found = re.search(r"^(\S+) (HR\d{3}): (.+)\n  fix: (.+)$", text, re.MULTILINE)
+    found = re.search(r"^(\S+) (HR\d{3})(?: \(warning\))?: (.+)\n  fix: (.+)$", text, re.MULTILINE)
     assert found, text
     where, told, what, fix = found.groups()
     assert told == row.code, text

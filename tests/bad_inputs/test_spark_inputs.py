@@ -25,7 +25,7 @@ def told(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         root = write(tmp_path_factory.mktemp("wrong") / "p", ROWS)
         patch.chdir(root)
-        found: dict[str, list[Finding]] = {row.id: [] for row in ROWS}
+        found: dict[str, list[Finding]] = {row.id: [] for row in ROWS} | {"nobody": []}
         for finding in check(load(root), spark=sessions.with_connectors(())).findings:
             owner = Path(finding.where.file or "").stem
             named = re.search(r"query '(\w+)'", finding.what)
@@ -39,6 +39,11 @@ def test_the_table_of_what_spark_finds_is_long_and_whole():
     assert len(ROWS) >= 100
     assert len({row.id for row in ROWS}) == len(ROWS)
     assert [row.id for row in ROWS if not (row.code and row.what and row.fix)] == []
+
+
+@pytest.mark.spark
+def test_each_error_belongs_to_a_query(told: dict[str, list[Finding]]):
+    assert told["nobody"] == []
 
 
 @pytest.mark.spark

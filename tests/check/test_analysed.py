@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load
-from headrace.spark.session import QUERY_LOGGERS
+from headrace.spark.jvm.session import QUERY_LOGGERS
 
 from ..run.projects import write_project
 
@@ -148,7 +148,7 @@ def test_a_source_that_is_not_there_is_told_with_its_line(tmp_path: Path, spark:
     root = write_project(tmp_path / "p", query("return events"))
     (root / "landing").rmdir()
     (error,) = check(load(root), spark=spark).errors
-    assert (error.code, Path(str(error.where.file)).name) == ("HR316", "pipeline.py")
+    assert (error.code, Path(str(error.where.file)).name) == ("HR332", "pipeline.py")
     assert error.where.line is not None
     assert "events = " in (root / "pipeline.py").read_text().splitlines()[error.where.line - 1]
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.check.guarantee import guarantee
 from headrace.contract import SinkFacts, SourceFacts
 from headrace.model import Project, Query, Source, SqlTransform
-from headrace.spark.plans import PlanFacts
+from headrace.spark.plans.analysed import PlanFacts
 
 pytestmark = pytest.mark.plain
 

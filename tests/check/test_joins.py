@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.check.joins import joins, kept_ms, length
+from headrace.check.state_bounds import joins, kept_ms, length
 from headrace.connectors.console.sink import Console
 from headrace.model import AvailableNow, PythonTransform, Query
-from headrace.spark.join_plan import JoinSide, StreamJoin
+from headrace.spark.plans.join_plan import JoinSide, StreamJoin
 
 pytestmark = pytest.mark.plain
 
@@ -67,7 +67,7 @@ def test_under_the_policy_max_rows_go_earlier_and_it_is_said() -> None:
     found = StreamJoin(kind="left outer", left=side("i", 2, 1), right=side("c", 3, 0))
     kept, null_rows = joins(QUERY, [found], policy="max")
     assert "'i' 4 hours (3 hours while both inputs keep pace) and of 'c' 2 hours to join it" in kept.what
-    assert "furthest ahead, so rows of the other may miss their match" in kept.fix
+    assert "furthest ahead, so rows of the other may miss their match" in kept.what
     assert "'i' is 3 hours or 'c' is 4 hours past its time" in null_rows.what
 
 

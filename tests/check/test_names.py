@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model.transform import PythonTransform
+from headrace.model.project import PythonTransform
 
 pytestmark = pytest.mark.plain
 

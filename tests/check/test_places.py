@@ -83,7 +83,7 @@ def test_one_place_in_two_spellings_is_one_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: str, other: str, severity: str | None
 ) -> None:
     # No bucket is asked for.
-    monkeypatch.setattr(import_module("headrace.check.remote_paths"), "place", Path)
+    monkeypatch.setattr(import_module("headrace.check.locations"), "place", Path)
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to("out")
     text = "sources: {events: {rate: {}}}\nqueries:\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.api import load
-from headrace.build.project_session import jars_of
+from headrace.build.project_session import jars_of, listing_settings
 from headrace.check.structure import structure
 from headrace.errors import Finding
 from headrace.storage import hdfs, s3
@@ -94,7 +94,7 @@ def test_a_bucket_is_asked_for_what_sources_and_sinks_need_of_it(
 def test_a_package_for_a_path_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "headrace.storage.hdfs", None)
     (found,) = found_in(project_of(tmp_path, SILENT, LOCAL))
-    assert (found.code, "a path on hdfs:// needs the package" in found.what) == ("HR832", True)
+    assert (found.code, "a path on hdfs:// needs the package" in found.what) == ("HR011", True)
     assert found.severity == "warning"
 
 
@@ -112,3 +112,20 @@ def test_only_local_paths_are_out_of_reach_of_a_master_elsewhere(
     assert len(told) == 2
     assert told[0].startswith("the storage ")
     assert told[1] == "the sink of query 'q' has the path file:///out on this machine"
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "on_the_driver"),
+    [
+        ("in", LOCAL, True),
+        ("file:///in", LOCAL, True),
+        ("s3a://lake/in", LOCAL, False),
+        (SILENT, LOCAL, False),
+        ("in", "files: 's3a://lake/out'", False),
+    ],
+    ids=["local", "file-scheme", "s3", "hdfs", "s3-sink"],
+)
+def test_only_local_files_are_all_listed_by_the_driver(
+    tmp_path: Path, source: str, sink: str, on_the_driver: bool
+) -> None:
+    assert bool(listing_settings(load(project_of(tmp_path, source, sink)))) is on_the_driver

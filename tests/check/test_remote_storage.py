@@ -82,7 +82,7 @@ def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
     forget("hdfs", "127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "headrace.storage.hdfs", None)
     found = [each.code for each in structure(load(project_at(tmp_path / "p", f"{SILENT}/lake")))]
-    assert "HR832" in found
+    assert "HR011" in found
 
 
 def test_the_address_of_webhdfs_is_found_as_hadoop_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

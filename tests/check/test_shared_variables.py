@@ -9,7 +9,7 @@ import pytest
 from headrace.api import load
 from headrace.check.structure import structure
 from headrace.errors import CheckFailed, ProjectError
-from headrace.spark.counting import Counter
+from headrace.spark.stream.counting import Counter
 
 pytestmark = pytest.mark.plain
 
@@ -41,7 +41,7 @@ FAULTS = {
         ["HR263", "HR804"],
     ),
     "an unused counter": ("more = hr.counter()", "", ["HR256"]),
-    "names that differ by case": ("Count = hr.counter()", "", ["HR256", "HR260"]),
+    "names that differ by case": ("Count = hr.counter()", "", ["HR109", "HR256"]),
     "a broadcast that is refreshed too often": (
         "@hr.broadcast(refresh='100 milliseconds')\ndef b(): pass",
         "",

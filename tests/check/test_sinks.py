@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 QUERIES = {
     "good": ("SELECT name, total FROM events", "sqlite: {path: good.db, table: t}", ""),
     "no_key": ("SELECT name FROM events", "sqlite: {path: a.db, table: t, key: [id]}", "HR404 column 'id'"),
-    "twice": ("SELECT name, total AS NAME FROM events", "sqlite: {path: b.db, table: t}", "HR404 differ only by case"),
+    "twice": ("SELECT name, total AS NAME FROM events", "sqlite: {path: b.db, table: t}", "HR404 differ by case only"),
     "void": ("SELECT name, NULL AS v FROM events", "sqlite: {path: c.db, table: t}", "HR404 column 'v' is void"),
     "interval": (
         "SELECT INTERVAL '1' DAY AS v, name FROM events",
@@ -49,7 +49,7 @@ QUERIES = {
         "HR404 partition_by names day",
     ),
     "unknown_column": ("SELECT nothing FROM events", "sqlite: {path: e.db, table: t}", "HR214 nothing"),
-    "unknown_input": ("SELECT * FROM nowhere", "sqlite: {path: f.db, table: t}", "HR250 nowhere"),
+    "unknown_input": ("SELECT * FROM nowhere", "sqlite: {path: f.db, table: t}", "HR204 nowhere"),
     "far": ("SELECT name FROM events", "postgres: {url: 'postgresql://u:sesame@127.0.0.1:1/d', table: t}", ""),
 }
 
@@ -95,12 +95,12 @@ def test_what_a_sink_would_refuse_is_an_error_of_its_own_query(spark: SparkSessi
 
 def test_without_connections_nothing_is_asked(spark: SparkSession, project: hr.Project) -> None:
     result = hr.check(project, ["far", "renamed", "no_key"], spark=spark, connect=False)
-    assert {finding.code for finding in result.findings} == {"HR250", "HR404"}
+    assert {finding.code for finding in result.findings} == {"HR204", "HR404"}
     assert set(result.guarantees) == {"far", "renamed"}
 
 
 def test_a_sound_query_runs_by_its_name_whatever_is_wrong_with_others(spark: SparkSession, project: hr.Project) -> None:
-    with pytest.raises(CheckFailed, match="HR250"):
+    with pytest.raises(CheckFailed, match="HR204"):
         hr.run(project, trigger=hr.available_now, spark=spark)
     [outcome] = hr.run(project, ["good"], trigger=hr.available_now, spark=spark).outcomes
     assert (outcome.state, outcome.rows) == ("finished", 1)

@@ -30,8 +30,8 @@ def findings(root: Path, text: str) -> list[tuple[str, int | None, str]]:
 
 FAULTS = {
     "nothing": (BASE, []),
-    "unknown input": (BASE.replace("FROM events", "FROM event"), [("HR250", 5, "error"), ("HR256", 2, "note")]),
-    "a query as input": (BASE + "views: {v: SELECT * FROM q}\n", [("HR250", 7, "error"), ("HR256", 7, "note")]),
+    "unknown input": (BASE.replace("FROM events", "FROM event"), [("HR204", 5, "error"), ("HR256", 2, "note")]),
+    "a query as input": (BASE + "views: {v: SELECT * FROM q}\n", [("HR204", 7, "error"), ("HR256", 7, "note")]),
     "a cycle": (
         BASE.replace("FROM events", "FROM events, a") + "views:\n  a: SELECT * FROM b\n  b: SELECT * FROM a\n",
         [("HR251", 8, "error")],
@@ -61,7 +61,7 @@ FAULTS = {
         BASE.replace(
             "{rate: {rows_per_second: 5}}", "{files: {path: i, format: csv, schema: a INT}, watermark: [b, 1h]}"
         ),
-        [("HR258", 2, "error")],
+        [("HR214", 2, "error")],
     ),
     "one place for two": (
         BASE + "  r:\n    select: SELECT * FROM events\n    sink: {files: {path: ./out}}\n",
@@ -73,7 +73,7 @@ FAULTS = {
     ),
     "names that differ by case": (
         BASE + "views: {EVENTS: SELECT 1}\n",
-        [("HR260", 7, "error"), ("HR252", 4, "error"), ("HR256", 2, "note")],
+        [("HR109", 7, "error"), ("HR252", 4, "error"), ("HR256", 2, "note")],
     ),
 }
 
@@ -86,7 +86,7 @@ def test_each_fault_is_found_with_its_line(tmp_path, text, expected):
 def test_problems_of_a_connector_say_whose_they_are(tmp_path):
     (tmp_path / "headrace.yml").write_text(BASE.replace("5", "-5"))
     (found,) = structure(load(tmp_path, environ={}))
-    assert (found.code[:3], found.where.line) == ("HR3", 2)
+    assert (found.code, found.where.line) == ("HR113", 2)
     assert found.what.startswith("source 'events': ")
 
 
@@ -95,7 +95,7 @@ def test_a_misspelt_input_gets_the_nearest_name(tmp_path):
         "import headrace as hr\nevents = hr.source.rate()\n\n@hr.query(sink=hr.sink.console())\ndef q(evnts): ...\n"
     )
     found = next(structure(load(tmp_path, environ={})))
-    assert (found.code, found.where.line, found.fix) == ("HR250", 4, "did you mean 'events'?")
+    assert (found.code, found.where.line, found.fix) == ("HR204", 4, "did you mean 'events'?")
 
 
 def test_a_cycle_is_told_as_a_way_round(tmp_path):
@@ -125,3 +125,12 @@ def test_no_jvm_and_no_pyspark_is_needed(tmp_path):
     )
     done = run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] set()"
+
+
+def test_views_that_read_each_other_are_told_once(tmp_path):
+    text = """\
+sources: {events: {rate: {}}}
+views: {a: SELECT * FROM b, b: SELECT * FROM a}
+queries: {q: {select: SELECT * FROM a, sink: console}}
+"""
+    assert [code for code, _, _ in findings(tmp_path, text)] == ["HR251", "HR256"]

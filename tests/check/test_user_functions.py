@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import headrace
+from headrace.check.closures import side_effects, watched
 from headrace.check.user_functions import asked_by, is_users
-from headrace.check.while_built import side_effects, watched
 from headrace.connectors.console.sink import Console
 from headrace.load import load
 from headrace.model import PythonTransform, Query
@@ -128,8 +128,9 @@ def test_what_runs_later_and_what_changes_nothing_is_no_side_effect(tmp_path: Pa
     assert built(tmp_path, "def f(x): return [*seen, count]") == []
 
 
-def test_a_changed_setting_is_told_with_its_value(tmp_path: Path) -> None:
-    states = iter([{"a": "1", "b": "2", "gone": "3"}, {"a": "1", "b": "4", "new": "5"}])
+def test_a_setting_that_the_function_changed_is_told_and_none_that_the_session_set_for_itself(tmp_path: Path) -> None:
+    before = {"a": "1", "b": "2", "gone": "3"}
+    states = iter([before, {**before, "by delta": "6"}, {"a": "1", "b": "4", "new": "5", "by delta": "6"}])
     found = built(tmp_path, "def f(x): pass", lambda: next(states))
     assert [code for code, _ in found] == ["HR643"] * 3
     assert [what.split(" while")[0] for _, what in found] == [

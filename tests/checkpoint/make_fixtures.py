@@ -7,9 +7,9 @@ named/kept.json    what each batch of `named` put out; shows against which water
 named/every_batch.json   the offsets and commits of all batches, also of those that Spark has purged since
 numbered/    a file source and a rate source without names, in the first format of offsets
 grown/       two named sources, of which the second was added at a restart
-rocksdb_few.zip, rocksdb_many.zip, hdfs_few.zip, hdfs_many.zip
+rocksdb_few.zip, rocksdb_many.zip, rocksdb2_few.zip, rocksdb2_many.zip, hdfs_few.zip, hdfs_many.zip
              checkpoints as they are, with checksums and state: a count over 3 batches, or over 14 with snapshots and
-             purged files
+             purged files; in rocksdb2 in the second format of checkpoints, and with files of an attempt that failed
 """
 
 from __future__ import annotations
@@ -177,9 +177,10 @@ def stateful(spark: SparkSession, work: Path) -> None:
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "3")
     spark.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "4")
     package = "org.apache.spark.sql.execution.streaming.state"
-    providers = {"rocksdb": "RocksDBStateStoreProvider", "hdfs": "HDFSBackedStateStoreProvider"}
-    for store, provider in providers.items():
+    rocksdb, hdfs = "RocksDBStateStoreProvider", "HDFSBackedStateStoreProvider"
+    for store, provider, version in (("rocksdb", rocksdb, 1), ("rocksdb2", rocksdb, 2), ("hdfs", hdfs, 1)):
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", f"{package}.{provider}")
+        spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", str(version))
         for size, batches in (("few", 3), ("many", 14)):
             spark.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", "3" if size == "many" else "100")
             source, checkpoint = work / f"in_{store}_{size}", work / f"{store}_{size}"
@@ -198,6 +199,8 @@ def stateful(spark: SparkSession, work: Path) -> None:
             )
             query.awaitTermination()
             time.sleep(1)
+            for file in checkpoint.glob("state/0/0/[23]_*.changelog"):
+                file.with_name(f"{file.name[0]}_failed-attempt.changelog").write_bytes(file.read_bytes()[:-9])
             shutil.make_archive(str(FIXTURES / checkpoint.name), "zip", checkpoint)
 
 

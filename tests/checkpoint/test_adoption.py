@@ -139,8 +139,8 @@ def continuous(root: Path) -> None:
     ("change", "code", "said"),
     [
         (shutil.rmtree, "HR590", "there is no such directory"),
-        (without("offsets"), "HR590", "it is no checkpoint of a streaming query"),
-        (without("metadata"), "HR590", "it is no checkpoint of a streaming query"),
+        (without("offsets"), "HR590", "it is not a checkpoint of a streaming query"),
+        (without("metadata"), "HR590", "it is not a checkpoint of a streaming query"),
         (below, "HR590", "inner"),
         (without("offsets/0", "offsets/1", "offsets/2", "commits", "state"), "HR590", "its query has planned no batch"),
         (continuous, "HR590", "continuous processing"),

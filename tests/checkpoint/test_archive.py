@@ -160,7 +160,7 @@ def test_an_archive_that_cannot_be_written_is_a_finding(checkpoint: Checkpoint, 
 @pytest.fixture
 def listings(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Count how often a log's directory is listed."""
-    import headrace.storage.listing as listing
+    import headrace.storage.durable as listing
 
     count, scandir = [0], listing.os.scandir
 

@@ -57,6 +57,21 @@ def test_the_files_of_a_batch_are_synced_with_their_names(tmp_path: Path, synced
     assert sorted(synced) == ["commits", "commits/1", "offsets", "offsets/2", "state/0/1", "state/0/1/2.changelog"]
 
 
+def test_of_several_attempts_the_files_that_the_commit_names_are_synced(tmp_path: Path, synced: list[str]) -> None:
+    tmp_path /= "c"
+    put(tmp_path, "offsets/0", *(f"state/0/{partition}/1_{id_}.changelog" for partition in (0, 1) for id_ in "ab"))
+    durability = Durability(Checkpoint(tmp_path))
+    durability.sync(0)
+    put(tmp_path, "commits/0", "offsets/1")
+    (tmp_path / "commits/0").write_text('v2\n{"stateUniqueIds":{"0":[["a"],["b"]]}}')
+    synced.clear()
+    durability.sync(1)
+    assert [name for name in sorted(synced) if "changelog" in name] == [
+        "state/0/0/1_a.changelog",
+        "state/0/1/1_b.changelog",
+    ]
+
+
 def test_what_spark_removes_meanwhile_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "offsets/0", "offsets/1")
     durability = Durability(Checkpoint(tmp_path))

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.checkpoint import Checkpoint, PlannedBatch, chained, planned_batch
 from headrace.checkpoint.identity import differences
-from headrace.checkpoint.source_log import log_entries
+from headrace.checkpoint.sources import log_entries
 from headrace.errors import CheckpointError
 
 pytestmark = pytest.mark.plain
@@ -150,7 +150,7 @@ def test_one_entry_of_a_long_log_is_read_from_its_end(tmp_path: Path, monkeypatc
     lines = [file_line(f"/in/{number:05}-{file}", number) for number in range(5000) for file in range(3)]
     (tmp_path / "4999.compact").write_text("\n".join(["v1", *lines]))
     parsed, load = [], json.loads
-    monkeypatch.setattr("headrace.checkpoint.source_log.json.loads", lambda text: parsed.append(text) or load(text))
+    monkeypatch.setattr("headrace.checkpoint.sources.json.loads", lambda text: parsed.append(text) or load(text))
     assert [line.count("/04999-") for line in log_entries(tmp_path, 4998, 4999)[4999].lines] == [1, 1, 1]
     assert len(parsed) == 4
     first = log_entries(tmp_path, -1, 0)[0]

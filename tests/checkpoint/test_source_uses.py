@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.checkpoint.uses import further_uses, source_of, use_name
+from headrace.checkpoint.sources import further_uses, source_of, use_name
 
 pytestmark = pytest.mark.plain
 

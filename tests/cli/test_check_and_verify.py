@@ -107,11 +107,13 @@ WRONG = Verdict(
 
 
 def test_a_verdict_is_a_sentence_and_its_figures() -> None:
-    assert sentence(WRONG).startswith("action_counts, up to batch 41: prefix integrity: broken: ")
+    assert sentence(WRONG).startswith("action_counts, up to batch 41: wrong: ")
     assert figures(WRONG) == (
         "120,000 rows read, 500 rows expected, 501 rows in the sink, 0 open, 3 late; 2.0 s, 60,000 rows/s"
     )
-    assert "prefix integrity: holds" in sentence(Verdict(query="q", batch=3, state="equal"))
+    assert "correct: equal to the batch query over the same input" in sentence(
+        Verdict(query="q", batch=3, state="equal")
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ import pytest
 from headrace.api import load
 from headrace.cli import main
 from headrace.cli.entry import COMMANDS
+from headrace.contract.query_state import QueryState
 from headrace.demo.starter import write_project
 from headrace.errors import Finding, ProjectError
-from headrace.history import History
-from headrace.model.layout import history_file
+from headrace.observe.history import History
+from headrace.queries.layout import history_file
 
 pytestmark = pytest.mark.plain
 
@@ -100,7 +101,7 @@ def test_help_needs_neither_spark_nor_rich_nor_pandas() -> None:
         (["run", "--avalable-now"], "did you mean '--available-now'?"),
         (["run", "--once", "--available-now"], "--once and --available-now exclude each other"),
         (["run", "--trigger", "soon"], "there is no trigger 'soon'"),
-        (["run", "--trigger", "5 fortnights"], "'5 fortnights' is no length of time"),
+        (["run", "--trigger", "5 fortnights"], "'5 fortnights' is not a length of time"),
         (["init"], "missing argument 'NAME'"),
         (["status", "--watch", "often"], "a number from 0.2, and is 'often'"),
         (["demo", "x", "--seconds", "1"], "a number from 4, and is '1.0'"),
@@ -206,7 +207,7 @@ def test_status_tells_of_a_driver_that_a_newer_one_has_fenced_off(
             for _ in range(2)
         )
         history.end_run(older, "failed", Finding(code=code, what="a newer driver runs it"))
-        history.state(newer, "running")
+        history.state(QueryState(query="action_counts", state="running"), newer)
     assert main(["status", "-C", str(tmp_path / "p")]) == exit_code
     assert "running" in capsys.readouterr().out
 

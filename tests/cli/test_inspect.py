@@ -12,10 +12,10 @@ import pytest
 
 from headrace.checkpoint import Archive, Checkpoint, OffsetEntry
 from headrace.cli.entry import main
-from headrace.history import History
-from headrace.model.layout import QueryLayout, history_file
-from headrace.progress import BatchRecord
-from headrace.progress.record import SourceProgress
+from headrace.contract.batch_record import SourceProgress
+from headrace.observe.history import History
+from headrace.observe.progress import BatchRecord
+from headrace.queries.layout import QueryLayout, history_file
 from tests.run.projects import write_project
 
 pytestmark = pytest.mark.plain

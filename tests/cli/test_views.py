@@ -15,23 +15,22 @@ import pytest
 from rich.console import Console
 
 from headrace.cli.view import view_for
-from headrace.cli.view.bars import Bars
 from headrace.cli.view.formatting import duration, left, number, sentence, size_of
 from headrace.cli.view.json_lines import JsonLines
 from headrace.cli.view.lines import Lines
-from headrace.cli.view.live import LiveTable
+from headrace.cli.view.live import Bars, LiveTable
 from headrace.cli.view.show import LiveShow, PlainShow, panel
 from headrace.cli.view.tables import Row, live_table, status_table
-from headrace.contract import Lag
+from headrace.contract import BatchWork, Lag, Outcome, QueryStart
+from headrace.contract.query_state import QueryState
 from headrace.demo.flow import Tally
 from headrace.demo.starter import write_project
 from headrace.errors import Finding
-from headrace.history import QueryStatus
-from headrace.model.layout import QueryLayout
-from headrace.progress import BatchRecord
-from headrace.run.lag import lag
-from headrace.run.result import Outcome, RunResult
-from headrace.spark.batch_work import BatchWork
+from headrace.observe.history import QueryStatus
+from headrace.observe.lag import lag
+from headrace.observe.progress import BatchRecord
+from headrace.queries.layout import QueryLayout
+from headrace.run.result import RunResult
 
 pytestmark = pytest.mark.plain
 
@@ -49,11 +48,14 @@ RECORD = BatchRecord(
     state_rows=120,
     backlog=Lag(count=3, unit="files", bytes=1_500_000),
 )
+START = QueryStart(
+    query="clicks", run_id="r", generation=1, trigger="", mode="append", sink="memory", checkpoint=Path("checkpoint")
+)
 FAULT = Finding(code="HR601", what="it broke", fix="fix it")
 FAILED = Outcome(query="clicks", state="failed", finding=FAULT, batches=3, rows=12_000)
 STATUS = QueryStatus(
     query="clicks",
-    state="killed",
+    now=QueryState(query="clicks", state="killed", restarts=4),
     pid=1,
     run=2,
     generation=1,
@@ -68,7 +70,6 @@ STATUS = QueryStatus(
     batch_ms=180,
     state_rows=120,
     backlog=None,
-    restarts=4,
     error=None,
     verdict=None,
     started=NOON,
@@ -92,7 +93,9 @@ def rendered(thing: Any, width: int = 160) -> str:
         (duration(2500), "2.5 s"),
         (duration(200_000), "3 min 20 s"),
         (left(Lag(count=1, unit="files")), "1 file"),
+        (left(Lag(count=1, unit="files", at_ms=1_767_268_800_000)), "1 file as of 2026-01-01 12:00:00"),
         (left(Lag(count=3, unit="files", bytes=1_500_000)), "3 files (1.5 MB)"),
+        (left(Lag(count=0, unit="files", left_out=3, changed=1)), "0 files, 2 left out, 1 changed after being read"),
         (size_of(999), "999 B"),
     ],
 )
@@ -110,7 +113,7 @@ def test_a_batch_is_one_line() -> None:
 
 
 def test_the_live_table_shows_each_query_with_its_last_batch() -> None:
-    row = Row(query="clicks")
+    row = Row(query="clicks", now=QueryState(query="clicks", state="running"))
     row.take(replace(RECORD, batch=22))
     row.take(RECORD)
     row.take(replace(RECORD, rows=0, processed_rate=0.0))
@@ -150,10 +153,11 @@ taps           failed       -        -       -         -  -                     
 
 @pytest.mark.parametrize(("width", "expected"), [(40, STACKED), (80, IN_COLUMNS), (160, WIDE)], ids=[40, 80, 160])
 def test_a_table_fits_its_terminal_and_cuts_no_figure_off(width: int, expected: str) -> None:
-    counts = Row(query="action_counts")
+    running, failed = QueryState(query="q", state="running"), QueryState(query="q", state="failed")
+    counts = Row(query="action_counts", now=running)
     counts.take(RECORD)
-    orders = Row(query="orders", state="running", work=BatchWork(tasks_done=3, tasks=20, rows=12_000, seconds=12.3))
-    shown = rendered(live_table([counts, orders, Row(query="taps", state="failed")]), width)
+    orders = Row(query="orders", now=running, work=BatchWork(tasks_done=3, tasks=20, rows=12_000, seconds=12.3))
+    shown = rendered(live_table([counts, orders, Row(query="taps", now=failed)]), width)
     assert "\n".join(line.rstrip() for line in shown.splitlines()) + "\n" == expected
 
 
@@ -207,16 +211,21 @@ def test_a_terminal_says_from_the_first_second_what_the_run_is_at(view: Any, wid
 
     assert shown().startswith(("- starting Spark (0 s)", "starting Spark (0 s)"))
     assert "action_counts" in shown()
+    clock.now = 20.0
+    shows.preparing("waiting for an executor of spark://m:7077", None)
+    assert "starting Spark: waiting for an executor of spark://m:7077 (20 s)" in shown()
     clock.now = 75.0
-    shows.starting(query)
+    shows.preparing("making its plan", query.name)
+    assert "starting action_counts: making its plan (1 min 15 s)" in shown()
+    shows.starting(query.name)
     assert "starting action_counts (1 min 15 s)" in shown()
-    shows.started(query, QueryLayout(project.storage, query.name))
+    shows.started(replace(START, query=query.name))
     assert "Ctrl-C stops after the running batches" in shown()
     shows.working(query.name, BatchWork(tasks_done=1, tasks=5, rows=800, seconds=2.0))
     assert "running batch: 1 of 5 tasks, 800 rows read, 2.0 s" in shown()
     shows.stopping(now=False)
     assert "finishing the running batches; Ctrl-C again stops at once" in shown()
-    shows.starting(query)
+    shows.starting(query.name)
     assert "finishing" in shown(), "a stop is not hidden by what continues"
     shows.stopping(now=True)
     assert "stopping at once" in shown()
@@ -227,6 +236,10 @@ def test_a_terminal_says_from_the_first_second_what_the_run_is_at(view: Any, wid
 def test_plain_lines_tell_of_the_start_a_long_batch_and_a_stop(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     with Lines(clock) as lines:
+        lines.preparing("waiting for an executor of spark://m:7077", None)
+        # A query that fails is started again and again.
+        for step in ("reading its checkpoint", "making its plan") * 3:
+            lines.preparing(step, "clicks")
         for seconds in (1, 5, 11, 15, 22):
             clock.now = float(seconds)
             lines.working("clicks", BatchWork(tasks_done=seconds, tasks=30, rows=1, seconds=float(seconds)))
@@ -234,6 +247,9 @@ def test_plain_lines_tell_of_the_start_a_long_batch_and_a_stop(capsys: pytest.Ca
         lines.stopping(now=True)
     assert [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
         "starting Spark",
+        "waiting for an executor of spark://m:7077",
+        "clicks: reading its checkpoint",
+        "clicks: making its plan",
         "clicks is in a batch: 11 of 30 tasks, 1 row read, 11.0 s",
         "clicks is in a batch: 22 of 30 tasks, 1 row read, 22.0 s",
         "finishing the running batches; Ctrl-C again stops at once",
@@ -358,6 +374,7 @@ def test_the_live_table_lets_failures_scroll_by_and_the_summary_is_on_stdout(
     console = Console(width=160, stderr=True, force_terminal=True, markup=False, highlight=False)
     with LiveTable(console) as live:
         live.progressed(RECORD)
+        live.changed(QueryState(query="clicks", state="failed", cause=FAULT))
         live.ended(FAILED)
         assert "failed" in rendered(live.shown())
     live.summary(RunResult(outcomes=(FAILED,)))
@@ -378,7 +395,7 @@ def test_bars_are_as_long_as_what_the_sources_hold_at_the_start(tmp_path: Path) 
     assert (waiting.count, waiting.unit) == (5, "files")
     console = Console(width=160, force_terminal=True, markup=False, highlight=False)
     with console.capture(), Bars(project, console) as bars:
-        bars.started(query, layout)
+        bars.started(replace(START, query=query.name))
         bars.progressed(replace(RECORD, query=query.name, backlog=Lag(count=2, unit="files")))
         (task,) = bars._progress.tasks
         assert (task.completed, task.total) == (3, 5)
@@ -425,20 +442,16 @@ def test_the_demo_tells_the_same_with_and_without_a_terminal(
 
 def test_a_query_that_is_held_is_shown_in_every_view(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(width=100, force_terminal=False)
+    away = Finding(code="HR405", what="the database does not answer")
+    restarting = QueryState(query="clicks", state="restarting", attempt=1, limit=8, cause=away)
     table, lines = LiveTable(console, ["clicks"]), Lines()
     for view in (table, lines, JsonLines()):
-        view.held("clicks", "restarting", "restart 1 of 8 in 1.0 s")
-    lines.held("clicks", "paused", "by ada on /dev/pts/1")
+        view.changed(restarting)
+    lines.changed(QueryState(query="clicks", state="paused", by="ada on /dev/pts/1"))
     console.print(table.shown())
     told = capsys.readouterr()
-    assert json.loads(told.out.splitlines()[0]) == {
-        "event": "held",
-        "query": "clicks",
-        "state": "restarting",
-        "why": "restart 1 of 8 in 1.0 s",
-    }
-    assert "restarting" in "".join(told.out.splitlines()[1:])
-    assert [line.split(" ", 1)[1] for line in told.err.splitlines()] == [
-        "clicks waits: restart 1 of 8 in 1.0 s",
-        "clicks is paused by ada on /dev/pts/1",
-    ]
+    event, *shown = told.out.splitlines()
+    assert json.loads(event) == {"event": "state", **restarting.as_dict()}
+    assert "restarting" in "".join(shown)
+    assert restarting.trouble in "".join(shown)
+    assert [line.split(" ", 1)[1] for line in told.err.splitlines()] == ["clicks is paused by ada on /dev/pts/1"]

@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 from headrace.api import load
-from headrace.check.cluster import cluster, state_partitions
+from headrace.check.locations import cluster, speculation, state_partitions
 from headrace.cli import submit
 from headrace.cli.entry import main
 from headrace.cluster import connection, control, daemons, record
-from headrace.cluster.logs import executors_of, reason
+from headrace.cluster.daemons import executors_of, reason
 from headrace.cluster.record import Cluster, Daemon
 from headrace.errors import CheckpointError, PlatformError
-from headrace.history.processes import birth
-from headrace.spark.session_conf import WAITING_TIME
+from headrace.queries.processes import birth
+from headrace.spark.jvm.session_conf import WAITING_TIME
 
 from ..run.projects import write_project
 
@@ -98,7 +98,7 @@ def test_a_cluster_on_loopback_sees_the_drivers_files(master: str, elsewhere: bo
     [
         (["start", "--memory", "much"], "HR823"),
         (["status"], "HR822"),
-        (["logs", "worker-1"], "HR824"),
+        (["logs", "worker-1"], "HR822"),
     ],
 )
 def test_what_is_not_there_is_said(
@@ -107,6 +107,15 @@ def test_what_is_not_there_is_said(
     assert main(["cluster", *words, "--home", str(tmp_path)]) == 2
     assert code in capsys.readouterr().err
     assert main(["cluster", "stop", "--home", str(tmp_path)]) == 0
+
+
+def test_a_log_of_another_name_is_told_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = daemons.log_file(tmp_path, "worker-1")
+    file.parent.mkdir(parents=True)
+    file.write_text("started\n")
+    assert main(["cluster", "logs", "worker-2", "--home", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert ("HR824" in said, "did you mean 'worker-1'?" in said) == (True, True)
 
 
 def test_a_port_that_is_taken_and_a_damaged_record_are_said(tmp_path: Path) -> None:
@@ -276,9 +285,19 @@ def test_cores_without_a_part_of_the_state_are_told(tmp_path: Path) -> None:
     assert codes(partitions=4, cores=4, keeps_state=True) == codes(partitions=2, cores=4, keeps_state=False) == []
 
 
+def test_second_attempts_of_tasks_that_keep_state_are_warned_of(tmp_path: Path) -> None:
+    query = load(write_project(tmp_path / "p", QUERY)).queries["q"]
+
+    def codes(**given: bool) -> list[str]:
+        return [each.code for each in speculation(query, **given)]
+
+    assert codes(speculative=True, keeps_state=True) == ["HR841"]
+    assert codes(speculative=False, keeps_state=True) == codes(speculative=True, keeps_state=False) == []
+
+
 def test_the_code_that_workers_get_can_be_imported() -> None:
     code = connection._code()
-    told = "import headrace, headrace.spark.counting; print(headrace.__file__)"
+    told = "import headrace, headrace.spark.stream.counting; print(headrace.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(code)}
     found = subprocess.run([sys.executable, "-c", told], env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.startswith(str(code))

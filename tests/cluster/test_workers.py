@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load
-from headrace.cluster.reach import require_storage
-from headrace.cluster.workers import look, require_workers
+from headrace.cluster.connection import look, require_storage, require_workers
 from headrace.errors import PlatformError
 from tests.run.projects import write_project
 from tests.storage.stores import memory_store
@@ -43,7 +42,7 @@ def test_a_package_that_a_worker_lacks_is_named(spark: SparkSession) -> None:
     ],
 )
 def test_a_python_that_does_not_start_is_told(said: str, what: str) -> None:
-    from headrace.cluster.workers import _not_started
+    from headrace.cluster.connection import _not_started
 
     found = _not_started(said, "3.11")
     assert found is not None
@@ -53,7 +52,7 @@ def test_a_python_that_does_not_start_is_told(said: str, what: str) -> None:
 
 @pytest.mark.plain
 def test_another_failure_is_no_matter_of_the_workers_python() -> None:
-    from headrace.cluster.workers import _not_started
+    from headrace.cluster.connection import _not_started
 
     assert _not_started("java.lang.OutOfMemoryError: Java heap space", "3.11") is None
 

@@ -70,7 +70,7 @@ def test_sql_asks_the_table_in_memory_while_the_stream_runs(spark: SparkSession,
 
 @pytest.mark.parametrize(
     ("sink", "codes"),
-    [(Console(num_rows=0), [["HR401"]] * 3), (Memory(), [[], ["HR403"], []])],
+    [(Console(num_rows=0), [["HR113"]] * 3), (Memory(), [[], ["HR403"], []])],
     ids=["console", "memory"],
 )
 def test_faults_of_the_options_are_told(sink: Any, codes: list[list[str]]) -> None:

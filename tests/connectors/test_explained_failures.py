@@ -14,7 +14,7 @@ from headrace.connectors.socket.source import Socket
 from headrace.contract import Connector
 from headrace.errors import NOWHERE
 from headrace.registry import known_failures
-from headrace.spark.failures import finding_of_message
+from headrace.spark.messages.failures import finding_of_message
 
 pytestmark = pytest.mark.plain
 
@@ -35,7 +35,7 @@ CASES: dict[str, tuple[Connector, str, str]] = {
     "a version that is gone": (DELTA, "Cannot time travel Delta table to version 3", "HR346"),
     "another table": (DELTA, "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The streaming query", "HR347"),
     "files that are gone": (DeltaSink(path="/lake/t"), "[DELTA_LOG_FILE_NOT_FOUND] Unable to retrieve", "HR343"),
-    "nobody who listens": (Socket(host="a", port=9), HEAD + "Connection refused", "HR318"),
+    "nobody who listens": (Socket(host="a", port=9), HEAD + "Connection refused", "HR331"),
     "open without an answer": (
         Foreach(function=print),
         "OpenReturnedNone: the method open of A returned None",

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from headrace.api import load, verify
 from headrace.cluster import control
-from headrace.spark.processes import descendants, kill_all
+from headrace.spark.jvm.gateway import descendants, kill_all
 from services import HdfsServer, PostgresServer, Server
 from services.process import new_home
 from tests.connectors.sql.databases import Database

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import TracebackType
 
-from headrace.spark.processes import descendants
+from headrace.spark.jvm.gateway import descendants
 from services.process import free_port
 from services.proxy import Proxy
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from selenium import webdriver
 
-from headrace.spark.processes import kill_all
+from headrace.spark.jvm.gateway import kill_all
 from services import PostgresServer
 from services.process import new_home
 from tests.connectors.sql.databases import Database

@@ -94,7 +94,7 @@ def committed_files(root: Path, through: int, query: str = "action_counts") -> l
     """
     from headrace.checkpoint import Archive, Checkpoint, committed_prefix
     from headrace.connectors.spark_files import prefix as file_prefix
-    from headrace.model.layout import QueryLayout
+    from headrace.queries.layout import QueryLayout
 
     layout = QueryLayout(root / ".headrace", query)
     prefixes = committed_prefix(Checkpoint(layout.checkpoint), Archive(layout.archive), ["events"], through)

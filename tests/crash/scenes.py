@@ -15,8 +15,8 @@ from pathlib import Path
 from headrace.cli.entry import main
 from headrace.cluster import control
 from headrace.cluster.record import HOME_VARIABLE, Daemon
-from headrace.history.processes import birth
-from headrace.spark.processes import kill_all
+from headrace.queries.processes import birth
+from headrace.spark.jvm.gateway import kill_all
 
 DEADLINE = 180.0
 

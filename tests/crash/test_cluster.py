@@ -20,8 +20,8 @@ from headrace.api import load, status, verify
 from headrace.cli.entry import main
 from headrace.cluster import control
 from headrace.errors import EXIT_BROKEN
-from headrace.spark import cds
-from headrace.spark.java import require_java
+from headrace.spark.jvm import cds
+from headrace.spark.jvm.preconditions import require_java
 from tests.crash.scenes import DEADLINE, ClusterScene, until
 from tests.run.projects import land, ledger, rows, write_project
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
-from headrace.run.checkpoint_look import inspect_checkpoint
-from headrace.spark.processes import kill_all
+from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.spark.jvm.gateway import kill_all
 from tests.run.former_jobs import JOBS, begin, land_more, table, unchanged
 from tests.run.test_rename import STEPS, called, has_run, renamed, state, whole
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 RENAME = """
 import headrace as hr
 from headrace.run.rename import move
-from headrace.run.rename_record import pending
+from headrace.queries.rename_record import pending
 from headrace.testing.crash import kill_at_step
 project = hr.load({root!r})
 query = project.queries["new"]
@@ -35,7 +35,7 @@ list(move(project, query, pending(project, query), None, reached=kill_at_step({s
 ADOPT = """
 from pathlib import Path
 import headrace as hr
-from headrace.run.adopt import adopt
+from headrace.change.adopt import adopt
 from headrace.testing.crash import kill_at_step
 adopt(hr.load({root!r}), "totals", Path({checkpoint!r}), reached=kill_at_step({step!r}))
 """

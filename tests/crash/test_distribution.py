@@ -16,7 +16,7 @@ import pytest
 from headrace.api import load, verify_each
 from headrace.checkpoint.logs import numbered
 from headrace.cluster import control
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from tests.conftest import CONNECTORS, Sessions
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.connectors.sql.databases import Database

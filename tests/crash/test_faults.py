@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load, run, verify
+from headrace.contract import Observer
 from headrace.errors import Finding
-from headrace.run.result import Silent
 
 from ..run.projects import land, land_text, rows, write_project
 
@@ -33,7 +33,7 @@ def totals(events):
 FRUIT = [[{"name": "apple", "amount": 1}], [{"name": "apple", "amount": 3}, {"name": "pear", "amount": 2}]]
 
 
-class Notes(Silent):
+class Notes(Observer):
     """Remembers what a run notes."""
 
     def __init__(self) -> None:

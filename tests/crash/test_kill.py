@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load, run, status, verify
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from headrace.testing.crash import MOMENTS, Driver, KillAt, Moment, moments
 
 from . import monitoring

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pytest
 
 from headrace.api import load, verify_each
 from headrace.checkpoint.logs import numbered
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from tests.conftest import CONNECTORS, Sessions
 from tests.connectors.sql.databases import Database
 from tests.crash.driver_link import DriverLink, worker_of
@@ -38,7 +39,7 @@ pytestmark = [
 # Two files have so many keys that tasks stage each partition of the sums, and each file's rows.
 ROWS = 6_000
 # At which tasks are held, one after the other: the sums keep the largest.
-RESET, LOST, SHORT, AGAIN = 1_000_003, 1_000_033, 1_000_037, 1_000_039
+RESET, LOST, SHORT, AGAIN = 1_000_003, range(1_000_030, 1_000_036), 1_000_037, 1_000_039
 QUERIES = ("totals", "files", "delta")
 # It takes another start of the master and of the driver; `make soak` has it.
 FORGETS = bool(os.environ.get("HEADRACE_FORGETS"))
@@ -156,10 +157,10 @@ class Scene(ClusterScene):
 
     def held(self, amount: int) -> set[Task]:
         """Wait until each query is inside the batch."""
-        until("tasks at work", lambda: {each.query for each in self.tasks(amount)} == set(QUERIES), seconds=90)
-        # Those that began a little later.
+        until("tasks at work", lambda: {each.query for each in self.tasks(amount)} == set(QUERIES))
+        # Those that began a little later: on a busy machine a worker of Python takes seconds.
         with suppress(AssertionError):
-            until("all tasks", lambda: len(self.tasks(amount)) == 2 * len(QUERIES), seconds=5)
+            until("all tasks", lambda: len(self.tasks(amount)) == 2 * len(QUERIES), seconds=30)
         return self.tasks(amount)
 
     def go(self, amount: int, executors: Collection[int]) -> None:
@@ -251,30 +252,37 @@ def all_connections_are_reset(scene: Scene, link: DriverLink) -> None:
 
 def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> None:
     """One executor is half-open for longer: the other does its tasks, and what it does later changes nothing."""
-    scene.land(LOST)
-    held = scene.held(LOST)
-    lost = max(scene.executors(), key=lambda pid: sorted(each.query for each in held if each.executor == pid)[::-1])
-    (other,) = set(scene.executors()) - {lost}
-    late = [each for each in held if each.executor == lost]
-    assert {"totals", "files"} <= {each.query for each in late}
+    both = {"totals", "files"}
+    # Spark decides who does what, and a state stays where it is: another batch, until one executor has tasks of both.
+    for amount in LOST:
+        scene.land(amount)
+        held = scene.held(amount)
+        lost = max(scene.executors(), key=lambda pid: len({each.query for each in held if each.executor == pid} & both))
+        (other,) = set(scene.executors()) - {lost}
+        late = [each for each in held if each.executor == lost]
+        if both <= {each.query for each in late}:
+            break
+        scene.go(amount, scene.executors())
+        scene.wait()
+    assert both <= {each.query for each in late}
     worker = worker_of(lost, [scene.daemon(name).pid for name in ("worker-1", "worker-2")])
     assert worker is not None
     assert link.hold(lost) >= 1
     # The master is not heard either: it would have the worker kill the executor.
     os.kill(worker, signal.SIGSTOP)
     try:
-        scene.go(LOST, [other])
+        scene.go(amount, [other])
         scene.wait()
-        again = scene.tasks(LOST) - held
+        again = scene.tasks(amount) - held
         assert {each.query for each in again} >= {each.query for each in late}
         assert {each.executor for each in again} == {other}
         assert "Executor heartbeat timed out" in scene.log.read_text()
         # Nobody asks any more for what the tasks do now.
         before = {each.query: scene.written(each.query) for each in late}
-        scene.go(LOST, [lost])
-        until("late rows", lambda: all(scene.written(query) > before[query] for query in before), seconds=30)
+        scene.go(amount, [lost])
+        until("late rows", lambda: all(scene.written(query) > before[query] for query in before))
         # No driver drops it: none of its batches ends now.
-        until("end of what was staged late", lambda: scene.database.left_over() == [], seconds=20)
+        until("end of what was staged late", lambda: scene.database.left_over() == [], seconds=60)
         link.let_go()
         until("what it says of them", lambda: "Ignoring update with state FINISHED" in scene.log.read_text())
     finally:
@@ -296,7 +304,9 @@ def nobody_hears_the_others_for_a_while(scene: Scene, link: DriverLink) -> None:
     link.let_go()
     scene.wait()
     assert scene.executors() == executors
-    assert scene.tasks(SHORT) == held, "no task was tried again"
+    # Each file and each partition of the sums is one task; some may have begun after the others were held.
+    assert held <= scene.tasks(SHORT)
+    assert Counter(each.query for each in scene.tasks(SHORT)) == dict.fromkeys(QUERIES, 2), "no task was tried again"
     until("report of the lost executors", lambda: "HR882" in scene.log.read_text())
 
 

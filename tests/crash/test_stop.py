@@ -22,7 +22,7 @@ from headrace.api import load, status, verify
 from headrace.api import run as run_project
 from headrace.cli import main
 from headrace.model import AvailableNow
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from tests.crash.scenes import until
 from tests.run.projects import land, ledger, write_project
 
@@ -114,7 +114,7 @@ def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Fami
 SESSION = """
 import faulthandler, signal
 faulthandler.register(signal.SIGUSR1)
-from headrace.spark.session import start
+from headrace.spark.jvm.session import start
 spark = start(master="local[1]", purpose="short", name="p", overrides={{
     "spark.hadoop.fs.s3a.secret.key": "{secret}",
     "spark.driver.extraJavaOptions": "-Dmy.password={secret}",

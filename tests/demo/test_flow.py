@@ -14,7 +14,7 @@ from headrace.demo import flow
 from headrace.demo.flow import Pace, Tally
 from headrace.demo.processes import Child
 from headrace.errors import HeadraceError
-from headrace.progress import BatchRecord
+from headrace.observe.progress import BatchRecord
 
 pytestmark = pytest.mark.plain
 

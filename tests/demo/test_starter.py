@@ -21,6 +21,7 @@ FILES: dict[Form, set[str]] = {
 def test_it_names_what_it_writes_and_the_same_each_time(tmp_path: Path, form: Form) -> None:
     written = write_project(tmp_path / "one" / "phones", form=form)
     write_project(tmp_path / "two" / "phones", form=form)
+    assert ".env" in (tmp_path / "one/phones/.gitignore").read_text().splitlines()
     there = {str(path.relative_to(tmp_path / "one/phones")) for path in (tmp_path / "one").rglob("*") if path.is_file()}
     assert {str(path) for path in written} == there
     assert there == FILES[form] | {f"{LANDING}/events-{number:06d}.json" for number in range(3)}

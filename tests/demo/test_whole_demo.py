@@ -30,7 +30,7 @@ def test_the_driver_is_killed_goes_on_and_the_result_is_proved(tmp_path: Path) -
     assert any("driver killed with SIGKILL at batch" in line.get("sentence", "") for line in lines)
     (verdict,) = [line for line in lines if "rows_expected" in line]
     landed = sum(1 for path in (tmp_path / "demo" / LANDING).glob("*.json") for _ in path.open())
-    assert verdict["sentence"].startswith("prefix integrity: holds")
+    assert verdict["sentence"].startswith("correct: equal to the batch query over the same input")
     assert verdict["rows_read"] == landed == 32_000
     with sqlite3.connect(tmp_path / "demo/result.db") as database:
         (counted,) = database.execute("SELECT sum(count) FROM action_counts").fetchone()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,6 +43,20 @@ class Block:
                 while command.endswith("\\"):
                     command = command[:-1] + next(lines).strip()
                 yield command
+
+
+def not_printed(shown: Iterable[str], printed: Sequence[str]) -> str | None:
+    """The first line that a page shows and a command does not print there: a page that leaves lines out says `...`."""
+    at, may_be_later = 0, True
+    for line in shown:
+        if line == "...":
+            may_be_later = True
+            continue
+        found = next((number for number in range(at, len(printed)) if printed[number].startswith(line)), None)
+        if found is None or (found > at and not may_be_later):
+            return line
+        at, may_be_later = found + 1, False
+    return None
 
 
 def pages() -> list[Path]:

@@ -20,11 +20,11 @@ from headrace.cluster import control
 from headrace.cluster.record import HOME_VARIABLE
 from headrace.connectors.spark_files.prefix import files
 from headrace.errors import HeadraceError
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from tests import in_session
 from tests.conftest import ROOT, WITHOUT_CODE_GENERATION
 from tests.crash.scenes import DEADLINE, ClusterScene, until
-from tests.docs.blocks import Block, blocks
+from tests.docs.blocks import Block, blocks, not_printed
 from tests.docs.test_tutorial import LONG, SHORT, alike
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def steps() -> Iterator[tuple[Block, str]]:
 def shown(block: Block, command: str) -> list[str]:
     """What the page shows below a command."""
     below = block.text.split(f"$ {command}\n")[1].split("$ ")[0]
-    return [line for line in below.splitlines() if line != "..."]
+    return below.splitlines()
 
 
 def test_the_tutorial_of_the_cluster_goes_as_it_is_written(
@@ -139,9 +139,8 @@ def test_the_tutorial_of_the_cluster_goes_as_it_is_written(
             printed = "".join(capsys.readouterr())
         else:
             printed = shell.type(command)
-        rest = iter([alike(line) for line in printed.splitlines()])
-        for line in shown(block, command):
-            assert any(each.startswith(alike(line)) for each in rest), f"$ {command}\n{printed}"
+        missing = not_printed(map(alike, shown(block, command)), list(map(alike, printed.splitlines())))
+        assert missing is None, f"{missing} is not there:\n$ {command}\n{printed}"
         if command.startswith("kill"):
             # Without what was killed.
             shell.wait()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import headrace as hr
 from tests.docs.blocks import ROOT, of_language
 
 if TYPE_CHECKING:
@@ -52,3 +53,47 @@ def test_a_query_starts_in_a_session_of_ones_own_and_is_a_function_beside(spark:
     ), "the query has what it needs all the same"
     exec(compile(test.text, str(test), "exec", dont_inherit=True), names)
     names["test_counts"](spark)  # type: ignore[operator]
+
+
+PIPELINE = """
+import headrace as hr
+
+events = hr.source.files("landing/events", format="json", schema="time TIMESTAMP, action STRING",
+                         watermark=("time", "1 minute"), max_files_per_trigger=1)
+
+@hr.query(sink=hr.sink.sqlite("result.db", table="counts", key=["action"], rewindable="7 days"), mode="update")
+def counts(events):
+    return events.groupBy("action").count()
+"""
+
+
+def test_each_function_that_takes_a_session_works_in_one_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:
+    landing = tmp_path / "landing" / "events"
+    landing.mkdir(parents=True)
+    for number in (1, 2):
+        (landing / f"{number}.json").write_text('{"time": "2026-01-01T00:00:00Z", "action": "open"}\n')
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    project, own = hr.load(tmp_path), spark.newSession()
+    for key, value in SETTINGS.items():
+        own.conf.set(key, value)
+    before = own.conf.getAll
+
+    assert [each.code for each in hr.check(project, spark=own).findings if each.severity != "note"] == []
+    with hr.start(project, spark=own, trigger=hr.available_now) as application:
+        application.get("counts").awaitTermination(60)
+    assert [(each.state, each.rows) for each in application.wait().outcomes] == [("finished", 2)]
+    assert hr.run(project, trigger=hr.available_now, spark=own).exit_code == 0
+    [judgement] = hr.plan(project, spark=own, save=tmp_path / "plan.json")
+    assert (judgement.verdict, judgement.notes) == ("same", ())
+    assert hr.apply(project, tmp_path / "plan.json", trigger=hr.available_now, spark=own).exit_code == 0
+    verdict = hr.verify(project, "counts", spark=own)
+    assert verdict.state == "equal", [*map(str, verdict.findings)]
+    assert hr.late(project, "counts", spark=own).count == 0
+    assert hr.inspect.state(project, "counts", spark=own).operators
+    assert hr.repartition(project, "counts", 2, spark=own).after == 2
+    assert hr.rebuild(project, "counts", spark=own).generation == 2
+    hr.discard_rebuild(project, "counts", spark=own)
+    hr.rewind(project, "counts", to_batch=0, spark=own)
+    hr.undo_rewind(project, "counts", spark=own)
+    hr.reset(project, "counts", result="drop", spark=own)
+    assert own.conf.getAll == before, "the session's settings are as they were"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import headrace as hr
 from headrace.cli.run import run as run_command
 from headrace.cli.verify import verify as verify_command
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from headrace.run.stop import StopRequest
 
 from ..connectors.sql.databases import Database

@@ -155,7 +155,7 @@ def test_jars_and_failures_are_the_connectors_own(monkeypatch: pytest.MonkeyPatc
     from headrace.build.project_session import jars_of
     from headrace.errors import NOWHERE
     from headrace.model import Project, Source
-    from headrace.spark.failures import finding_of_message
+    from headrace.spark.messages.failures import finding_of_message
 
     weather = import_module("weather").Weather(each=1)
     project = Project(

@@ -67,6 +67,9 @@ def opened(home: Path, place: Path, spark: SparkSession, request: Any, monkeypat
         monkeypatch.setenv(variable, getattr(server, "url", server))
         kafka = server if variable == "KAFKA" else kafka
     shutil.copytree(home, place, ignore=RESULTS)
+    for table in spark.sql("SHOW TABLES").collect():  # An earlier test of the example may have made them.
+        if not table.isTemporary:
+            spark.sql(f"DROP TABLE IF EXISTS `{table.tableName}`")
     return Terminal(root=place, spark=spark, kafka=kafka)
 
 
@@ -95,7 +98,7 @@ def test_the_check_finds_no_fault_and_the_guarantee_that_the_readme_tells(
     terminal = opened(home, tmp_path / home.name, spark, request, monkeypatch)
     result = hr.check(hr.load(terminal.root), spark=spark)
     assert [str(finding) for finding in result.errors] == []
-    assert all(finding.fix for finding in result.findings)
+    assert all(finding.fix for finding in result.findings if finding.severity != "note")
     readme = (home / "README.md").read_text()
     assert {guarantee.level for guarantee in result.guarantees.values()} == {told_guarantee(readme)}
     assert all(guarantee.proven for guarantee in result.guarantees.values())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.api import check, load, run
 from headrace.errors import Finding
-from headrace.progress import BatchRecord
+from headrace.observe.progress import BatchRecord
 
 from ..run.projects import rows
 from ..run.test_run import Told

@@ -11,9 +11,9 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from headrace.api import check, load, run
+from headrace.contract import Observer
 from headrace.errors import Finding
-from headrace.progress import BatchRecord
-from headrace.run.result import Silent
+from headrace.observe.progress import BatchRecord
 
 from ..run.projects import rows
 
@@ -35,7 +35,7 @@ class Trigger:
 
 
 @dataclass(kw_only=True)
-class Played(Silent):
+class Played(Observer):
     """What one run did: the sink after each batch, and the batches as the product tells them."""
 
     triggers: list[Trigger] = field(default_factory=list)

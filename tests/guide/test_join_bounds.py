@@ -10,7 +10,7 @@ import pytest
 from headrace.api import check, load, run
 from headrace.errors import Finding
 from headrace.model import Default
-from headrace.progress import BatchRecord
+from headrace.observe.progress import BatchRecord
 from headrace.run.stop import StopRequest
 
 from ..run.test_run import Told

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.api import load, run, status, verify
+from headrace.checkpoint import Checkpoint
 from headrace.cli.view.formatting import sentence
 from headrace.cli.view.tables import status_table
 from headrace.errors import Finding, ProjectError
-from headrace.model.layout import QueryLayout
 from headrace.model.state_store import OPTIONS, PREFIX
-from headrace.progress import BatchRecord
+from headrace.observe.progress import BatchRecord
+from headrace.queries.layout import QueryLayout
 from headrace.run.start import start
-from headrace.spark.settings import settings
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, settings
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
 
@@ -118,7 +120,8 @@ def test_every_option_arrives_in_rocksdb(tmp_path: Path, spark: SparkSession, un
     assert {name: str(getattr(read, field)()).lower() for name, _, field, _ in ARRIVES} == {
         name: value for name, value, *_ in ARRIVES
     }
-    with zipfile.ZipFile(state_of(root) / "0" / "2.zip") as snapshot:
+    (made,) = (state_of(root) / "0").glob("2[._]*zip")
+    with zipfile.ZipFile(made) as snapshot:
         (name,) = [name for name in snapshot.namelist() if name.startswith("OPTIONS")]
         written = {line.strip() for line in snapshot.read(name).decode().splitlines()}
     assert {line for *_, line in ARRIVES if line} - written == set()
@@ -205,7 +208,25 @@ def test_the_hdfs_provider_keeps_the_state_and_tells_how_often_it_was_at_hand(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    ("begun", "asked", "provider"), [("1", "2", "rocksdb"), ("2", "1", "rocksdb"), ("1", "2", "hdfs")]
+)
+def test_a_checkpoint_keeps_the_format_that_it_was_begun_in(
+    tmp_path: Path, spark: SparkSession, begun: str, asked: str, provider: str
+) -> None:
+    root = project(tmp_path / "p", {"provider": provider})
+    for file, format_ in ((2, asked if provider == "hdfs" else begun), (3, asked)):
+        with applied(spark, {CHECKPOINT_FORMAT: format_}):
+            land(root, file, [{"name": "fig", "amount": 7}])
+            ran(root, spark)
+    commits = Checkpoint(QueryLayout(load(root).storage, "totals").checkpoint).commits()
+    assert {commit.version for commit in commits.values()} == {int(begun)}
+    assert verify(load(root), "totals", spark=spark).state == "equal"
+
+
+@pytest.mark.spark
 @pytest.mark.capability("STORE-03")
+@pytest.mark.usefixtures("checkpoint_format")
 def test_changelog_checkpointing_goes_on_and_off_over_one_checkpoint(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p", {}, batches=[])
     made = []
@@ -215,7 +236,7 @@ def test_changelog_checkpointing_goes_on_and_off_over_one_checkpoint(tmp_path: P
         ran(root, spark)
         version = batch + 1
         made.append(
-            [suffix for suffix in ("changelog", "zip") if (state_of(root) / "0" / f"{version}.{suffix}").exists()]
+            [kind for kind in ("changelog", "zip") if any((state_of(root) / "0").glob(f"{version}[._]*{kind}"))]
         )
     assert made == [["changelog"], ["zip"], ["changelog"], ["zip"]]
     assert rows(root / "out.db", SELECT) == [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load, run
-from headrace.progress import BatchRecord
+from headrace.observe.progress import BatchRecord
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import Told
 
@@ -120,7 +120,7 @@ REFUSED = {
     "an update operator before an aggregation": ("(actions, status, S, 'update').COUNT", "update", "HR280"),
     "an append operator after an aggregation": ("actions.COUNT, status, S, 'append'", "update", "HR280"),
     "complete mode": ("actions, status, S, 'update'", "complete", "HR222"),
-    "event time without a watermark": ("actions, status, S, 'update', 'EventTimeTimeout'", "update", "HR281"),
+    "event time without a watermark": ("actions, status, S, 'update', 'EventTimeTimeout'", "update", "HR221"),
     "two of them": ("TWICE, status, S, 'append'", "append", "HR282"),
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.api import check, load, run
 from headrace.model import AvailableNow
-from headrace.progress import BatchRecord
+from headrace.observe.progress import BatchRecord
 from headrace.run.stop import StopRequest
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import Told

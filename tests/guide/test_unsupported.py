@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.spark.actions import INSTEAD
+from headrace.spark.messages.refusals import INSTEAD
 
 from .join_scenes import query, refused, scene
 
@@ -94,19 +94,19 @@ REFUSED = {
     "counts of counts": (
         "impressions.groupBy('i_ad', 'i_time').count().groupBy('i_ad').count()",
         ("update", "complete"),
-        "HR229",
+        "HR227",
         "use the mode append, or write the first step to a table of its own",
     ),
     "windows of windows": (
         f"{HOURS}.groupBy(F.window('window', '2 hours')).count()",
         ("update", "complete"),
-        "HR229",
+        "HR227",
         "use the mode append",
     ),
     "duplicates of windows": (
         f"{HOURS}.dropDuplicates(['window'])",
         ("update", "complete"),
-        "HR229",
+        "HR227",
         "use the mode append",
     ),
     "a window function": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 
@@ -183,3 +184,61 @@ def test_a_directory_without_a_project_says_what_was_looked_for(write, files, sa
 def test_a_path_that_does_not_exist_is_told(tmp_path):
     with pytest.raises(ProjectError, match="does not exist"):
         load(tmp_path / "nowhere")
+
+
+NOT_LOADED = "raise SystemExit('this file was run')\n"
+BESIDE = {
+    "the word in a comment": "# what headrace reads\n",
+    "the word in a text": "print('headrace run')\n",
+    "an import inside a function": "def later():\n    import headrace\n",
+    "an import when it is run as a script": "if __name__ == '__main__':\n    import headrace\n",
+    "an import for type checkers": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import headrace\n",
+    "another package": "import headrace_generator\n",
+    "a module beside it": "from .headrace import source\n",
+}
+
+
+@pytest.mark.parametrize("text", BESIDE.values(), ids=BESIDE)
+def test_a_file_that_declares_nothing_is_not_run(loaded, text):
+    assert loaded({"pipeline.py": PIPELINE, "generate.py": text + NOT_LOADED}).queries.keys() == {"action_counts"}
+
+
+DECLARING = {
+    "plain": "import headrace as hr\n{}",
+    "a part of it": "import headrace.testing, headrace as hr\n{}",
+    "from": "from headrace import view\nimport headrace as hr\n{}",
+    "in an if": "import sys\nif sys.version_info > (3,):\n    import headrace as hr\n{}",
+    "in an else": "if __name__ == '__main__':\n    pass\nelse:\n    import headrace as hr\n{}",
+    "in a try": "try:\n    import headrace as hr\nexcept ImportError:\n    raise\n{}",
+    "in an except": "try:\n    import nothing_of_this_name\nexcept ImportError:\n    import headrace as hr\n{}",
+}
+
+
+@pytest.mark.parametrize("text", DECLARING.values(), ids=DECLARING)
+def test_a_file_that_imports_headrace_as_it_is_loaded_is_run(loaded, text):
+    declared = PIPELINE.removeprefix("import headrace as hr\n")
+    assert loaded({"pipeline.py": text.format(declared)}).queries.keys() == {"action_counts"}
+
+
+WAITS = {
+    "in a call that waits": "import time\ntime.sleep(60)\n",
+    "in a loop": "while True:\n    pass\n",
+    "where it takes every exception": "while True:\n    try:\n        pass\n    except Exception:\n        pass\n",
+}
+
+
+@pytest.mark.parametrize("text", WAITS.values(), ids=WAITS)
+def test_a_file_that_does_not_come_to_its_end_is_named_and_ended(faults, capsys, monkeypatch, text):
+    monkeypatch.setattr(sys.modules["headrace.load.modules"], "QUIET_SECONDS", 0.2)
+    files = {"a_pipeline.py": PIPELINE, "waits.py": "import headrace\n" + text}
+    [finding] = faults(files, environ={"HEADRACE_LOAD_TIMEOUT": "1 second"})
+    assert (finding.code, finding.where.file) == ("HR114", "waits.py")
+    assert finding.where.line in range(2, 7)
+    assert "within 1 second" in finding.what
+    assert "HEADRACE_LOAD_TIMEOUT" in finding.fix
+    assert re.search(r"waits\.py:[2-6] HR132 \(note\): waits\.py is still being loaded", capsys.readouterr().err)
+
+
+def test_a_limit_that_is_no_length_of_time_is_a_finding(faults):
+    [finding] = faults({"pipeline.py": PIPELINE}, environ={"HEADRACE_LOAD_TIMEOUT": "soon"})
+    assert (finding.code, "HEADRACE_LOAD_TIMEOUT" in finding.what) == ("HR118", True)

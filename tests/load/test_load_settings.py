@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headrace.declare.variables import read_dotenv
@@ -43,13 +45,13 @@ def test_a_target_is_chosen_by_argument_then_by_the_environment(loaded):
 @pytest.mark.parametrize(("target", "environ"), [("prd", {}), (None, {"HEADRACE_TARGET": "prd"})])
 def test_an_unknown_target_is_told_with_the_nearest(faults, target, environ):
     found = {finding.code: finding for finding in faults(BASE, target, environ={"OUT": "x", **environ})}
-    assert "'prod'" in found["HR108"].fix
+    assert "'prod'" in found["HR091"].fix
 
 
 def test_a_project_without_targets_is_seen_from_dev(loaded, faults):
     text = BASE[: BASE.index("targets:")]
     assert loaded(text, "dev", environ={"OUT": "x"}).target.name == "dev"
-    assert faults(text, "prod", environ={"OUT": "x"})[0].code == "HR108"
+    assert faults(text, "prod", environ={"OUT": "x"})[0].code == "HR091"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_a_secret_comes_from_a_file(loaded, tmp_path):
 
 def test_a_secret_file_that_is_not_there_is_told(faults):
     (finding,) = faults(BASE.replace("${DATA:-in}", "${file:/no/secret}"), environ={"LETTER": "x"})
-    assert finding.code == "HR106"
+    assert finding.code == "HR115"
     assert "/no/secret" in finding.what
 
 
@@ -153,3 +155,26 @@ def test_no_message_shows_a_secret(faults, name, value, place):
 def test_an_address_is_secret_for_the_credentials_in_it(loaded, value, is_secret):
     project = loaded("storage: ${STORE_URL}", environ={"STORE_URL": value})
     assert (project.redacted(value) != value) is is_secret
+
+
+HOOKED = BASE + "hooks: [{command: [tools/alert.sh, now]}, {command: [alert]}]\n"
+
+
+@pytest.mark.parametrize(
+    ("storage", "path"),
+    [("file:///var/lib/x", "/var/lib/x"), ("file:/var/lib/x", "/var/lib/x"), ("~/x", str(Path.home() / "x"))],
+)
+def test_storage_on_this_machine_may_be_written_as_a_url_or_from_the_home(loaded, storage, path):
+    text = BASE.replace("storage: base", f"storage: {storage}")
+    assert str(loaded(text, environ={"LETTER": "x"}).storage) == path
+
+
+def test_the_command_of_a_hook_is_a_path_of_the_project_or_a_name(loaded, tmp_path):
+    project = loaded(HOOKED, environ={"LETTER": "x"})
+    first, second = project.target.operations.hooks
+    assert (first.command, second.command) == ((str(project.root / "tools/alert.sh"), "now"), ("alert",))
+
+
+def test_each_setting_of_a_target_knows_its_line(loaded):
+    target = loaded(BASE, environ={"LETTER": "x"}).target
+    assert [target.at(key).line for key in ("storage", "spark.a", "spark.b", "master")] == [1, 2, 11, 11]

@@ -123,7 +123,7 @@ FAULTS = {
     "misspelt key of a query": (BASE + "    triger: once\n", 8, "HR103", "'trigger'"),
     "unknown source": (BASE.replace("rate:", "rat:"), 2, "HR110", "'rate'"),
     "unknown sink": (BASE.replace("console", "consol"), 7, "HR110", "'console'"),
-    "misspelt option": (BASE.replace("rows_per_second", "rows_per_secnd"), 3, "HR111", "'rows_per_second'"),
+    "misspelt option": (BASE.replace("rows_per_second", "rows_per_secnd"), 3, "HR103", "'rows_per_second'"),
     "option of a wrong type": (BASE.replace("5}", "many}"), 3, "HR113", "for example 100"),
     "truth for a number": (BASE.replace("5}", "true}"), 3, "HR113", "for example 100"),
     "missing option": (BASE.replace("rate: {rows_per_second: 5}", "files: {format: csv}"), 2, "HR112", "give 'path'"),
@@ -132,17 +132,17 @@ FAULTS = {
     "watermark without a delay": (BASE.replace("queries:", "    watermark: {column: t}\nqueries:"), 4, "HR112", "2 h"),
     "delay of no length": (BASE.replace("queries:", "    watermark: [t, soon]\nqueries:"), 4, "HR118", "2 hours"),
     "unknown mode": (BASE + "    mode: upsert\n", 8, "HR119", "update"),
-    "unknown on_change": (BASE + "    on_change: forwards\n", 8, "HR133", "forward"),
+    "unknown on_change": (BASE + "    on_change: forwards\n", 8, "HR119", "forward"),
     "unknown trigger": (BASE + "    trigger: onse\n", 8, "HR119", "every"),
-    "no sink": (BASE.replace("    sink: console\n", ""), 5, "HR120", "sink: console"),
-    "no SELECT": (BASE.replace("    select: SELECT * FROM events\n", ""), 5, "HR120", "sql:"),
+    "no sink": (BASE.replace("    sink: console\n", ""), 5, "HR112", "sink: console"),
+    "no SELECT": (BASE.replace("    select: SELECT * FROM events\n", ""), 5, "HR112", "sql:"),
     "no such SQL file": (BASE.replace("select: SELECT * FROM events", "sql: no.sql"), 6, "HR115", "relative"),
     "no SELECT in it": (BASE.replace("SELECT * FROM", "DELETE FROM"), 6, "HR116", "SELECT"),
     "two statements": (BASE.replace("FROM events", "FROM events; SELECT 2"), 6, "HR116", "view or query"),
-    "a list for a mapping": (BASE.replace("queries:", "views: [1]\nqueries:"), 4, "HR104", "name: SELECT"),
+    "a list for a mapping": (BASE.replace("queries:", "views: [1]\nqueries:"), 4, "HR104", 'name: "SELECT'),
     "two of one name": (BASE + "views: {events: SELECT 1}\n", 8, "HR109", "rename"),
     "a table and a view of one name": (BASE + "tables: {a: SELECT 1}\nviews: {a: SELECT 2}\n", 9, "HR109", "rename"),
-    "a key twice": (BASE + "  counts: {}\n", 8, "HR102", "keep one"),
+    "a key twice": (BASE + "  counts: {}\n", 8, "HR109", "keep one"),
     "no such module": ("modules: [no.py]\n" + BASE, 1, "HR115", "relative"),
 }
 
@@ -180,3 +180,26 @@ def test_all_faults_come_together_in_the_order_of_their_lines(faults):
 def test_an_empty_file_is_an_empty_project(loaded, tmp_path):
     project = loaded("")
     assert (project.name, project.queries) == (tmp_path.name, {})
+
+
+NINE = """\
+storge: x
+sources:
+  events: {files: {path: landing, formt: json, schema: "id INT"}}
+  more: {files: {path: landing, format: json, schema: "id INTT"}}
+  ok: {rate: {}}
+queries:
+  a: {select: SELECT id FROM events, sink: consol}
+  b: {select: SELECT id FROM even, mode: upsert, sink: console}
+  c: {select: SELECT value FROM ok, trigger: soon, sink: {sqlite: {path: a.db, table: t, key: [id, id]}}}
+  my-d: {select: SELECT value FROM ok, sink: console}
+targets: {dev: {master: localhost}}
+"""
+
+
+def test_all_that_is_wrong_is_told_at_once_and_nothing_that_only_follows_from_it(faults):
+    told = [(finding.where.line, finding.code) for finding in faults(NINE)]
+    assert told == [
+        *((1, "HR103"), (3, "HR103"), (4, "HR123"), (7, "HR110"), (8, "HR119"), (8, "HR204")),
+        *((9, "HR119"), (9, "HR113"), (10, "HR254"), (11, "HR125")),
+    ]

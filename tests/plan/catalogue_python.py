@@ -26,6 +26,51 @@ def rate(name):
 """
 
 PYTHON_BASES = {
+    "given": f"""{PIPELINE}
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+class Rates(DataSource):
+    @classmethod
+    def name(cls):
+        return "rates"
+    def schema(self):
+        return "id LONG, rate DOUBLE"
+    def reader(self, schema):
+        return Reader(float(self.options.get("level", "1")))
+
+class Reader(DataSourceReader):
+    def __init__(self, level):
+        self.level = level
+    def read(self, partition):
+        yield (1, self.level * 2)
+
+@hr.table
+def rates(spark):
+    spark.dataSource.register(Rates)
+    return spark.read.format("rates").option("level", "3").option("password", "hidden").load()
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="rows"))
+def q(events, rates):
+    return events.join(rates, "id").select("id", "rate")
+""",
+    "taken": f"""{PIPELINE}
+import logging
+LOG = logging.getLogger("q")
+
+class Taker:
+    def process(self, row):
+        print("one row", row)
+        self.taken = row.id + 1
+
+@F.udf("double")
+def scaled(value):
+    LOG.info("scaled %s", value)
+    return value * 2
+
+@hr.query(sink=hr.sink.foreach(Taker()))
+def q(events):
+    return events.select("id", scaled("price").alias("price"))
+""",
     "frames": f"""{PIPELINE}
 LIMIT = 3
 

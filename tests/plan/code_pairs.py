@@ -245,10 +245,64 @@ HARMLESS = {
         "def f(x):\n    if x > 1:\n        r = 1\n    else:\n        r = 2\n    return r",
         "def f(x):\n    r = 1 if x > 1 else 2\n    return r",
     ),
+    "the text of a log line": (
+        "import logging\nlog = logging.getLogger('a')\ndef f(x):\n    log.info('one %s', x)\n    return x",
+        "import logging\nlog = logging.getLogger('a')\ndef f(x):\n    log.warning(f'two: {x}')\n    return x",
+    ),
+    "a log line of the module logging": (
+        "import logging\ndef f(x):\n    return x",
+        "import logging\ndef f(x):\n    logging.info('seen')\n    logging.getLogger(__name__).info('seen')\n    return x",
+    ),
+    "the text of a print": (
+        "def f(x):\n    print('one', x)\n    return x",
+        "def f(x):\n    print('two')\n    return x",
+    ),
+    "a private method's name in another class": (
+        "class C:\n    def __g(self, x):\n        return x\n    def __call__(self, x):\n        return self.__g(x)\nf = C()",
+        "class C:\n    def __call__(self, x):\n        return self.__g(x)\n    def __g(self, x):\n        return x\nf = C()",
+    ),
+    "a lambda beside another on its line": (
+        "f = lambda x: x + 1",
+        "g, f = (lambda x: x + 2), (lambda x: x + 1)",
+    ),
+    "a lambda inside another on its line": (
+        "f = lambda x: x + 1",
+        "f = (lambda: (lambda x: x + 1))()",
+    ),
 }
 
 # Each with a part of what is said about it.
 DANGEROUS = {
+    "what a print computes": (
+        "def f(x):\n    print(x)\n    return x",
+        "def f(x):\n    print(x.pop())\n    return x",
+        "its code differs: `print(x)` became `print(x.pop())`",
+    ),
+    "a print that is the project's": (
+        "def print(x):\n    x.pop()\ndef f(x):\n    print(x)\n    return x",
+        "def print(x):\n    x.pop()\ndef f(x):\n    return x",
+        "its code differs: `print(x)` is gone",
+    ),
+    "a match": (
+        "def f(x):\n    match x:\n        case [a, *_]:\n            return a\n        case {'k': a, **rest}:\n            return rest",
+        "def f(x):\n    match x:\n        case [*_, a]:\n            return a\n        case {'k': a, **rest}:\n            return rest",
+        "its code differs",
+    ),
+    "a private method": (
+        "class C:\n    def __g(self, x):\n        return x\n    def __call__(self, x):\n        return self.__g(x)\nf = C()",
+        "class C:\n    def __g(self, x):\n        return x + 1\n    def __call__(self, x):\n        return self.__g(x)\nf = C()",
+        "its code differs",
+    ),
+    "a generator whose yield is never reached": (
+        "def f(x):\n    return x",
+        "def f(x):\n    return x\n    yield",
+        "its code differs",
+    ),
+    "a variable that a dead line makes local": (
+        "a = 1\ndef f(x):\n    return a",
+        "a = 1\ndef f(x):\n    return a\n    a = 2",
+        "its code differs",
+    ),
     "a constant": ("def f(x):\n    return x * 2", "def f(x):\n    return x * 3", "the constant 2 became 3"),
     "a text": ("def f(x):\n    return x + 'a'", "def f(x):\n    return x + 'b'", "the constant 'a' became 'b'"),
     "a number's type": ("def f(x):\n    return x * 2", "def f(x):\n    return x * 2.0", "the constant 2 became 2.0"),
@@ -425,6 +479,21 @@ DANGEROUS = {
         "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass C:\n    rate: int\nc = C(2)\ndef f(x):\n    return x * c.rate",
         "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass C:\n    rate: int\nc = C(3)\ndef f(x):\n    return x * c.rate",
         "attribute `rate` was 2 and is 3",
+    ),
+    "a private attribute of a dataclass": (
+        "from dataclasses import dataclass\n@dataclass\nclass C:\n    _k = 2\n    def g(self, x):\n        return x * self._k\ndef f(x):\n    return C().g(x)",
+        "from dataclasses import dataclass\n@dataclass\nclass C:\n    _k = 3\n    def g(self, x):\n        return x * self._k\ndef f(x):\n    return C().g(x)",
+        "attribute `_k` was 2 and is 3",
+    ),
+    "whether a dataclass compares its fields": (
+        "from dataclasses import dataclass\n@dataclass\nclass C:\n    k: int\ndef f(x):\n    return C(x) == C(1)",
+        "from dataclasses import dataclass\n@dataclass(eq=False)\nclass C:\n    k: int\ndef f(x):\n    return C(x) == C(1)",
+        "",
+    ),
+    "a method that a dataclass has for comparing": (
+        "from dataclasses import dataclass\n@dataclass\nclass C:\n    k: int\n    def __eq__(self, other):\n        return True\ndef f(x):\n    return C(x) == C(1)",
+        "from dataclasses import dataclass\n@dataclass\nclass C:\n    k: int\n    def __eq__(self, other):\n        return False\ndef f(x):\n    return C(x) == C(1)",
+        "the constant True became False",
     ),
     "a field's default": (
         "from dataclasses import dataclass\n@dataclass\nclass C:\n    rate: int = 2\ndef f(x):\n    return x * C().rate",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +12,11 @@ import pytest
 
 import headrace as hr
 from headrace import model
-from headrace.build.catalog import registered_tables
-from headrace.build.plan_builder import build
+from headrace.build.plan_builder import build, registered_tables
 from headrace.plan.comparison import compare
 from headrace.plan.difference import worst
-from headrace.plan.form import QueryForm
 from headrace.plan.forming import form_of
+from headrace.queries.form import QueryForm
 from headrace.run.planned import reader
 
 from . import catalogue
@@ -109,6 +110,56 @@ def test_what_computes_a_refreshed_table_counts_and_its_rows_do_not(tmp_path: Pa
     assert list(verdicts.values()) == ["same", "same", "forward"]
     (difference,) = judgement.differences[:1]
     assert str(difference.where).endswith("headrace.yml:5")
+
+
+TEXT_FILE = """import headrace as hr
+
+events = hr.source.files("in", format="json", schema="id LONG, price DOUBLE")
+
+@hr.table
+def names(spark):
+    lines = spark.sparkContext.textFile("{root}/names.*")
+    return lines.map(lambda line: (int(line[0]), line[2:])).toDF("id LONG, name STRING")
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="rows"))
+def q(events, names):
+    return events.join(names, "id")
+"""
+
+
+def test_the_lines_of_a_text_file_behind_a_table_count(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "in").mkdir()
+    found = []
+    for line in ("1,one", "1,one", "1,eins"):
+        (tmp_path / "names.txt").write_text(line)
+        found.append(_form(tmp_path, spark, f"# file: pipeline.py\n{TEXT_FILE}"))
+    assert [worst(compare(found[0], each)) for each in found] == ["same", "same", "forward"]
+
+
+OUTSIDE = """import headrace as hr
+from pyspark.sql import functions as F
+from outside_the_project import scaled
+
+events = hr.source.files("in", format="json", schema="id LONG, price DOUBLE")
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="rows"))
+def q(events):
+    return events.select("id", F.udf(scaled, "double")("price").alias("price"))
+"""
+
+
+def test_a_helper_outside_the_project_that_nobody_installed_counts(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, found = tmp_path / "p", []
+    (root / "in").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    for text in ("value * 2", "value  *  2  # twice", "value * 3"):
+        (tmp_path / "outside_the_project.py").write_text(f"def scaled(value):\n    return {text}\n")
+        monkeypatch.delitem(sys.modules, "outside_the_project", raising=False)
+        importlib.invalidate_caches()
+        found.append(_form(root, spark, f"# file: pipeline.py\n{OUTSIDE}"))
+    assert [worst(compare(found[0], each)) for each in found] == ["same", "same", "forward"]
 
 
 def _edited(change: Change) -> str:

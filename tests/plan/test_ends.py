@@ -17,7 +17,7 @@ from headrace.model import Source
 from headrace.plan.comparison import compare
 from headrace.plan.difference import worst
 from headrace.plan.ends import source_facts
-from headrace.plan.form import QueryForm
+from headrace.queries.form import QueryForm
 
 pytestmark = pytest.mark.plain
 

@@ -9,8 +9,11 @@ import pytest
 
 import headrace as hr
 from headrace.plan.comparison import compare
-from headrace.plan.form import Operator, QueryForm
-from headrace.plan.located import located, place_of_code
+from headrace.plan.difference import located, place_of_code
+from headrace.plan.judgement import Judgement, judged, refusals
+from headrace.queries.form import Operator, QueryForm
+from headrace.queries.layout import QueryLayout
+from headrace.queries.manifest import QueryRevision, note_version
 
 pytestmark = pytest.mark.plain
 
@@ -118,3 +121,71 @@ def test_code_is_found_by_its_name(project: hr.Project) -> None:
     places = {name: place_of_code(project, name) for name in CODE_PLACES}
     assert {name: where.line for name, where in places.items() if where} == CODE_PLACES
     assert place_of_code(project, "pipeline.nothing") is place_of_code(project, "json.loads") is None
+
+
+JOINED = "operator 0 join table of 3 rows WHERE =(events.id int, prices.id int)"
+# What fed the aggregation, what feeds it, and how that is told.
+FEEDS = {
+    "a filter more": (
+        "events",
+        "events WHERE (5.0 double < events.amount double)",
+        "the filter amount > 5.0 was added",
+    ),
+    "a filter less": (
+        "events WHERE =('a.b c', events.name string) AND (events.n int <= events.m decimal(10,2))",
+        "events WHERE =('a.b c', events.name string)",
+        "the filter n <= m was removed",
+    ),
+    "another filter": (
+        "events WHERE (1 < events.n int)",
+        "events WHERE (2 < events.n int)",
+        "n > 1 was replaced by n > 2",
+    ),
+    "a text with a comparison": (
+        "events",
+        "events WHERE =('see a.b int', events.name string)",
+        "the filter 'see a.b int' = name was added",
+    ),
+    "a join": (
+        "operator 0",
+        JOINED,
+        "was the join of streams and is the join of streams join table of 3 rows WHERE events.id int = prices.id int",
+    ),
+}
+
+
+def _fed(feed: str) -> QueryForm:
+    return replace(STATE, operators=(Operator(kind="join of streams"), Operator(kind="aggregation", feeds=(feed,))))
+
+
+@pytest.mark.parametrize(("before", "now", "said"), FEEDS.values(), ids=FEEDS)
+def test_a_changed_filter_is_told_as_people_write_it(before: str, now: str, said: str) -> None:
+    (difference,) = compare(_fed(before), _fed(now))
+    assert said in difference.described(300)
+    assert "what feeds the aggregation 1" in difference.described(300)
+
+
+def test_a_refusal_shows_the_line_of_the_code_that_ran_and_the_one_that_is_there_now(
+    project: hr.Project, tmp_path: Path
+) -> None:
+    def revision(form: QueryForm) -> QueryRevision:
+        return QueryRevision(
+            fingerprint="f", from_batch=0, at="", headrace="0.1.0", spark="4.2.0", form=form.as_dict(), shape=form.feed
+        )
+
+    before, now = (revision(_fed(feed)) for feed in FEEDS["a filter more"][:2])
+    layout = QueryLayout(tmp_path / "storage", "q", 1)
+    layout.home.mkdir(parents=True)
+    note_version(project, project.queries["q"], layout, before)
+
+    def refusal() -> str:
+        changed = hr.load(tmp_path)
+        told: Judgement = judged(changed, changed.queries["q"], [before], now, begun=True, versions=layout.versions)
+        (found,) = refusals(changed.queries["q"], told)
+        return found.what
+
+    assert "its code" not in refusal()
+    edited = YAML.replace("SELECT * FROM events", "SELECT * FROM events WHERE amount > 5")
+    (tmp_path / "headrace.yml").write_text(edited, encoding="utf-8")
+    code = "its code was `SELECT * FROM events` and is `SELECT * FROM events WHERE amount > 5`"
+    assert f"the filter amount > 5.0 was added; {code}; the state" in refusal()

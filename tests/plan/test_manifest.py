@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import headrace as hr
 from headrace.model import Query
-from headrace.model.layout import QueryLayout
-from headrace.plan.form import FORMAT, Operator, QueryForm
-from headrace.plan.judgement import judged, refusals, remarks
-from headrace.plan.manifest import QueryRevision, enter, forms, revision
-from headrace.plan.renamed import renamed
+from headrace.plan.judgement import judged, refusals, remarks, renamed
+from headrace.queries.form import BYTECODE, FORMAT, Operator, QueryForm
+from headrace.queries.layout import QueryLayout
+from headrace.queries.manifest import QueryRevision, enter, forms, revision
 from headrace.storage import json_lines
-from headrace.verify.query_ranges import means_the_same
+from headrace.verify.proof import means_the_same
 
 pytestmark = pytest.mark.plain
 
@@ -32,7 +32,23 @@ def totals(ticks):
 FORM = QueryForm(feed="ticks", columns=(("value", "ticks.value long"),), spark="4.2.0", python_version="3.11")
 OTHER = replace(FORM, columns=(("value", "ticks.value + 1"),))
 STATE = replace(FORM, operators=(Operator(kind="aggregation", values=("max", "min")),))
-PYTHON = replace(FORM, columns=(("value", "python abc"),), python={"python abc": {}}, shape="s", python_version="3.10")
+PYTHON = replace(
+    FORM,
+    columns=(("value", "python aaaaaaaaaaaa"),),
+    python={"python aaaaaaaaaaaa": {}},
+    shape="s",
+    python_version="3.10",
+)
+RECORDED: dict[str, Any] = {
+    "columns": (("value", "python bbbbbbbbbbbb"),),
+    "python": {"python bbbbbbbbbbbb": {}},
+}
+FOLDED = replace(
+    PYTHON,
+    columns=(("value", "[111111111111]"),),
+    definitions={"[111111111111]": "python aaaaaaaaaaaa(x)"},
+    shape="",
+)
 
 # The form that ran, the form that is to run, and the codes by which the start is refused, or which are remarked.
 STARTS = {
@@ -53,11 +69,20 @@ STARTS = {
     "a new Spark and new code": (
         replace(FORM, declared="d"), replace(OTHER, declared="e", spark="4.3.0"), ["HR537"], [],
     ),
-    "a new Python, whose bytecode is another": (
-        PYTHON,
-        replace(PYTHON, columns=(("value", "python def"),), python={"python def": {}}, python_version="3.11"),
-        [],
-        ["HR538"],
+    "a new Python, which runs the same functions": (PYTHON, replace(PYTHON, python_version="3.11"), [], []),
+    "the same functions, recorded by their bytecode": (
+        replace(PYTHON, format=BYTECODE), replace(PYTHON, **RECORDED), [], ["HR445"],
+    ),
+    "the same functions in long texts, recorded by their bytecode": (
+        replace(FOLDED, format=BYTECODE), replace(FOLDED, columns=(("value", "[222222222222]"),),
+        definitions={"[222222222222]": "python bbbbbbbbbbbb(x)"}), [], ["HR445"],
+    ),
+    "another column beside functions that were recorded by their bytecode": (
+        replace(PYTHON, format=BYTECODE),
+        replace(PYTHON, columns=(*RECORDED["columns"], ("more", "ticks.value long")), shape="t"), ["HR537"], [],
+    ),
+    "another version of a package": (
+        replace(FORM, packages={"pandas": "2.2"}), replace(FORM, packages={"pandas": "2.3"}), [], ["HR538"],
     ),
 }  # fmt: skip
 
@@ -75,7 +100,7 @@ def test_a_start_is_compared_with_what_ran(
     if refused == ["HR537"]:
         accepting = replace(query, on_change="forward")
         assert [*refusals(accepting, judgement)] == []
-        (said,) = remarks(accepting, judgement)
+        *_, said = remarks(accepting, judgement)
         assert "from batch 3 on" in said.what
 
 
@@ -143,7 +168,7 @@ def test_a_plan_that_cannot_be_read_is_compared_by_its_fingerprint_and_warned_of
 def test_a_form_in_an_older_format_is_compared_by_its_fingerprint(tmp_path: Path) -> None:
     layout, query = _query(tmp_path)
     line = asdict(_revision(query, FORM, 0, "f1"))
-    json_lines.append(layout.manifest, [{**line, "form": {**line["form"], "format": FORMAT - 1, "feed": "other"}}])
+    json_lines.append(layout.manifest, [{**line, "form": {**line["form"], "format": BYTECODE - 1, "feed": "other"}}])
     for fingerprint, told in (("f1", []), ("f2", ["HR545"])):
         now = _revision(query, FORM, 1, fingerprint)
         judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), now, begun=True)
@@ -204,7 +229,7 @@ def test_a_query_of_another_name_is_found_by_its_sink_in_an_older_format_too(tmp
     layout, query = _query(tmp_path)
     form = replace(FORM, sink={"kind": "sqlite", "place": "counts"})
     line = asdict(_revision(query, form, 0))
-    json_lines.append(layout.manifest, [{**line, "form": {**line["form"], "format": FORMAT - 1}}])
+    json_lines.append(layout.manifest, [{**line, "form": {**line["form"], "format": BYTECODE - 1}}])
     other = replace(hr.load(tmp_path), queries={"sums": replace(query, name="sums")})
     (finding,) = renamed(other, other.queries["sums"], form)
     assert (finding.code, "writes to the same place" in finding.what) == ("HR547", True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from headrace.errors import CheckpointError
+from headrace.errors import CheckpointError, HeadraceError
 from headrace.model import Project
 from headrace.plan.difference import Difference
 from headrace.plan.judgement import Judgement
@@ -88,7 +88,7 @@ def test_another_file_is_no_plan(tmp_path: Path, edit: Callable[[str], str]) -> 
     file = tmp_path / "a.plan"
     save(file, _project(tmp_path / "p"), "id", [FOUND])
     file.write_text(edit(file.read_text()))
-    with pytest.raises(hr.HeadraceError, match="HR660"):
+    with pytest.raises(HeadraceError, match="HR660"):
         read(file)
 
 
@@ -96,13 +96,13 @@ def test_another_file_is_no_plan(tmp_path: Path, edit: Callable[[str], str]) -> 
 def test_a_plan_of_another_project_or_of_a_query_that_is_gone_is_refused(tmp_path: Path) -> None:
     project = _project(tmp_path / "p")
     save(tmp_path / "a.plan", project, "id", [FOUND])
-    with pytest.raises(hr.HeadraceError, match="HR661"):
+    with pytest.raises(HeadraceError, match="HR661"):
         hr.apply(project, tmp_path / "a.plan")
-    with pytest.raises(hr.HeadraceError, match=r"HR662.*no longer declared"):
+    with pytest.raises(HeadraceError, match=r"HR662.*no longer declared"):
         read(tmp_path / "a.plan").require_project(replace(project, queries={}), "id")
-    with pytest.raises(hr.HeadraceError, match=r"HR660.*No such file"):
+    with pytest.raises(HeadraceError, match=r"HR660.*No such file"):
         read(tmp_path / "b.plan")
-    with pytest.raises(hr.HeadraceError, match="HR663"):
+    with pytest.raises(HeadraceError, match="HR663"):
         save(tmp_path / "no" / "a.plan", project, "id", [FOUND])
 
 
@@ -117,9 +117,8 @@ def test_a_stricter_filter_is_accepted_as_planned_and_no_other_one(tmp_path: Pat
     land(root, 0, [{"name": "a", "amount": 8}])
     assert hr.run(project, spark=spark).exit_code == 0
     project = written(5)
-    found = hr.plan(project, spark=spark)
+    found = hr.plan(project, spark=spark, save=plan)
     assert [each.verdict for each in found] == ["forward"]
-    hr.save_plan(project, found, plan)
     land(root, 1, [{"name": "b", "amount": 8}, {"name": "c", "amount": 4}])
     with pytest.raises(CheckpointError, match=r"HR662.*written otherwise"):
         hr.apply(written(6), plan, spark=spark)

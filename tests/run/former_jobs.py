@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from headrace.checkpoint.relocation import rewrite
-from headrace.spark.session_conf import applied
+from headrace.spark.jvm.session_conf import applied
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +32,7 @@ PLAIN = {
     "spark.sql.streaming.stateStore.providerClass": f"{STORES}HDFSBackedStateStoreProvider",
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
     "spark.sql.streaming.offsetLog.formatVersion": "1",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
     "spark.sql.shuffle.partitions": "2",
 }
 NAMED = {

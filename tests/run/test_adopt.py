@@ -10,24 +10,25 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import headrace as hr
+from headrace.change.adopt import plan_adoption
+from headrace.change.adopt_sources import matched
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
-from headrace.connectors.sql import adoption
-from headrace.connectors.sql.prepare import last_batch, result_table
+from headrace.connectors.sql.prepare import DatabaseLedger
 from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.connectors.sql.takeover import TableAdoption
 from headrace.contract import Sink, SinkContext, SinkFacts
 from headrace.errors import CheckFailed, HeadraceError
 from headrace.model import Project
-from headrace.model.layout import QueryLayout
-from headrace.run.adopt import plan_adoption
-from headrace.run.adopt_record import AdoptionRecord
-from headrace.run.adopt_sources import matched
-from headrace.run.checkpoint_look import inspect_checkpoint
+from headrace.queries.changes import AdoptionRecord
+from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.layout import QueryLayout
 from tests.run.projects import rows, write_project
 
 if TYPE_CHECKING:
@@ -132,16 +133,16 @@ def test_a_sink_that_begins_no_ledger_takes_nothing_over() -> None:
         def open(self, frame: Any, context: SinkContext) -> Any:
             raise AssertionError("nothing is written")
 
-    told = Own().adoptable("append")
+    told = Own().adoption.possible("append")
     assert (told.possible, told.why) == (False, "a ledger cannot be begun for rows that another program wrote")
 
 
 @pytest.mark.parametrize(
     ("change", "query", "code", "said"),
     [
-        (None, "unknown", "HR606", "unknown"),
+        (None, "unknown", "HR091", "unknown"),
         (None, "shown", "HR596", "it keeps nothing"),
-        (empty, "totals", "HR590", "it is no checkpoint"),
+        (empty, "totals", "HR590", "it is not a checkpoint"),
         (uncommitted, "totals", "HR591", "--planned written"),
         (has_run, "totals", "HR595", "has run already"),
         (has_lost_its_offsets, "totals", "HR595", "has run already"),
@@ -383,6 +384,12 @@ def context(old: Path) -> SinkContext:
     return SinkContext(query="totals", generation=1, mode="update", checkpoint=old, application="app", project="p")
 
 
+def adopting(dialect: SqliteDialect, schema: Any, key: tuple[str, ...]) -> tuple[Any, TableAdoption]:
+    """A result of this schema, and how the table 'totals' is adopted as it."""
+    adoption = TableAdoption(dialect=lambda: dialect, table="totals", key=key, system="out.db", takes_over=True)
+    return SimpleNamespace(schema=schema), adoption
+
+
 def filled(file: Path, *statements: str) -> SqliteDialect:
     with closing(sqlite3.connect(file)) as database, database:
         for statement in statements:
@@ -400,22 +407,22 @@ def test_a_table_of_another_program_gets_a_ledger(tmp_path: Path, old: Path) -> 
         "INSERT INTO Totals VALUES ('a', 1), ('b', 2)",
     )
     life = context(old)
-    table = result_table("totals", ("name",), schema, life)
-    (held,) = adoption.foreign_rows(dialect, table, "out.db", life)
+    frame, adoption = adopting(dialect, schema, ("name",))
+    (held,) = adoption.foreign_rows(frame, life)
     assert (held.count, held.what) == (2, "rows of table 'Totals' in out.db")
     assert rows(tmp_path / "out.db", "SELECT name FROM sqlite_master WHERE name LIKE '\\_%' ESCAPE '\\'") == []
     for _ in range(2):
-        adoption.take_over(dialect, table, schema.json(), "out.db", life, 2)
+        adoption.take_over(frame, life, 2)
     assert rows(tmp_path / "out.db", "SELECT table_name, query, generation FROM _headrace_tables") == [
         ("Totals", "totals", 1)
     ]
     entered = "SELECT batch, checkpoint, digest IS NOT NULL, planned IS NOT NULL FROM _headrace_ledger"
     assert rows(tmp_path / "out.db", entered) == [(2, Checkpoint(old).id, 1, 1)]
-    assert last_batch(dialect, "Totals", life) == 2
+    assert DatabaseLedger(dialect=lambda: dialect, table="Totals").last_batch(life) == 2
     with pytest.raises(HeadraceError, match="HR595"):
-        adoption.take_over(dialect, table, schema.json(), "out.db", life, 1)
+        adoption.take_over(frame, life, 1)
     with pytest.raises(HeadraceError, match="HR595"):
-        adoption.foreign_rows(dialect, table, "out.db", life)
+        adoption.foreign_rows(frame, life)
 
 
 @pytest.mark.parametrize(
@@ -441,9 +448,9 @@ def test_a_table_that_does_not_fit_is_refused(
 
     schema = StructType().add("name", StringType()).add("total", LongType())
     dialect = filled(tmp_path / "out.db", *statements)
-    table = result_table("totals", ("name",), schema, context(old))
+    frame, adoption = adopting(dialect, schema, ("name",))
     with pytest.raises(HeadraceError, match=code) as caught:
-        adoption.take_over(dialect, table, schema.json(), "out.db", context(old), 2)
+        adoption.take_over(frame, context(old), 2)
     assert said in str(caught.value)
 
 
@@ -478,13 +485,13 @@ def test_values_in_another_form_are_told(tmp_path: Path, old: Path, type_name: s
         "string": T.StringType(),
     }
     schema = T.StructType().add("value", kinds[type_name])
-    table = result_table("totals", (), schema, context(old))
     dialect = filled(tmp_path / "out.db", "CREATE TABLE totals (value BLOB)")
+    frame, adoption = adopting(dialect, schema, ())
     # A column declared BLOB keeps what it is given.
     for value in (None, good, bad):
         with closing(sqlite3.connect(tmp_path / "out.db")) as database, database:
             database.execute("INSERT INTO totals VALUES (?)", (value,))
         if value is not bad:
-            assert adoption.foreign_rows(dialect, table, "out.db", context(old))
+            assert adoption.foreign_rows(frame, context(old))
     with pytest.raises(HeadraceError, match="HR596"):
-        adoption.foreign_rows(dialect, table, "out.db", context(old))
+        adoption.foreign_rows(frame, context(old))

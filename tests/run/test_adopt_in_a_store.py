@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
+from headrace.change.adopt import adopt
 from headrace.errors import HeadraceError
 from headrace.model import Project
-from headrace.model.layout import QueryLayout, latest_generation
-from headrace.run.adopt import adopt
-from headrace.run.checkpoint_look import inspect_checkpoint
-from headrace.storage.listing import files_below
+from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.storage.durable import files_below
 from headrace.storage.remote import RemotePath
 from headrace.storage.store import Store
 from services import HdfsServer, S3Server
-from tests.rebuild.scenes import Killed, killed_at
+from tests.change.rebuild.scenes import Killed, killed_at
 from tests.run.former_jobs import JOBS, begin, land_more, table, unchanged
 from tests.run.test_adopt_run import EXPECTED
 from tests.run.test_s3 import reached_by

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
+from headrace.change.adopt import adopt
 from headrace.cli.entry import main
 from headrace.errors import HeadraceError
-from headrace.model.layout import QueryLayout, latest_generation
-from headrace.run.adopt import adopt
-from headrace.run.checkpoint_look import inspect_checkpoint
-from headrace.spark.session_conf import applied
+from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.spark.jvm.session_conf import applied
 from headrace.testing.conformance import forget_commit
 from tests.run.former_jobs import JOBS, OLDER, PLAIN, begin, land, land_more, stream, table, unchanged, unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.run.adopt_plan import PlannedIs
+    from headrace.change.plans import PlannedIs
     from tests.conftest import Sessions
 
 pytestmark = pytest.mark.spark

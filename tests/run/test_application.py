@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import Finding, PlatformError
+from headrace.contract import Outcome, OutcomeState
+from headrace.errors import Fenced, Finding, PlatformError
 from headrace.model import Project
-from headrace.run.application import FILE, application, known_application
-from headrace.run.result import Outcome, OutcomeState, RunResult
+from headrace.queries.application import FILE, application, known_application
+from headrace.run.result import RunResult
 
 pytestmark = pytest.mark.plain
 
@@ -43,17 +44,15 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
         application(project)
 
 
-ENDS: list[tuple[list[tuple[OutcomeState, str]], int]] = [
-    ([("finished", ""), ("stopped", "")], 0),
-    ([("finished", ""), ("failed", "HR405")], 1),
-    ([("failed", "HR405"), ("failed", "HR409")], 3),
+ENDS: list[tuple[list[tuple[OutcomeState, bool]], int]] = [
+    ([("finished", False), ("stopped", False)], 0),
+    ([("finished", False), ("failed", False)], 1),
+    ([("failed", False), ("failed", True)], 3),
 ]
 
 
 @pytest.mark.parametrize(("ends", "code"), ENDS)
-def test_a_fenced_driver_has_an_exit_code_of_its_own(ends: list[tuple[OutcomeState, str]], code: int) -> None:
-    outcomes = [
-        Outcome(query=f"q{number}", state=state, finding=Finding(code=said, what="w") if said else None)
-        for number, (state, said) in enumerate(ends)
-    ]
+def test_a_fenced_driver_has_an_exit_code_of_its_own(ends: list[tuple[OutcomeState, bool]], code: int) -> None:
+    outcomes = [Outcome(query=f"q{number}", state=state, fenced=fenced) for number, (state, fenced) in enumerate(ends)]
     assert RunResult(outcomes=tuple(outcomes)).exit_code == code
+    assert Fenced(Finding(code="HR409", what="w")).exit_code == 3

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load, plan, run, verify
-from headrace.spark import broadcasts
+from headrace.spark.stream import broadcasts
 
 from .projects import land, rows, write_project
 from .test_refresh import running

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from headrace.api import load, run, status
-from headrace.model.layout import QueryLayout, history_file
-from headrace.progress import BatchRecord
-from headrace.run import supervision, watching
-from headrace.spark.listener import Listener
+from headrace.cli import main
+from headrace.observe.progress import BatchRecord
+from headrace.queries.layout import QueryLayout, history_file
+from headrace.run import counted, supervision, watching
+from headrace.spark.stream.listener import Listener
 
 from .projects import land, write_project
 from .test_run import Told
@@ -58,6 +62,9 @@ def forget(root: Path, batch: int) -> None:
     """What a driver leaves that dies before it can tell of a batch."""
     with sqlite3.connect(history_file(load(root).storage)) as db:
         db.execute("UPDATE totals SET rows = rows - (SELECT rows FROM batches WHERE batch = ?)", (batch,))
+        of_it = "FROM batches, json_each(record, '$.sources') WHERE batch = ?"
+        bad = f"SELECT sum(json_extract(value, '$.quarantined')) {of_it}"
+        db.execute(f"UPDATE quarantined SET rows = rows - ({bad})", (batch,))
         db.execute("DELETE FROM batches WHERE batch = ?", (batch,))
     db.close()
 
@@ -126,3 +133,125 @@ def test_a_query_is_watched_while_the_next_one_starts(tmp_path: Path, spark: Spa
         "BatchRecord",
         "Outcome",
     ]
+
+
+# What lets Spark's own count differ from what a batch took, by the query's body; each of two batches takes 100 rows.
+BODIES = {
+    "csv, a filter": ("csv", "source.where(\"name = 'a'\")", ""),
+    "json, a filter": ("json", "source.where(\"name = 'a'\")", ""),
+    "parquet, a filter": ("parquet", 'source.where("amount = 5000")', ""),
+    "parquet, columns alone": ("parquet", 'source.select("name")', ""),
+    "directories, of which one is wanted": ("json", "source.where(\"day = 'x'\")", ", day STRING"),
+    "nothing is wanted": ("json", 'source.where("1 = 0")', ""),
+    "nothing to join with": ("json", 'source.join(nothing, "name")', ""),
+    "read in two places": ("json", "source.union(source)", ""),
+}
+OVER = """
+source = hr.source.files("in", format="{format}", schema="name STRING, amount INT{more}", max_files_per_trigger=1)
+
+@hr.table
+def nothing(spark):
+    return spark.createDataFrame([], "name STRING")
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="kept"), mode="append", trigger=hr.available_now)
+def kept(source, nothing):
+    return {body}
+"""
+
+
+def land_rows(root: Path, format: str, more: str) -> None:
+    rows = [{"name": "abcd"[at % 4], "amount": at} for at in range(100)]
+    for number in range(2):
+        file = root / "in" / (f"day={number}/part" if more else f"{number}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if format == "parquet":
+            schema = pa.schema([("name", pa.string()), ("amount", pa.int32())])
+            parquet.write_table(pa.Table.from_pylist(rows, schema=schema), file, row_group_size=20)
+        elif format == "csv":
+            file.write_text("".join(f"{row['name']},{row['amount']}\n" for row in rows))
+        else:
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(("format", "body", "more"), BODIES.values(), ids=BODIES)
+def test_the_rows_of_a_batch_are_those_that_its_offsets_hold_whatever_spark_leaves_out(
+    tmp_path: Path, spark: SparkSession, format: str, body: str, more: str
+) -> None:
+    root = write_project(tmp_path / "p", OVER.format(format=format, body=body, more=more))
+    land_rows(root, format, more)
+    told = Told()
+    assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    uses = 2 if "union" in body else 1
+    assert [record.rows for record in told.all(BatchRecord)] == [100 * uses] * 2
+    assert rows_total(root) == 200 * uses
+    # As counted for a driver that could not tell of it.
+    forget(root, 1)
+    assert run(load(root), spark=spark).exit_code == 0
+    assert rows_total(root) == 200 * uses
+
+
+TWICE = """
+def write(frame, batch):
+    frame.count()
+    frame.collect()
+
+@hr.query(sink=hr.sink.foreach_batch(write, cache=False), mode="append", trigger=hr.available_now)
+def kept(events):
+    return events.select("name")
+"""
+
+
+def test_a_function_that_computes_its_batch_twice_has_each_row_counted_once(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    root = write_project(tmp_path / "p", TWICE, batches=[ROWS, ROWS])
+    told = Told()
+    assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    assert [record.rows for record in told.all(BatchRecord)] == [3, 3]
+
+
+def test_tasks_that_ran_again_on_other_executors_have_each_row_counted_once(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark adds up what the tasks of a stage have read, those too that computed again what a lost executor had."""
+    root = write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS])
+    parse = BatchRecord.parse
+
+    def doubled(text: str, **more: Any) -> BatchRecord:
+        return parse(text.replace('"numInputRows" : 3', '"numInputRows" : 6'), **more)
+
+    monkeypatch.setattr(BatchRecord, "parse", doubled)
+    failures = iter(range(9))
+    monkeypatch.setattr(counted, "task_failures", lambda _: (next(failures) + 1, 1))
+    told = Told()
+    assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    assert [record.rows for record in told.all(BatchRecord)] == [3, 3]
+
+
+QUARANTINING = """
+good_or_bad = hr.source.files("landing", format="json", schema="name STRING, amount INT", on_bad_row="quarantine",
+                              max_files_per_trigger=1)
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="kept"), mode="append", trigger=hr.available_now)
+def kept(good_or_bad):
+    return good_or_bad
+"""
+
+
+def test_rows_in_quarantine_are_told_beside_those_that_came_in(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = [{"name": "kiwi", "amount": "many"}]
+    root = write_project(tmp_path / "p", QUARANTINING, batches=[ROWS + bad, ROWS, bad * 2])
+    told = Told()
+    assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    assert [(record.rows, record.quarantined) for record in told.all(BatchRecord)] == [(4, 1), (3, 0), (2, 2)]
+    for batch in (None, 2):
+        if batch is not None:
+            forget(root, batch)
+            assert run(load(root), spark=spark).exit_code == 0
+        [found] = status(load(root))
+        assert (found.rows_total, found.rows_quarantined) == (9, 3)
+    capsys.readouterr()
+    assert main(["status", "-C", str(root)]) == 0
+    assert "9 (3 quarantined)" in capsys.readouterr().out

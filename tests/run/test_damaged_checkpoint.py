@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,12 +25,18 @@ BEFORE, AFTER = {"apple": 4, "pear": 2}, {"apple": 4, "pear": 2, "fig": 7}
 Damage = Callable[[Path], object]
 
 
+def files(home: Path, name: str) -> list[Path]:
+    """One file by its name; that of a state has an id behind its version where the format is the second."""
+    found = [home / name] if (home / name).parent.exists() else []
+    return list(home.glob(re.sub(r"(\d)\.changelog", r"\1[._]*changelog", name))) or found
+
+
 def remove(*names: str) -> Damage:
-    return lambda home: [(home / name).unlink() for name in names]
+    return lambda home: [file.unlink() for name in names for file in files(home, name)]
 
 
 def write(name: str, content: bytes) -> Damage:
-    return lambda home: (home / name).write_bytes(content)
+    return lambda home: [file.write_bytes(content) for file in files(home, name)]
 
 
 def both(*damages: Damage) -> Damage:
@@ -66,6 +73,7 @@ DAMAGES: dict[str, tuple[Damage, str | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("checkpoint_format")
 def test_a_start_is_exact_or_refused(tmp_path: Path, spark: SparkSession) -> None:
     root, whole = write_project(tmp_path / "p", TOTALS, batches=FRUIT), tmp_path / "whole"
     assert run(load(root), spark=spark).exit_code == 0
@@ -115,6 +123,7 @@ def totals(events):
 """
 
 
+@pytest.mark.usefixtures("checkpoint_format")
 def test_the_fix_for_a_lost_newest_state_leads_to_the_exact_result(tmp_path: Path, spark: SparkSession) -> None:
     """No ledger can bring it back, so the user makes the last batch come again."""
     root = write_project(tmp_path / "p", WITHOUT_LEDGER, batches=FRUIT)
@@ -122,7 +131,7 @@ def test_the_fix_for_a_lost_newest_state_leads_to_the_exact_result(tmp_path: Pat
     land(root, 2, [{"name": "fig", "amount": 7}])
     checkpoint = root / ".headrace/queries/totals/g1/checkpoint"
     for partition in ("0", "1"):
-        (checkpoint / "state" / "0" / partition / "2.changelog").write_bytes(b"")
+        write(f"state/0/{partition}/2.changelog", b"")(checkpoint)
     (refused,) = run(load(root), spark=spark).outcomes
     assert refused.finding is not None
     assert refused.finding.code == "HR516"

@@ -15,9 +15,9 @@ import pytest
 from headrace.api import load
 from headrace.cli.entry import main
 from headrace.errors import CheckFailed
-from headrace.history import History
-from headrace.model.layout import history_file
-from headrace.run import driver_lock
+from headrace.observe.history import History
+from headrace.queries import driver_lock
+from headrace.queries.layout import history_file
 from tests.run.projects import write_project
 
 pytestmark = pytest.mark.plain
@@ -29,7 +29,7 @@ def counts(events):
 HOLDER = """
 import sys
 from headrace.api import load
-from headrace.run import driver_lock
+from headrace.queries import driver_lock
 
 project = load(sys.argv[1])
 lock = driver_lock.take(project, project.queries["counts"])

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
-from headrace.model.layout import QueryLayout
-from headrace.run.lag import lag
-from headrace.storage.listing import files_below
+from headrace.checkpoint.read_files import ReadFiles
+from headrace.observe.lag import lag
+from headrace.queries.layout import QueryLayout
+from headrace.storage.durable import files_below
 from headrace.storage.location import place
 from tests.run.projects import rows
 from tests.run.test_remote_sinks import store
@@ -51,6 +52,7 @@ def test_what_a_source_in_a_store_has_read_is_proved(
     (tmp_path / "headrace.yml").write_text(PROJECT.format(store=url, spark=json.dumps(settings)))
     project = hr.load(tmp_path)
     assert project.storage.is_relative_to(tmp_path)
+    is_bucket = url.startswith("s3a")
     landing, kept = place(f"{url}/a landing"), place(f"{url}/kept")
 
     def land(number: int, *lines: object) -> None:
@@ -71,5 +73,17 @@ def test_what_a_source_in_a_store_has_read_is_proved(
     assert rows(tmp_path / "out.db", "SELECT name, total FROM totals ORDER BY name") == [("a", 6), ("c", 1)]
     verdict = hr.verify(project, "totals", spark=spark)
     assert (verdict.state, [each.code for each in verdict.findings if each.severity == "error"]) == ("equal", [])
-    apart = QueryLayout(project.storage, "totals").quarantine / "events"
+    layout = QueryLayout(project.storage, "totals")
+    text, read = (landing / "4.json").read_text(), ReadFiles(layout.home).read()
+    assert sorted(read) == [f"{landing}/{number}.json" for number in range(5)]
+    assert (read[f"{landing}/4.json"].size_bytes, bool(read[f"{landing}/4.json"].etag)) == (len(text), is_bucket)
+    # An object that is put again as it was has another time and the same ETag.
+    for content, changed in ((text, not is_bucket), (text.replace("c", "d"), True)):
+        (landing / "4.json").write_text(content)
+        left = lag(project, project.queries["totals"], layout)
+        assert left is not None
+        assert left.changed == changed
+    told = hr.verify(project, "totals", spark=spark)
+    assert (told.state, [each.code for each in told.findings if each.code == "HR326"]) == ("mismatch", ["HR326"])
+    apart = layout.quarantine / "events"
     assert sorted(file.name for file in apart.iterdir()) == [f"{number}.jsonl" for number in range(4)]

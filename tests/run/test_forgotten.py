@@ -12,11 +12,11 @@ from py4j.protocol import Py4JError
 
 from headrace.api import load
 from headrace.model import AvailableNow
-from headrace.operate.board import Board
+from headrace.observe.board import Board
 from headrace.run import vitals
 from headrace.run.supervise import run
 from headrace.run.vitals import Vitals
-from headrace.spark.executors import has_work
+from headrace.spark.stream.work import has_work
 from tests.run.projects import rows, write_project
 from tests.run.test_run import FRUIT
 

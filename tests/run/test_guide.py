@@ -13,7 +13,7 @@ import pytest
 from headrace.api import check, load, run, verify
 from headrace.build.plan_builder import build
 from headrace.model import Once
-from headrace.progress import BatchRecord
+from headrace.observe.progress import BatchRecord
 from headrace.run.stop import StopRequest
 
 from .projects import land, rows, write_project

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load
-from headrace.run.result import Silent
+from headrace.contract import Observer
 from headrace.run.stop import StopRequest
 from headrace.run.supervise import run
 
@@ -18,7 +18,7 @@ from .projects import write_project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.progress import BatchRecord
+    from headrace.observe.progress import BatchRecord
 
 pytestmark = pytest.mark.spark
 
@@ -46,7 +46,7 @@ def totals(events):
 """
 
 
-class Until(Silent):
+class Until(Observer):
     """Stops the run after a batch."""
 
     def __init__(self, batch: int) -> None:

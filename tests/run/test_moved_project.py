@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.api import load, run, verify
+from headrace.api import load, plan, run, verify
 from headrace.errors import Finding
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
@@ -88,6 +88,24 @@ def test_each_copy_of_a_project_continues_with_its_own_files(tmp_path: Path, spa
     ran(second, spark)
     ran(first, spark)
     assert (totals(first), totals(second)) == ({"apple": 4, "pear": 42}, {"apple": 4, "pear": 2, "fig": 7})
+
+
+def test_a_copy_continues_with_a_source_that_stayed_in_the_original(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    pipeline = root / "pipeline.py"
+    pipeline.write_text(pipeline.read_text().replace('"landing"', f'"{root}/landing"'))
+    ran(root, spark)
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    land(root, 2, MORE)
+    assert [each.verdict for each in plan(load(copy), spark=spark)] == ["same"]
+    assert [finding for finding in ran(copy, spark) if finding.severity == "error"] == []
+    assert (totals(copy), totals(root)) == ({"apple": 4, "pear": 42}, {"apple": 4, "pear": 2})
+    assert verify(load(copy), "totals", spark=spark).state == "equal"
+    # The directory of the copy is another one, whatever its name.
+    (copy / "pipeline.py").write_text(pipeline.read_text().replace(f"{root}/", ""))
+    (refused,) = (finding for finding in ran(copy, spark) if finding.severity == "error")
+    assert refused.code == "HR525"
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "of Headrace 0.1.0"])

@@ -15,6 +15,9 @@ import pytest
 import headrace as hr
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.state_files import version_of
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.settings import CHECKPOINT_FORMAT
 
 from .projects import land, ledger, rows, write_project
 
@@ -40,9 +43,9 @@ def content(number: int) -> list[dict[str, object]]:
     return [{"name": name, "amount": 10**number} for name in ("a", f"b{number}")]
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("power")
+@pytest.fixture(scope="module", params=["1", "2"], ids=["format-1", "format-2"])
+def project(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    root = tmp_path_factory.mktemp(f"power-{request.param}-")
     return write_project(root / "p", QUERIES, batches=[content(number) for number in range(BATCHES)])
 
 
@@ -52,7 +55,8 @@ def written(project: Path, spark: SparkSession) -> Iterator[Path]:
     kept = project.parent / "kept"
     spark.conf.set(COMPACT_INTERVAL, "2")
     if not kept.exists():
-        run(project, spark)
+        with applied(spark, {CHECKPOINT_FORMAT: project.parent.name.split("-")[1]}):
+            run(project, spark)
         kept.mkdir()
         shutil.copytree(project / ".headrace", kept / ".headrace")
         for name in ("copied.db", "totals.db"):
@@ -94,7 +98,7 @@ def newest(checkpoint: Path, lost: int, *logs: str) -> Iterator[Path]:
         if log == "state":
             for file in folder.glob("*/*/*.changelog"):
                 # Version N is what batch N begins with.
-                if int(file.stem) > BATCHES - lost:
+                if (version_of(file.name) or 0) > BATCHES - lost:
                     yield file
         else:
             yield from (file for number, file in numbered(folder).items() if number >= BATCHES - lost)

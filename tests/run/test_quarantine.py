@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.connectors.files.source import Files
 from headrace.contract import SourcePrefix
 from headrace.errors import Finding
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from tests.run.projects import write_project
 from tests.run.test_run import Told
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.api import check, load, run, start, status, verify
-from headrace.build.table_versions import TableVersions
+from headrace.api import check, load, run, start_query, status, verify
+from headrace.build.tables import TableVersions
 from headrace.errors import CheckFailed, Finding
-from headrace.history import History
 from headrace.model import AvailableNow, Duration, Every
-from headrace.model.layout import QueryLayout, history_file
-from headrace.progress import BatchRecord
+from headrace.observe.history import History
+from headrace.observe.progress import BatchRecord
+from headrace.queries.layout import QueryLayout, history_file
 from headrace.run.result import RunResult
 from headrace.run.stop import StopRequest
-from headrace.spark.graceful_stop import Halt
+from headrace.spark.stream.foreach_batch import Halt
 from headrace.testing.conformance import forget_commit
 
 from .projects import land, rows, write_project
@@ -168,7 +168,7 @@ def test_the_next_batches_see_the_refreshed_table_and_nobody_sees_a_restart(
         land(root, 3, sale(4))
         scene.wait_for_batch(3)
         (seen,) = status(load(root))
-        assert (seen.state, seen.restarts, seen.batch, seen.rows_total, seen.error) == ("running", 0, 3, 4, None)
+        assert (seen.state, seen.now.restarts, seen.batch, seen.rows_total, seen.error) == ("running", 0, 3, 4, None)
     assert scene.sold() == [("apple", 10), ("apple", 40), ("apple", 60), ("apple", 120)]
     assert [each.batch for each in scene.batches] == [0, 1, 2, 3]
     assert rows(root / "out.db", "SELECT batch FROM _headrace_ledger ORDER BY 1") == [(0,), (1,), (2,), (3,)]
@@ -350,8 +350,8 @@ def test_a_driver_that_has_a_successor_does_not_fence_it_off_by_a_refresh(tmp_pa
 UNFIT = {
     "HR290": ('"1 second"', '"900 ms"', "the least is 1 second"),
     "HR291": ("hr.available_now", "hr.real_time('5 seconds')", "makes no batches for it to change between"),
-    "HR292": ("hr.sink.files('out'), trigger=hr.available_now", "hr.sink.console()", "keeps nothing"),
-    "HR293": ("hr.available_now", "hr.every('1 second')", "the source 'events' cannot resume"),
+    "HR292, a sink": ("hr.sink.files('out'), trigger=hr.available_now", "hr.sink.console()", "keeps nothing"),
+    "HR292, a source": ("hr.available_now", "hr.every('1 second')", "the source 'events' cannot resume"),
 }
 SMALL = """
 import headrace as hr
@@ -369,11 +369,12 @@ def bills(events, prices):
 
 
 @pytest.mark.capability("JOIN-ST-03")
-@pytest.mark.parametrize("code", UNFIT)
-def test_what_could_not_be_halted_is_refused_before_start(tmp_path: Path, spark: SparkSession, code: str) -> None:
-    old, new, words = UNFIT[code]
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_could_not_be_halted_is_refused_before_start(tmp_path: Path, spark: SparkSession, case: str) -> None:
+    old, new, words = UNFIT[case]
+    code = case[:5]
     text = SMALL.replace(old, new)
-    if code == "HR293":
+    if case == "HR292, a source":
         text = text.replace(
             'hr.source.files("landing", format="json", schema="name STRING")',
             "hr.source.socket(host='localhost', port=9)",
@@ -397,6 +398,6 @@ def test_in_a_session_of_ones_own_a_refreshed_table_is_refused_unless_the_run_en
     project = load(tmp_path)
     assert project.tables["prices"].refresh == Duration("1 second", 1.0)
     with pytest.raises(CheckFailed) as refused:
-        start(project, project.queries["bills"], spark, trigger=Every(Duration.parse("1 second")))
+        start_query(project, project.queries["bills"], spark, trigger=Every(Duration.parse("1 second")))
     assert [each.code for each in refused.value.findings] == ["HR294"]
-    start(project, project.queries["bills"], spark).awaitTermination(60)
+    start_query(project, project.queries["bills"], spark).awaitTermination(60)

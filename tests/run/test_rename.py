@@ -13,24 +13,24 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.change.reset import reset
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Entry, Ledger
-from headrace.connectors.sql.ledger_tables import UNCLAIMED
 from headrace.connectors.sql.sqlite import SqliteDialect
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError
-from headrace.history import History
 from headrace.model import Project
-from headrace.model.layout import QueryLayout, history_file, latest_generation
-from headrace.run import driver_lock, rename
-from headrace.run.application import application
-from headrace.run.checkpoint_look import inspect_checkpoint
-from headrace.run.rebuild_record import RebuildRecord
+from headrace.observe.history import History
+from headrace.queries import driver_lock
+from headrace.queries.application import application
+from headrace.queries.changes import RebuildRecord
+from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.layout import QueryLayout, history_file, latest_generation
+from headrace.queries.rename_record import RenameRecord, kept_in, pending
+from headrace.run import rename
+from headrace.run.part_renames import rename_table
 from headrace.run.rename import move, take_over
-from headrace.run.rename_record import RenameRecord, kept_in, pending
-from headrace.run.reset import reset
-from headrace.run.sink_rename import rename_table
 from tests.run.projects import rows, write_project
 
 pytestmark = pytest.mark.plain
@@ -68,7 +68,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def has_run(project: Project, name: str, *, application_id: str | None = None) -> None:
+def has_run(project: Project, name: str) -> None:
     layout = QueryLayout(project.storage, name)
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
         archive.extractall(layout.checkpoint)
@@ -77,8 +77,6 @@ def has_run(project: Project, name: str, *, application_id: str | None = None) -
     schema.write_text(f'{{"path":"file:{layout.checkpoint}/state/0/_stateSchema"}}')
     Archive(layout.archive).catch_up(Checkpoint(layout.checkpoint))
     facts = application(project).facts()
-    if application_id is not None:
-        facts["application"] = application_id
     context = SinkContext(query=name, generation=1, mode="update", checkpoint=layout.checkpoint, **facts)
     dialect = SqliteDialect(str(project.root / "out.db"))
     with closing(dialect.connect()) as connection:
@@ -193,14 +191,6 @@ def test_a_rename_that_was_cut_off_is_taken_back(root: Path, monkeypatch: pytest
     assert lock is not None
     assert Path(lock.path).exists()
     lock.release()
-
-
-def test_lines_of_the_first_version_get_the_new_name_and_are_claimed_later(tmp_path: Path) -> None:
-    root = tmp_path / "p"
-    has_run(called(root, "old"), "old", application_id=UNCLAIMED)
-    renamed(called(root, "new", "old"), "new")
-    assert rows(root / "out.db", "SELECT DISTINCT application, query FROM _headrace_ledger") == [(UNCLAIMED, "new")]
-    assert rows(root / "out.db", "SELECT query FROM _headrace_tables WHERE table_name = 'totals'") == [("new",)]
 
 
 def test_a_start_that_failed_under_the_new_name_is_replaced(root: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 import headrace as hr
 from headrace.contract import SinkContext
 from headrace.errors import SinkError
-from headrace.model.layout import QueryLayout, latest_generation
-from headrace.run.application import application
+from headrace.queries.application import application
+from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.testing.conformance import forget_commit
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.run.projects import land, write_project
@@ -72,7 +72,7 @@ def _follow(spark: SparkSession, root: Path, kind: str, prefix: str, sink: Any) 
         assert (snapshot.batch, sorted(map(tuple, snapshot.rows.collect()))) == (2, [("a", 11), ("b", 2)]), again
     assert hr.verify(renamed, "new", spark=spark).state == "equal"
     # Batches of before the rename can still be planned again.
-    assert min(query.sink.planned(_context(renamed, query), 0)) == 0
+    assert min(query.sink.ledger.planned(_context(renamed, query), 0)) == 0
     # An older driver of the old name writes nothing more, wherever it looks.
     store = writer.store  # type: ignore[attr-defined]
     try:

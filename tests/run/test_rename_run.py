@@ -11,8 +11,8 @@ import pytest
 import headrace as hr
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
-from headrace.model.layout import QueryLayout
-from headrace.verify.query_ranges import ranges
+from headrace.queries.layout import QueryLayout
+from headrace.verify.proof import ranges
 from tests.run.projects import land, ledger, rows, write_project
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.change.reset import reset, undo_reset
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
 from headrace.connectors.exactly_once import Admitted, KeptLine
@@ -23,12 +24,11 @@ from headrace.connectors.sql.sqlite import SqliteDialect
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError
 from headrace.model import Project
-from headrace.model.layout import QueryLayout, latest_generation
-from headrace.run import driver_lock
-from headrace.run.application import application
-from headrace.run.checkpoint_look import inspect_checkpoint
-from headrace.run.reset import reset, undo_reset
-from headrace.run.reset_record import Choice
+from headrace.queries import driver_lock
+from headrace.queries.application import application
+from headrace.queries.changes import Choice
+from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.layout import QueryLayout, latest_generation
 from tests.run.projects import rows, write_project
 
 pytestmark = pytest.mark.plain

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 import headrace as hr
 from headrace.api import load
-from headrace.errors import Finding, ProjectError
-from headrace.model.restart import Restart
-from headrace.run.restarts import Restarts, is_transient
+from headrace.contract import Observer
+from headrace.contract.query_state import QueryState
+from headrace.errors import Finding, HeadraceError, ProjectError
+from headrace.model import Project
+from headrace.model.trigger import Restart
+from headrace.observe.board import Board
+from headrace.observe.orders import Order
+from headrace.run.notes import Notes
+from headrace.run.states import States
 from headrace.units import Duration
 
 from .projects import write_project
@@ -32,6 +39,7 @@ def totals(events):
         ("HR405", "the database at db:5432 does not answer", True),
         ("HR331", "the broker does not answer", True),
         ("HR607", "a Python worker died", True),
+        ("HR608", "a Python worker did not connect in time", True),
         ("HR601", "query 'q' failed: ConnectionError: no route to host", True),
         ("HR417", "the function failed: requests.exceptions.ReadTimeout: HTTPSConnectionPool", True),
         ("HR601", "query 'q' failed: End of File Exception between local host is: vm; destination is: name:9000", True),
@@ -64,32 +72,82 @@ def totals(events):
     ],
 )
 def test_what_passes_by_itself_is_told_from_what_somebody_has_to_correct(code: str, what: str, passes: bool) -> None:
-    assert is_transient(Finding(code=code, what=what)) is passes
+    assert Finding(code=code, what=what).passes is passes
+
+
+class Failing:
+    """A query of a run that fails and fails, without Spark."""
+
+    def __init__(self, project: Project, *, ends: bool = False) -> None:
+        self.query, self.ends, self.board = project.queries["totals"], ends, Board()
+        self.states = States(project, self.board, Notes(project, Observer()), Observer())
+        self.states.add([self.query])
+
+    def fail(self, ran_seconds: float = 0.0, finding: Finding = AWAY) -> float | None:
+        """The pause before the next start, None if there is none."""
+        if self.now.state in ("waiting", "restarting"):
+            self.states.start("totals", None)
+        begun = datetime.now(timezone.utc)
+        if not self.states.restart_later(self.query, finding, ends=self.ends, ran_seconds=ran_seconds):
+            return None
+        assert self.now.next_attempt is not None
+        return round((self.now.next_attempt - begun).total_seconds())
+
+    @property
+    def now(self) -> QueryState:
+        found = self.board.get("totals")
+        assert found is not None
+        return found
+
+
+def project_with(root: Path, restart: str, settings: str = "") -> Project:
+    write_project(root, QUERY.format(restart=restart))
+    (root / "headrace.yml").write_text(f"name: p\n{settings}")
+    return load(root)
 
 
 def test_pauses_double_to_the_longest_and_end_at_the_limit_until_it_was_quiet(tmp_path: Path) -> None:
     restart = '{"limit": 4, "pause": "2 seconds", "longest_pause": "5 seconds", "quiet": "1 minute"}'
-    query = load(write_project(tmp_path / "p", QUERY.format(restart=restart))).queries["totals"]
-    counted = Restarts()
-
-    def pauses(*ran: float) -> list[float | None]:
-        found = [counted.next(query, AWAY, ends=False, ran_seconds=seconds) for seconds in ran]
-        return [None if each is None else each.seconds for each in found]
-
-    assert pauses(0, 0, 59, 0, 0) == [2, 4, 5, 5, None]
-    assert pauses(61, 0) == [2, 4]
-    counted.forget("totals")
-    assert pauses(0) == [2]
-    assert counted.total == {"totals": 7}
-    assert counted.next(query, replace(AWAY, code="HR414"), ends=False, ran_seconds=0) is None
+    query = Failing(project_with(tmp_path / "p", restart))
+    assert [query.fail(seconds) for seconds in (0, 0, 59, 0, 0)] == [2, 4, 5, 5, None]
+    assert [query.fail(seconds) for seconds in (61, 0)] == [2, 4]
+    assert (query.now.restarts, query.now.attempt, query.now.limit) == (6, 2, 4)
+    query.states.start_again("totals", Order(verb="restart", query="totals"))
+    assert query.fail() == 2
+    assert query.fail(finding=replace(AWAY, code="HR414")) is None
 
 
-def test_without_a_policy_a_query_that_runs_on_is_started_again_and_one_that_ends_is_not(tmp_path: Path) -> None:
-    query = load(write_project(tmp_path / "p", QUERY.format(restart=None))).queries["totals"]
-    assert [bool(Restarts().next(query, AWAY, ends=ends, ran_seconds=0)) for ends in (False, True)] == [True, False]
-    never = replace(query, restart=Restart(limit=0))
-    assert Restarts().next(never, AWAY, ends=False, ran_seconds=0) is None
+def test_without_a_policy_a_query_that_runs_on_is_started_again_for_ever_and_one_that_ends_is_not(
+    tmp_path: Path,
+) -> None:
+    project = project_with(tmp_path / "p", "None")
+    running_on = Failing(project)
+    pauses = [running_on.fail() for _ in range(40)]
+    assert (pauses[:4], set(pauses[9:])) == ([1, 2, 4, 8], {300})
+    assert (running_on.now.limit, running_on.now.restarts) == (None, 40)
+    assert Failing(project, ends=True).fail() is None
+    assert Failing(project_with(tmp_path / "never", '"never"')).fail() is None
+    assert Failing(project_with(tmp_path / "exits", "None", "exit_on_failure: true\n")).fail() is None
     assert Restart().pause_before(10_000) == Restart().longest_pause.seconds
+
+
+def test_a_query_that_fails_is_in_trouble_until_it_has_worked(tmp_path: Path) -> None:
+    project = project_with(tmp_path / "p", "None")
+    query = Failing(project)
+    for number in (1, 2, 3):
+        query.fail()
+        (status,) = hr.status(project)
+        shown = status.as_dict()
+        assert (shown["state"], shown["in_trouble"], shown["attempt"]) == ("restarting", True, number)
+        assert shown["next_attempt"] == (query.now.next_attempt and query.now.next_attempt.isoformat())
+    query.states.start("totals", None)
+    query.states.change("totals", "running")
+    assert [each.now.in_trouble for each in hr.status(project)] == [True]
+    query.states.worked("totals")
+    (status,) = hr.status(project)
+    assert (status.in_trouble, status.now.level, status.error, status.now.restarts) == (False, "good", None, 3)
+    kinds = [event.kind for event in hr.events(project)]
+    assert kinds == ["restarting"] * 3 + ["recovered"]
 
 
 def test_yaml_and_python_declare_the_same_policy(tmp_path: Path) -> None:
@@ -111,7 +169,7 @@ def test_yaml_and_python_declare_the_same_policy(tmp_path: Path) -> None:
     ("python", "yaml", "what"),
     [
         ('{"limit": -1}', "{limit: -1}", "'-1' is no whole number from 0"),
-        ('{"pause": "soon"}', "{pause: soon}", "'soon' is no length of time"),
+        ('{"pause": "soon"}', "{pause: soon}", "'soon' is not a length of time"),
         ('{"pause": "0 s"}', "{pause: 0 s}", "'0 s' is no time at all"),
         ('"sometimes"', "sometimes", "restart has no word 'sometimes'"),
         (
@@ -126,8 +184,8 @@ def test_a_wrong_policy_is_one_sentence(tmp_path: Path, python: str, yaml: str, 
     (root / "headrace.yml").write_text(
         f"name: p\nqueries:\n  a: {{select: SELECT * FROM events, sink: console, restart: {yaml}}}\n"
     )
-    with pytest.raises(hr.HeadraceError) as caught:
+    with pytest.raises(HeadraceError) as caught:
         load(root)
     assert isinstance(caught.value, ProjectError)
-    assert [finding.code for finding in caught.value.findings] == ["HR860", "HR860"]
+    assert [finding.code for finding in caught.value.findings] == ["HR104", "HR104"]
     assert all(what in finding.what for finding in caught.value.findings)

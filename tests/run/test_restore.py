@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from headrace.api import load
+from headrace.api import load, reset
 from headrace.checkpoint import Checkpoint, planned_batch
+from headrace.errors import CheckpointError
 from headrace.model import Project, Query
-from headrace.model.layout import QueryLayout
-from headrace.run.application import application
-from headrace.run.restore import plan_lost_batch
+from headrace.queries.application import application
+from headrace.queries.layout import QueryLayout
+from headrace.run.restore import healed, plan_lost_batch
 
 from ..connectors.exactly_once.drivers import Driver
 from ..connectors.sql.databases import Database
@@ -27,10 +28,11 @@ class Here(Driver):
     """A driver of a query of a project."""
 
     project_: Project
+    generation = 1
 
     @property
     def run(self) -> Any:
-        return replace(super().run, **application(self.project_).facts())
+        return replace(super().run, generation=self.generation, **application(self.project_).facts())
 
 
 PROJECT = """name: phones
@@ -82,10 +84,14 @@ def test_lost_batches_are_planned_again(root: Path) -> None:
     project, query, layout = project_at(root)
     before = planned_batch(Checkpoint(layout.checkpoint), 2)
     lose(layout, 1, 2)
-    told = plan_lost_batch(project, query, layout)
-    assert told is not None
+    lost = plan_lost_batch(project, query, layout)
+    assert lost is not None
+    [told] = healed(query, layout, [lost])
     assert told.code == "HR459"
     assert "up to 2; batch 2 is planned again" in told.what
+    [told] = healed(query, layout, [replace(lost, first=1), lost])
+    assert "up to 2; the batches 1 to 2 are planned again" in told.what
+    assert list(healed(query, layout, [])) == []
     assert planned_batch(Checkpoint(layout.checkpoint), 2) == before
     assert plan_lost_batch(project, query, layout) is None
 
@@ -105,3 +111,27 @@ def test_another_projects_ledger_is_not_asked(root: Path) -> None:
     file = project.storage / "application.json"
     file.write_text(file.read_text().replace(application(project).id, "another"))
     assert plan_lost_batch(project, query, layout) is None
+
+
+@pytest.mark.parametrize("since", ["nothing was written", "a batch was written"])
+def test_a_storage_of_before_a_reset_is_refused_with_a_fix_that_loses_nothing(root: Path, since: str) -> None:
+    project, _, layout = project_at(root)
+    before = Here(Database("sqlite", str(root / "result.db")), layout.home)
+    before.project_ = project
+    before.commit(2)
+    copy = shutil.copytree(project.storage, root / "copy")
+    reset(project, "q", result="drop")
+    after = Here(before.database, QueryLayout(project.storage, "q", 2).home)
+    after.project_, after.generation = project, 2
+    after.start()
+    if since == "a batch was written":
+        after.write(0, ["new"])
+    shutil.rmtree(project.storage)
+    copy.rename(project.storage)
+    with pytest.raises(CheckpointError, match="HR410") as refused:
+        before.start()
+    assert "drop" not in refused.value.findings[0].fix
+    assert "storage" in str(refused.value) or "checkpoint" in str(refused.value)
+    if since == "a batch was written":
+        assert "holds the result of generation 2 of 'q', and the storage knows none after 1" in str(refused.value)
+        assert before.rows() == ["new"]

@@ -16,29 +16,31 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import headrace as hr
+from headrace.change import rewind_copy
+from headrace.change.rewind import rewind, undo_rewind
 from headrace.checkpoint import Archive, Checkpoint, planned_batch
+from headrace.checkpoint.state_files import version_of
 from headrace.cli.entry import main
 from headrace.connectors.exactly_once import Admitted, KeptLine, Retry, Standing
-from headrace.connectors.sql import generations, late_rows, renames
-from headrace.connectors.sql import rewind as rewind_sql
+from headrace.connectors.sql import late_rows
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import StagedTable, run
+from headrace.connectors.sql.dialect import StagedTable, Transaction, run
+from headrace.connectors.sql.generations import TableReset
 from headrace.connectors.sql.ledger import Ledger
-from headrace.connectors.sql.ledger_tables import REPLAYS_FORM
 from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.prepare import prepare, result_table
+from headrace.connectors.sql.rewind import TableRewind
 from headrace.connectors.sql.sqlite import SqliteDialect
 from headrace.connectors.sql.staging import Content, Stage
-from headrace.connectors.sql.system_tables import OWN_PREFIX, make_all
+from headrace.connectors.sql.system_tables import OWN_PREFIX, REPLAYS_FORM, make_all
+from headrace.connectors.sql.takeover import TableRename
 from headrace.contract import Correction, OutputMode, SinkContext, Snapshot
 from headrace.errors import HeadraceError
 from headrace.model import Project
-from headrace.model.layout import QueryLayout
-from headrace.run import rewind_copy
-from headrace.run.application import application
-from headrace.run.checkpoint_look import inspect_checkpoint
-from headrace.run.rewind import rewind, undo_rewind
+from headrace.queries.application import application
+from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.layout import QueryLayout
 from headrace.storage import json_lines
 from tests.run.projects import rows, write_project
 from tests.run.test_reset import Killed, held, killed_at, running
@@ -71,6 +73,10 @@ AFTER: dict[OutputMode, list[dict[str, int]]] = {
     "complete": UPDATES,
     "append": [{"a": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3}],
 }
+
+
+def no_session() -> Any:
+    raise AssertionError("a database needs no session")
 
 
 def written(mode: OutputMode, batch: int) -> dict[str, int]:
@@ -130,7 +136,13 @@ class Driver:
         self.store.commit(content, batch, admit)
 
 
-def made(root: Path, mode: OutputMode = "update", bucket: Bucket | None = None, **how: bool) -> Project:
+def made(
+    root: Path,
+    mode: OutputMode = "update",
+    bucket: Bucket | None = None,
+    checkpoint: str = "rocksdb2_few",
+    **how: bool,
+) -> Project:
     """A project whose query has made the batches 0 to 2, with its storage on the disk or in a bucket."""
     write_project(root, BODY.replace("MODE", mode))
     if bucket is not None:
@@ -138,7 +150,7 @@ def made(root: Path, mode: OutputMode = "update", bucket: Bucket | None = None, 
         (root / "headrace.yml").write_text(json.dumps({"name": "p", **settings}))
     found = hr.load(root)
     driver = Driver(found, mode)
-    with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
+    with zipfile.ZipFile(FIXTURES / f"{checkpoint}.zip") as archive:
         for name in archive.namelist():
             if not name.endswith("/"):
                 (driver.layout.checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
@@ -154,16 +166,16 @@ def made(root: Path, mode: OutputMode = "update", bucket: Bucket | None = None, 
     return found
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return made(tmp_path / "p")
+@pytest.fixture(params=["rocksdb_few", "rocksdb2_few"])
+def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
+    return made(tmp_path / "p", checkpoint=request.param)
 
 
 def state(project: Project) -> dict[str, Any]:
     """All that a rewind may change, as far as the next start sees it."""
     layout = QueryLayout(project.storage, "totals")
     root, database = layout.checkpoint, project.root / "out.db"
-    versions = {int(file.name.split(".")[0]) for file in root.glob("state/0/[0-9]*/*.changelog")}
+    versions = {version_of(file.name) or 0 for file in root.glob("state/0/[0-9]*/*.changelog")}
     lines = rows(database, "SELECT batch FROM _headrace_ledger WHERE table_name = 'Totals' ORDER BY 1")
     return {
         "rows": dict(rows(database, "SELECT name, total FROM Totals ORDER BY 1")),
@@ -323,7 +335,7 @@ def test_it_says_what_it_takes_back_with_numbers(project: Project, capsys: pytes
 
 
 def no_state(project: Project) -> None:
-    for file in (QueryLayout(project.storage, "totals").checkpoint / "state").glob("0/*/1.changelog"):
+    for file in (QueryLayout(project.storage, "totals").checkpoint / "state").glob("0/*/1[._]*changelog"):
         file.unlink()
 
 
@@ -340,6 +352,16 @@ def cut_off(project: Project) -> None:
 
 def damaged_record(project: Project) -> None:
     (project.storage / "queries" / "totals" / "rewind.json").write_text("{")
+
+
+def record_of_a_later_version(project: Project) -> None:
+    record = {"generation": 1, "batch": 1, "newest": 2, "way": "rewind", "at": "", "form": 2}
+    (project.storage / "queries" / "totals" / "rewind.json").write_text(json.dumps(record))
+
+
+def record_without_a_form(project: Project) -> None:
+    record = {"generation": 1, "batch": 1, "newest": 2, "way": "rewind", "at": "2026-01-01T00:00:00+00:00"}
+    (project.storage / "queries" / "totals" / "rewind.json").write_text(json.dumps(record))
 
 
 def no_database(project: Project) -> None:
@@ -363,6 +385,8 @@ def no_database(project: Project) -> None:
         (cut_off, "totals --to-batch 0", "HR648", "headrace rewind totals --to-batch 1; or take it back"),
         (cut_off, "totals --discard", "HR648", "cut off"),
         (damaged_record, "totals --to-batch 1", "HR653", "cannot be read"),
+        (record_of_a_later_version, "totals --to-batch 1", "HR653", "it names another form, '2'"),
+        (record_without_a_form, "totals --to-batch 0", "HR648", "a rewind to batch 1 was begun and cut off"),
         (no_database, "totals --to-batch 1", "HR405", "out.db"),
         (running, "totals --to-batch 1", "HR526", "already running"),
     ],
@@ -420,8 +444,8 @@ def test_a_database_that_refuses_leaves_the_query_as_it_was(project: Project, mo
     ("option", "mode", "code"),
     [
         ('rewindable="7 days"', "append", "HR654"),
-        ('key=["name"], rewindable="soon"', "update", "HR401"),
-        ('key=["name"], rewindable="0 days"', "update", "HR401"),
+        ('key=["name"], rewindable="soon"', "update", "HR113"),
+        ('key=["name"], rewindable="0 days"', "update", "HR113"),
         ('key=["name"], rewindable="7 days"', "append", None),
         ('rewindable="7 days"', "complete", None),
     ],
@@ -491,7 +515,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     make_all(connection, dialect, [REPLAYS_FORM])
     images = BeforeImages.of(connection, dialect, context, table)
     content = Content(table=pa.table({"name": ["a", "y"], "total": pa.array([8, 9], pa.int32())}))
-    late_rows._transact(ledger, table, content, correction, images)
+    late_rows._transact(ledger, table, content, correction, images, Transaction())
     connection.close()
     corrected = {key: value for key, value in {**AFTER[mode][2], "a": 8, "y": 9}.items() if key != "b"}
     assert state(project)["rows"] == corrected
@@ -506,7 +530,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     for planned in ("offsets/2", "sources/events/2"):
         shutil.copy(driver.layout.checkpoint / planned, driver.layout.checkpoint / planned.replace("2", "3"))
     driver.write(3, {"a": 1})
-    rewind_sql.rewind(dialect, "Totals", ["name"], driver.context, 2)
+    TableRewind(dialect=lambda: dialect, table="Totals", key=["name"]).go_back(driver.context, 2, no_session)
     assert state(project)["rows"] == corrected
 
 
@@ -520,14 +544,16 @@ def test_a_table_under_another_name_or_with_one_more_column_goes_back(project: P
     database = project.root / "out.db"
     assert rows(database, "SELECT * FROM Totals WHERE name = 'a'") == [("a", 7, "x")]
     renamed = replace(context, query="sums")
-    renames.rename_query(dialect, "Totals", renamed, "totals")
-    renames.rename_table(dialect, "sums", "Totals", renamed)
-    assert rewind_sql.earliest(dialect, "sums", ["name"], renamed) == 0
-    rewind_sql.rewind(dialect, "sums", ["name"], renamed, 1)
+    TableRename(dialect=lambda: dialect, table="Totals").rename_query(renamed, "totals", no_session)
+    sums: Any = {"dialect": lambda: dialect, "table": "sums", "key": ["name"]}
+    TableRename(**sums, renamed_from="Totals").rename_table(renamed, no_session)
+    rewind = TableRewind(**sums)
+    assert rewind.earliest(renamed, 0, no_session) == 0
+    rewind.go_back(renamed, 1, no_session)
     assert dict(rows(database, "SELECT name, total FROM sums")) == AFTER["update"][1]
-    rewind_sql.undo(dialect, "sums", ["name"], renamed, 1)
+    rewind.undo(renamed, 1, no_session)
     assert rows(database, "SELECT * FROM sums WHERE name IN ('a', 'z') ORDER BY 1") == [("a", 7, "x"), ("z", 1, "y")]
-    generations.discard(dialect, "sums", renamed)
+    TableReset(**sums).discard(renamed, no_session)
     assert (
         rows(database, "SELECT name FROM sqlite_master WHERE name LIKE '_headrace_before__%' AND type = 'table'") == []
     )

@@ -12,7 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.model import Project
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from headrace.storage.s3 import S3
 from services import S3Server
 from tests.run.test_reset import Killed

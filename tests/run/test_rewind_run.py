@@ -14,7 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint import Checkpoint
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from tests.run.projects import rows
 from tests.run.test_rewind import at, codes, made, state
 
@@ -150,7 +150,7 @@ def test_a_rewound_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path:
 KILLED = """
 import os, signal, sys
 import headrace as hr
-from headrace.run.rewind import rewind, undo_rewind
+from headrace.change.rewind import rewind, undo_rewind
 
 def reached(step):
     if step == sys.argv[2]:

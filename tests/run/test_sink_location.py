@@ -16,8 +16,7 @@ from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.sql.mysql import MySql
 from headrace.connectors.sql.postgres import Postgres
-from headrace.contract import Sink
-from headrace.run.result import Outcome
+from headrace.contract import Outcome, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ import pytest
 from headrace.checkpoint import Archive, Checkpoint, planned_batch
 from headrace.checkpoint.restore import Restorable, restore
 from headrace.errors import CheckpointError
-from headrace.model.layout import QueryLayout
-from headrace.run.source_names import record
-from headrace.run.source_rename import make
+from headrace.queries.layout import QueryLayout
+from headrace.queries.source_names import record
+from headrace.run.part_renames import make
 
 pytestmark = pytest.mark.plain
 STEPS = ("recorded", "ledger names", "logs", "offsets", "archive", "quarantine")

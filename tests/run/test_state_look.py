@@ -10,6 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.cli import main
+from headrace.errors import HeadraceError
 from tests.run.projects import write_project
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def plain(events):
 """
 
 
+@pytest.mark.usefixtures("checkpoint_format")
 def test_each_operator_is_shown_with_its_parts_columns_and_samples(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -53,22 +55,22 @@ def test_each_operator_is_shown_with_its_parts_columns_and_samples(
     (root / "others").mkdir()
     (root / "others" / "0.json").write_text(json.dumps({"name": "a", "weight": 7}) + "\n")
     project = hr.load(root)
-    with pytest.raises(hr.HeadraceError, match=r"HR588: .*keeps no state"):
-        hr.show_state(project, "totals", spark=spark)
+    with pytest.raises(HeadraceError, match=r"HR588: .*keeps no state"):
+        hr.inspect.state(project, "totals", spark=spark)
     assert hr.run(project, spark=spark).exit_code == 0
 
-    (operator,) = hr.show_state(project, "totals", spark=spark).operators
+    (operator,) = hr.inspect.state(project, "totals", spark=spark).operators
     (part,) = operator.parts
     assert (operator.name, part.key, part.rows) == ("stateStoreSave", "struct<name:string>", 1)
     assert [(each["key"]["name"], each["value"]["sum"]) for each in part.sample] == [("a", 3)]
-    before = hr.show_state(project, "totals", batch=0, key={"name": "a"}, spark=spark)
+    before = hr.inspect.state(project, "totals", batch=0, key={"name": "a"}, spark=spark)
     assert [each["value"]["sum"] for each in before.operators[0].parts[0].sample] == [1]
-    null = hr.show_state(project, "firsts", key={"name": ""}, limit=0, spark=spark).operators[0].parts[0]
+    null = hr.inspect.state(project, "firsts", key={"name": ""}, limit=0, spark=spark).operators[0].parts[0]
     assert (null.rows, null.sample) == (1, ())
 
-    (operator,) = hr.show_state(project, "firsts", spark=spark).operators
+    (operator,) = hr.inspect.state(project, "firsts", spark=spark).operators
     assert [(part.rows, part.key) for part in operator.parts] == [(2, "struct<name:string>")]
-    (operator,) = hr.show_state(project, "pairs", spark=spark).operators
+    (operator,) = hr.inspect.state(project, "pairs", spark=spark).operators
     assert {part.name: part.rows for part in operator.parts} == {"left": 2, "right": 1}
     assert "weight:int" in operator.parts[1].value
 
@@ -76,10 +78,10 @@ def test_each_operator_is_shown_with_its_parts_columns_and_samples(
         ({"key": {"town": "x"}}, "no key column 'town'"),
         ({"batch": 9}, "batch 9 is not committed"),
     ):
-        with pytest.raises(hr.HeadraceError, match=rf"HR588: .*{said}"):
-            hr.show_state(project, "totals", spark=spark, **asked)  # type: ignore[arg-type]
-    with pytest.raises(hr.HeadraceError, match=r"HR588: .*keeps no state"):
-        hr.show_state(project, "plain", spark=spark)
+        with pytest.raises(HeadraceError, match=rf"HR588: .*{said}"):
+            hr.inspect.state(project, "totals", spark=spark, **asked)  # type: ignore[arg-type]
+    with pytest.raises(HeadraceError, match=r"HR588: .*keeps no state"):
+        hr.inspect.state(project, "plain", spark=spark)
 
     capsys.readouterr()
     assert main(["state", "show", "totals", "-C", str(root), "--key", "name=a"]) == 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from headrace.run import stop
+from headrace.run import stop, stopping
 from headrace.run.stop import StopRequest, stop_on_signals
+from headrace.run.stopping import Stopping
 
 pytestmark = pytest.mark.plain
 
@@ -60,3 +62,26 @@ def test_what_hangs_after_the_second_signal_is_ended(
         time.sleep(hangs)
     time.sleep(0.3)
     assert calls == ended
+
+
+@pytest.mark.parametrize(("seconds", "waited"), [(0.2, True), (1.0, False)], ids=["a moment", "too long"])
+def test_a_query_that_was_broken_off_is_waited_for_until_its_thread_has_ended(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, waited: bool
+) -> None:
+    """Spark says that it has ended before its last words to the session are out."""
+    monkeypatch.setattr(stopping, "SETTLED_SECONDS", 0.5)
+    ended: list[str] = []
+
+    def stop_it() -> None:
+        time.sleep(seconds)
+        ended.append("query")
+
+    handle = SimpleNamespace(runId="1", stop=stop_it)
+    running = SimpleNamespace(query=SimpleNamespace(name="q"), asked=True, order=None)
+    running.running = SimpleNamespace(handle=handle)
+    request, ignore = StopRequest(), SimpleNamespace(change=lambda *_: None, stopping=lambda *, now: None)
+    request.ask_for(now=True)
+    stops = Stopping(request, ignore, ignore)
+    stops.step([running])
+    stops.settle()
+    assert ended == (["query"] if waited else [])

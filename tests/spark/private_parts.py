@@ -19,6 +19,8 @@ _METHODS = re.compile(r"(queryExecution|treeString|streamingQuery)$")
 _MODULES = re.compile(
     r"(py4j|pyspark\.java_gateway|pyspark\.cloudpickle|pyspark\.find_spark_home|pyspark\.sql\.classic)\b"
 )
+# What `spark/jvm/gateway` gives of the JVM's objects.
+_GIVEN = re.compile(r"headrace\.spark\.jvm\.gateway\.(gateway_of|jvm_of|java_context|java_session|execution_of)$")
 _HIDDEN_OPTIONS = re.compile(r"__\w+__$")
 _OPTION_METHODS = {"option", "options"}
 _CAMEL_CASE = re.compile(r"[a-z]+\d*[A-Z]")
@@ -47,7 +49,11 @@ def _private(tree: ast.Module) -> Iterator[str]:
             yield from (each.name for each in node.names if _MODULES.match(each.name))
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{each.name}" for each in node.names]
-            yield from (name for name in names if _MODULES.match(name) or re.match(r"(pyspark|pyiceberg)\..*\._", name))
+            yield from (
+                name
+                for name in names
+                if _MODULES.match(name) or _GIVEN.match(name) or re.match(r"(pyspark|pyiceberg)\..*\._", name)
+            )
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _OPTION_METHODS:
             written = [each.value for each in node.args[:1] if isinstance(each, ast.Constant)]
             yield from (str(each) for each in written if _HIDDEN_OPTIONS.match(str(each)))

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark import cds, local_files
-from headrace.spark.java import Java, require_java
+from headrace.spark.jvm import cds, hadoop_files
+from headrace.spark.jvm.preconditions import Java, require_java
 from tests.servers import unavailable
 
 MAKE = """
 import sys
 from pathlib import Path
-from headrace.spark import cds
-from headrace.spark import java
-print(cds.make(java.Java(path=Path(sys.argv[1]), home=Path(sys.argv[2]), version="17.0.15", major=17)))
+from headrace.spark.jvm import cds
+from headrace.spark.jvm.preconditions import Java
+print(cds.make(Java(path=Path(sys.argv[1]), home=Path(sys.argv[2]), version="17.0.15", major=17)))
 """
 
 
@@ -167,7 +167,7 @@ def test_without_a_fitting_archive_a_note_says_that_one_is_being_made(
     assert note is not None
     assert (note.code, note.severity) == ("HR003", "note")
     assert says in note.what
-    assert _appears(asked).read_text().split() == ["-n", "19", sys.executable, "-m", "headrace.spark.cds"]
+    assert _appears(asked).read_text().split() == ["-n", "19", sys.executable, "-m", "headrace.spark.jvm.cds"]
 
 
 @pytest.mark.plain
@@ -207,7 +207,7 @@ def test_executors_are_told_of_the_archive_where_their_classes_are_the_drivers(j
 def test_the_class_path_is_that_of_spark_without_settings_of_its_own(
     java: Java, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_files, "jar", lambda: Path("/first.jar"))
+    monkeypatch.setattr(hadoop_files, "jar", lambda: Path("/first.jar"))
     jars = Path(os.environ["SPARK_HOME"]) / "jars"
     (jars / "slf4j-api-2.0.jar").touch()
     assert cds.class_path(jars) == f"/first.jar:{jars.parent}/conf:{jars}/slf4j-api-2.0.jar:{jars}/*"
@@ -220,7 +220,7 @@ def test_a_real_jvm_maps_the_archive_that_the_installation_made() -> None:
     java = require_java()
     archive = cds.archive_for(java)
     if archive is None:
-        unavailable("there is no CDS archive; make one: python -m headrace.spark.cds")
+        unavailable("there is no CDS archive; make one: python -m headrace.spark.jvm.cds")
     script = (
         "import json, sys; from pyspark.sql import SparkSession as S; "
         "s = S.builder.master('local[1]').config('spark.ui.enabled', 'false')"
@@ -228,7 +228,7 @@ def test_a_real_jvm_maps_the_archive_that_the_installation_made() -> None:
         "pid = s.sparkContext._jvm.java.lang.ProcessHandle.current().pid(); print('jvm', pid); input()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script, " ".join(cds.options(java)), json.dumps(local_files.settings({}))],
+        [sys.executable, "-c", script, " ".join(cds.options(java)), json.dumps(hadoop_files.settings({}))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import NOWHERE, Finding, SinkError, Where
-from headrace.run.naming import named
-from headrace.spark.failures import finding_of_message
+from headrace.queries.naming import named
+from headrace.spark.messages.failures import finding_of_message
 
 pytestmark = pytest.mark.plain
 
@@ -38,8 +38,8 @@ def finding_of(message: str) -> Finding:
         ),
         pytest.param(
             HEAD + "Traceback (most recent call last):\n  File 'a.py', line 1\n"
-            "headrace.errors.SourceError: headrace HR354: snapshot 7 deleted rows\n  fix: begin anew\n\tat x.Y",
-            "HR354",
+            "headrace.errors.SourceError: headrace HR344: snapshot 7 deleted rows\n  fix: begin anew\n\tat x.Y",
+            "HR344",
             "snapshot 7 deleted rows",
             id="one of ours",
         ),
@@ -59,6 +59,13 @@ def finding_of(message: str) -> Finding:
             id="a dead Python worker",
         ),
         pytest.param(
+            HEAD + "org.apache.spark.SparkException: Python worker failed to connect back.\n\tat x.Y\n"
+            "Caused by: java.net.SocketTimeoutException: Timed out while waiting for the Python worker\n",
+            "HR608",
+            "was started and did not connect in time",
+            id="a Python worker that is late",
+        ),
+        pytest.param(
             HEAD + "Traceback (most recent call last):\n  File 'a.py', line 1\n"
             "py4j.protocol.Py4JJavaError: An error occurred while calling o1023.getResult.\n"
             ": org.apache.spark.SparkException: Exception thrown in awaitResult:\n\tat x.Y\n"
@@ -68,7 +75,7 @@ def finding_of(message: str) -> Finding:
             id="an exception of the JVM behind a call from Python",
         ),
         pytest.param(HEAD + "java.io.IOException: No space left on device", "HR541", "no space", id="disk full"),
-        pytest.param(HEAD + "java.io.IOException: Permission denied", "HR543", "permission denied", id="no right"),
+        pytest.param(HEAD + "java.io.IOException: Permission denied", "HR540", "permission denied", id="no right"),
         pytest.param(HEAD + "java.lang.OutOfMemoryError: Java heap space", "HR604", "memory", id="no memory"),
         pytest.param(
             HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR542", "another driver", id="two"
@@ -126,7 +133,7 @@ def finding_of(message: str) -> Finding:
         ),
         pytest.param(
             HEAD + "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/p/checkpoint/offsets/3 at 0",
-            "HR519",
+            "HR518",
             "a file of its checkpoint",
             id="checksum",
         ),
@@ -203,3 +210,44 @@ def test_a_connectors_fault_says_whose_it_is() -> None:
     with pytest.raises(SinkError) as caught, named("the sink of query 'clicks'", Where(file="a.py", line=3)):
         raise SinkError(Finding(code="HR331", what="the broker at kafka:9092 does not answer"))
     assert str(caught.value.findings[0]).startswith("a.py:3 HR331: the sink of query 'clicks': the broker at kafka")
+
+
+MISFIT = "[USER_RAISED_EXCEPTION] HEADRACE_MISFIT `amount` `INT` file://{file} `many`"
+LINES = {
+    "json": (
+        b'{"amount": 1}\n{"amount": "many"}\n{"amount": 2}\n{"amount": "few"}\n',
+        MISFIT,
+        "line 2 of {file} does not fit the schema: 'many' in column 'amount' is no INT; so does line 4",
+    ),
+    "csv": (
+        b"id;amount\n1;2\n2;many\n3;x\n4;y\n",
+        MISFIT,
+        "line 3 of {file} does not fit the schema: 'many' in column 'amount' is no INT; so do the lines 4, 5",
+    ),
+    "no value": (
+        b'{"amount": 1}\n{"id": 2}\n',
+        "[USER_RAISED_EXCEPTION] HEADRACE_MISSING_VALUE `amount` file://{file}",
+        "line 2 of {file} has no value of 'amount'",
+    ),
+    "no UTF-8": (
+        b"a,1\n\xfc,2\n",
+        "[USER_RAISED_EXCEPTION] HEADRACE_ENCODING `name` file://{file}",
+        "line 2 of {file} holds bytes in the column 'name' that are no UTF-8",
+    ),
+    "out of sight": (b"", MISFIT, "a row of {file} does not fit"),
+}
+
+
+@pytest.mark.parametrize(("content", "message", "says"), LINES.values(), ids=LINES)
+def test_a_row_that_is_refused_is_told_with_its_line_and_the_others_like_it(
+    tmp_path, content: bytes, message: str, says: str
+) -> None:
+    file = tmp_path / "a.json"
+    file.write_bytes(content)
+    assert says.format(file=file) in finding_of(HEAD + message.format(file=file)).what
+
+
+def test_all_lines_of_a_file_that_are_no_json_are_told_at_once(tmp_path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('{"id": 1}\n{"id": \n{"id": 3}\nx\n')
+    assert finding_of(HEAD + MALFORMED.format(file=file)).what.endswith('line 2: {"id":; so does line 4')

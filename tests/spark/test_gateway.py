@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark.gateway import _command, _signals_held, secret
+from headrace.spark.jvm.gateway import _command, _signals_held, secret
 
 pytestmark = pytest.mark.plain
 

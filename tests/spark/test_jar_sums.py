@@ -13,9 +13,9 @@ from headrace.check.structure import structure
 from headrace.contract import Jars
 from headrace.errors import PlatformError
 from headrace.load import load
-from headrace.spark import jars as connectors
-from headrace.spark import maven
-from headrace.spark.jar_sums import changed, known_sums, read_sums, sum_of
+from headrace.spark.jvm import jars as connectors
+from headrace.spark.jvm import maven
+from headrace.spark.jvm.maven import changed, known_sums, read_sums, sum_of
 from services.process import jar_sums
 
 pytestmark = pytest.mark.plain
@@ -56,7 +56,10 @@ def test_a_jar_with_another_sum_than_the_pinned_one_is_not_kept(
     with pytest.raises(PlatformError, match=r"HR483.*tiny-1\.jar") as told:
         connectors.install(TINY, tmp_path / "cache")
     assert told.value.findings[0].fix
-    assert list((tmp_path / "cache" / "tiny").iterdir()) == []
+    assert [jar.read_bytes() for jar in jars] == [b"good"] * 2, "those that are in use stay"
+    with pytest.raises(PlatformError, match="HR483"):
+        connectors.install(TINY, tmp_path / "new")
+    assert list(connectors.folder_of(TINY, tmp_path / "new").iterdir()) == []
 
 
 def test_jars_that_are_here_are_those_that_are_pinned() -> None:

@@ -12,10 +12,10 @@ from headrace.cli.entry import main
 from headrace.contract import Jars
 from headrace.errors import PlatformError
 from headrace.load import load
-from headrace.spark import jars as connectors
-from headrace.spark import maven
-from headrace.spark.jars import CONTENT, DIRECTORIES_VARIABLE
-from headrace.spark.messages import finding_of
+from headrace.spark.jvm import jars as connectors
+from headrace.spark.jvm import maven, settings
+from headrace.spark.jvm.jars import CONTENT, DIRECTORIES_VARIABLE
+from headrace.spark.messages.refusals import finding_of
 
 TINY = Jars(name="tiny", coordinates=("org.slf4j:slf4j-simple:1.7.36",), settings={"a": "1"})
 NOWHERE = Jars(name="nowhere", coordinates=("headrace.nowhere:nothing:1",))
@@ -28,7 +28,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def put(place: Path, connector: Jars, jar: str = "some.jar") -> Path:
-    folder = place / connector.name
+    folder = connectors.folder_of(connector, place)
     folder.mkdir(parents=True)
     (folder / jar).touch()
     (folder / CONTENT).write_text("\n".join(connector.coordinates))
@@ -49,6 +49,48 @@ def test_jars_are_found_in_the_named_directories_the_project_and_the_cache_in_tu
     assert connectors.find(TINY, tmp_path) == [named]
     newer = Jars(name="tiny", coordinates=("org.slf4j:slf4j-simple:1.7.37",))
     assert connectors.find(newer, tmp_path) is None
+
+
+@pytest.mark.plain
+def test_what_an_earlier_version_fetched_is_found(tmp_path: Path) -> None:
+    put(tmp_path / "cache" / "connectors", TINY).parent.rename(tmp_path / "cache" / "connectors" / "tiny")
+    assert connectors.find(TINY) == [tmp_path / "cache" / "connectors" / "tiny" / "some.jar"]
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands in for Maven: it brings one jar."""
+    monkeypatch.setattr(maven, "_by_maven", lambda _, __, directory: (directory / "tiny-1.jar").touch())
+    monkeypatch.setattr("shutil.which", lambda _: "mvn")
+
+
+@pytest.mark.plain
+@pytest.mark.usefixtures("fetched")
+@pytest.mark.parametrize("other", ["another PySpark", "other coordinates"])
+def test_two_environments_that_share_a_cache_leave_each_others_jars_alone(
+    other: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = connectors.install(TINY, connectors.cache())
+    if other == "another PySpark":
+        monkeypatch.setattr(connectors, "version", lambda _: "4.2.9")
+    coordinates = TINY.coordinates if other == "another PySpark" else ("org.slf4j:slf4j-simple:1.7.37",)
+    second = connectors.install(Jars(name="tiny", coordinates=coordinates), connectors.cache())
+    assert [jar.name for jar in (*first, *second)] == ["tiny-1.jar"] * 2
+    assert all(jar.exists() for jar in (*first, *second))
+    assert set(first).isdisjoint(second)
+    assert connectors.install(TINY, connectors.cache()) == (second if other == "another PySpark" else first)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("fetched")
+def test_the_first_session_has_what_was_compiled_for_it_too() -> None:
+    compiled = Jars(name="compiled", coordinates=TINY.coordinates, sources=(settings.FILE_MANAGER_SOURCE,))
+    first = connectors.settings([compiled])["spark.jars"]
+    assert [Path(jar).name for jar in first.split(",")] == [
+        "headrace-ConditionalCheckpointFileManager.jar",
+        "tiny-1.jar",
+    ]
+    assert first == connectors.settings([compiled])["spark.jars"]
 
 
 @pytest.mark.plain
@@ -74,7 +116,7 @@ def test_a_project_needs_what_its_sources_and_sinks_need(tmp_path: Path) -> None
 def test_a_name_that_is_none_gets_the_nearest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["connectors", "fetch", str(tmp_path), "kafca"]) == 2
     said = capsys.readouterr().err
-    assert "HR013: no connector is named 'kafca'" in said
+    assert "HR110: no connector is named 'kafca'" in said
     assert "did you mean 'kafka'" in said
 
 
@@ -89,7 +131,7 @@ def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_se
     assert f"{DIRECTORIES_VARIABLE}={tmp_path / 'd'}" in capsys.readouterr().out
     monkeypatch.setenv(DIRECTORIES_VARIABLE, str(tmp_path / "d"))
     assert main(["connectors", "list", "--json"]) == 0
-    jar = tmp_path / "d" / "tiny" / "slf4j-simple-1.7.36.jar"
+    jar = connectors.folder_of(TINY, tmp_path / "d") / "slf4j-simple-1.7.36.jar"
     # It needs slf4j-api, which Spark brings along.
     assert json.loads(capsys.readouterr().out) == {"tiny": [str(jar)], "nowhere": None}
     with pytest.raises(PlatformError) as raised:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import PlatformError
-from headrace.spark.java import require_java
+from headrace.spark.jvm.preconditions import require_java
 
 pytestmark = pytest.mark.plain
 

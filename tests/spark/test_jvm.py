@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 PROGRAM = """
 import json, tempfile
-from headrace.spark.session import start
+from headrace.spark.jvm.session import start
 
 def asked(purpose):
     home = tempfile.mkdtemp()

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from headrace.spark.java import require_java
-from headrace.spark.session import jvm_options
+from headrace.spark.jvm.preconditions import require_java
+from headrace.spark.jvm.session import jvm_options
 
 pytestmark = pytest.mark.plain
 # Nobody has so large pages, so that each JVM warns.

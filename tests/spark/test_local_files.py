@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.spark import jars, local_files
+from headrace.spark.jvm import hadoop_files, jars
 from tests.servers import unavailable
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def given_jar(place: Path) -> Path:
-    folder = place / local_files.LIBRARY
+    folder = place / hadoop_files.LIBRARY
     folder.mkdir(parents=True)
-    (folder / jars.CONTENT).write_text("\n".join(jars.known()[local_files.LIBRARY].coordinates))
+    (folder / jars.CONTENT).write_text("\n".join(jars.known()[hadoop_files.LIBRARY].coordinates))
     jar = folder / "library.jar"
     jar.write_text("jar")
     return jar
@@ -30,17 +30,19 @@ def test_the_library_is_used_where_it_is_here_and_nothing_else_was_chosen(
 ) -> None:
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(jars.DIRECTORIES_VARIABLE, raising=False)
-    assert local_files.settings({}) == {}
+    assert hadoop_files.settings({}) == {}
     jar = given_jar(tmp_path / "cache" / "connectors")
-    chosen = {local_files.SETTING: local_files.FILE_SYSTEM, local_files.CLASS_PATH: str(jar)}
-    assert local_files.settings({}) == chosen
-    assert local_files.settings({local_files.CLASS_PATH: "a.jar:b.jar"})[local_files.CLASS_PATH] == f"{jar}:a.jar:b.jar"
-    assert local_files.settings({local_files.SETTING: "another"}) == {}
+    chosen = {hadoop_files.SETTING: hadoop_files.FILE_SYSTEM, hadoop_files.CLASS_PATH: str(jar)}
+    assert hadoop_files.settings({}) == chosen
+    assert (
+        hadoop_files.settings({hadoop_files.CLASS_PATH: "a.jar:b.jar"})[hadoop_files.CLASS_PATH] == f"{jar}:a.jar:b.jar"
+    )
+    assert hadoop_files.settings({hadoop_files.SETTING: "another"}) == {}
     # A class path has no way to write such a place.
     given_jar(tmp_path / "a:b")
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "none"))
     monkeypatch.setenv(jars.DIRECTORIES_VARIABLE, str(tmp_path / "a:b"))
-    assert local_files.settings({}) == {}
+    assert hadoop_files.settings({}) == {}
 
 
 @pytest.mark.plain
@@ -54,7 +56,7 @@ def test_where_it_is_not_to_be_had_one_sentence_says_so(
         raise jars.FetchError("no network")
 
     monkeypatch.setattr(jars, "fetch", offline)
-    local_files.ensure()
+    hadoop_files.ensure()
     said = capsys.readouterr().err
     assert "HR003 (note): each file of a checkpoint takes some milliseconds longer: " in said
     assert "no network" in said
@@ -62,12 +64,12 @@ def test_where_it_is_not_to_be_had_one_sentence_says_so(
 
 @pytest.mark.spark
 def test_a_local_session_makes_its_files_by_the_library(tmp_path: Path, spark: SparkSession) -> None:
-    if local_files.jar() is None:
-        unavailable("the library is not here; fetch it: python -m headrace.spark.cds")
+    if hadoop_files.jar() is None:
+        unavailable("the library is not here; fetch it: python -m headrace.spark.jvm.cds")
     session: Any = spark
     path = session._jvm.org.apache.hadoop.fs.Path(str(tmp_path / "a b"))
     system = path.getFileSystem(session._jsc.hadoopConfiguration())
-    assert str(system.getClass().getName()) == local_files.FILE_SYSTEM
+    assert str(system.getClass().getName()) == hadoop_files.FILE_SYSTEM
     system.create(path, True).close()
     # With a checksum beside it, and the mode that the process would give it.
     assert (tmp_path / ".a b.crc").exists()

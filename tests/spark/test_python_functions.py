@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from pyspark.sql import functions as F
 
-from headrace.plan.python_code import differences, meaning
-from headrace.spark.plans import analysed_plan
-from headrace.spark.python_functions import PythonFunction, functions
+from headrace.plan.code.meaning import differences, meaning
+from headrace.spark.plans.analysed import analysed_plan
+from headrace.spark.plans.python_functions import PythonFunction, functions
 
 pytestmark = pytest.mark.spark
 SCHEMA = "k STRING, v LONG"
@@ -163,7 +163,7 @@ def test_a_function_of_more_than_a_megabyte_comes_back(things: dict[str, Any]) -
 
 
 def test_a_plan_without_python_costs_one_look(things: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.spark import python_functions
+    from headrace.spark.plans import python_functions
 
     monkeypatch.setattr(python_functions, "sequence", None)
     assert functions(analysed_plan(things["batch"].where("v > 1"))) == {}

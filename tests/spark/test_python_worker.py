@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spark.python_worker import worker_died
+from headrace.spark.messages.failures import worker_died
 
 pytestmark = pytest.mark.plain
 HEAD = "org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0 in stage 3.0 (TID 5)\n"

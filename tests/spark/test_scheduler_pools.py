@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace.spark import scheduler_pools
-from headrace.spark.scheduler_pools import KEPT, POOL, SWEPT_AT, Turns
+from headrace.spark.stream import listener
+from headrace.spark.stream.listener import KEPT, POOL, SWEPT_AT, Turns
 
 pytestmark = pytest.mark.plain
 
@@ -61,8 +61,8 @@ class Session:
 
 
 def test_numbers_come_again_but_not_while_they_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler_pools, "NUMBERS", 100)
-    monkeypatch.setattr(scheduler_pools, "_NUMBERS", scheduler_pools._Numbers())
+    monkeypatch.setattr(listener, "NUMBERS", 100)
+    monkeypatch.setattr(listener, "_NUMBERS", listener._Numbers())
     session = Session()
     threads = {}
     # Of two runs in one session, which know nothing of each other.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spark.stderr_filter import telling
+from headrace.spark.jvm.stderr_filter import telling
 
 pytestmark = pytest.mark.plain
 

@@ -16,7 +16,7 @@ print("late", file=sys.stderr)
 """
 PARENT = f"""
 import subprocess, sys, time
-from headrace.spark.stderr_filter import dropping_lines
+from headrace.spark.jvm.stderr_filter import dropping_lines
 with dropping_lines(b"WARNING: noise", b"\\tat "):
     child = subprocess.Popen([sys.executable, "-c", {CHILD!r}])
 print("WARNING: noise of our own", file=sys.stderr, flush=True)
@@ -33,7 +33,7 @@ def test_lines_are_dropped_and_what_comes_after_the_block_still_arrives() -> Non
 
 TRACED = """
 import time
-from headrace.spark.session import start
+from headrace.spark.jvm.session import start
 spark = start(name="traced", master="local[1]", purpose="short")
 spark._jvm.java.lang.IllegalStateException("seen").printStackTrace()
 time.sleep(0.3)

@@ -7,7 +7,9 @@ import re
 import pytest
 
 from headrace.errors import PlatformError
-from headrace.spark.versions import BEYOND, FIRST, require_version
+from headrace.spark.jvm import jars
+from headrace.spark.jvm.maven import known_sums
+from headrace.spark.jvm.preconditions import COMPLETE_BEFORE, FIRST, require_version
 
 from .private_parts import SOURCES
 
@@ -25,7 +27,15 @@ def test_a_version_outside_is_refused(version: str) -> None:
         require_version(version)
 
 
-def test_the_package_asks_for_the_same_range() -> None:
+def test_the_package_asks_for_those_for_which_every_connector_is_to_be_had() -> None:
     project = (SOURCES.parents[1] / "pyproject.toml").read_text()
-    first, beyond = (".".join(map(str, each)) for each in (FIRST, BEYOND))
+    first, beyond = (".".join(map(str, each)) for each in (FIRST, COMPLETE_BEFORE))
     assert f'"pyspark>={first},<{beyond}"' in project
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.2.1"])
+def test_each_of_them_has_connectors_whose_sums_are_known(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "version", lambda _: version)
+    coordinates = [each for name in ("kafka", "delta") for each in jars.known()[name].coordinates]
+    named = {"-".join(coordinate.split(":")[1:]) + ".jar" for coordinate in coordinates}
+    assert named <= set(known_sums())

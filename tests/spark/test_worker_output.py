@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from headrace.spark.said import Said
+from headrace.spark.jvm.stderr_filter import Said
 
 pytestmark = pytest.mark.plain
 
 WORKER = """
 import logging, sys
 from pyspark import TaskContext
-from headrace.spark.worker_output import install
+from headrace.spark.jvm.worker_output import install
 install()
 print("before any task")
 

@@ -12,9 +12,10 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint import Checkpoint
+from headrace.errors import Finding
 from headrace.model import Project
-from headrace.model.layout import QueryLayout
-from headrace.plan.manifest import forms
+from headrace.queries.layout import QueryLayout
+from headrace.queries.manifest import forms
 from headrace.run.state_store import key_order
 from tests.run.test_run import Told
 
@@ -50,7 +51,7 @@ def test_queries_resume_in_the_middle_of_a_batch_unchanged_and_are_right(
     assert judged == dict.fromkeys(resumed, ("same", (), ()))
     result = hr.run(project, resumed, trigger=hr.available_now, spark=spark, reporter=told)
     assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
-    assert {finding.code for finding in told.all(hr.Finding)} & CHANGED == set()
+    assert {finding.code for finding in told.all(Finding)} & CHANGED == set()
     open_, equal = {"hours": "open"}, dict.fromkeys(resumed, "equal")
     assert {query: hr.verify(project, query, spark=spark).state for query in resumed} == equal | open_
     assert revisions(project, resumed) == [spark.version] * len(resumed)

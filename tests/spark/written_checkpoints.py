@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 
 import headrace as hr
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
 
 PLACE = Path(__file__).parent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from headrace.errors import PlatformError
 from headrace.storage.durable import create_file, publish, replace_file, replacing
-from headrace.storage.faults import writing_to
+from headrace.storage.private import writing_to
 
 pytestmark = pytest.mark.plain
 
@@ -63,3 +65,19 @@ def test_a_directory_that_refuses_is_one_finding(tmp_path: Path) -> None:
         replace_file(tmp_path / "gone" / "file", "text")
     [finding] = told.value.findings
     assert (finding.code, f"{tmp_path / 'gone'} cannot be written: No such file" in finding.what) == ("HR540", True)
+
+
+FAULTS = {
+    "a full disk": (errno.ENOSPC, "HR541", "make room on that disk"),
+    "a quota": (errno.EDQUOT, "HR541", "make room on that disk"),
+    "a disk for reading": (errno.EROFS, "HR540", "mount that file system so that it can be written"),
+    "a right": (errno.EACCES, "HR540", "give the user that runs Headrace the right"),
+}
+
+
+@pytest.mark.parametrize(("number", "code", "fix"), FAULTS.values(), ids=FAULTS)
+def test_what_cannot_be_written_is_told_with_what_helps(tmp_path: Path, number: int, code: str, fix: str) -> None:
+    with pytest.raises(PlatformError) as told, writing_to(tmp_path):
+        raise OSError(number, os.strerror(number))
+    (finding,) = told.value.findings
+    assert (finding.code, finding.fix.startswith(fix)) == (code, True)

@@ -56,10 +56,10 @@ def test_without_a_file_there_is_no_record(tmp_path: Path) -> None:
 
 
 DAMAGED = {
-    "cut off": ('{"way": "the', "Unterminated string"),
-    "no mapping": ("[1]", "list indices"),
+    "cut off": ('{"way": "the', "it is no JSON from line 1, column 9 on"),
+    "no mapping": ("[1]", "it does not hold what"),
     "a field is missing": ('{"way": "there"}', "it has no 'batch'"),
-    "no number": ('{"way": "there", "batch": "many"}', "invalid literal"),
+    "no number": ('{"way": "there", "batch": "many"}', "it does not hold what"),
     "another word": ('{"way": "up", "batch": 3}', "it names another way, 'up'"),
 }
 

@@ -18,7 +18,7 @@ import requests
 from headrace.checkpoint.logs import numbered
 from headrace.checkpoint.segments import close, segments
 from headrace.errors import PlatformError
-from headrace.run import lease
+from headrace.queries import lease
 from headrace.storage import hdfs, json_lines, remote
 from headrace.storage.durable import create_file, exchange, move, publish, remove_tree, replace_file
 from headrace.storage.hdfs import Hdfs

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.servers import unavailable
+
+Found = TypeVar("Found")
+# A page of ours is drawn in a tenth of a second; three tests at a time, each with a JVM, leave little of a machine.
+PATIENCE_SECONDS = 60.0
+SETTLED = """
+const done = arguments[arguments.length - 1];
+const drawn = () => document.querySelector(arguments[0]) && document.querySelector('.live.on');
+const wait = () => setTimeout(drawn() ? done : wait, drawn() ? 300 : 50);
+wait();
+"""
 
 _SWITCHES = (
     *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"),
@@ -28,7 +42,7 @@ def chromium(profile: Path) -> Iterator[webdriver.Chrome]:
     options.add_argument(f"--user-data-dir={profile}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     found = webdriver.Chrome(options=options, service=webdriver.ChromeService(program("chromedriver")))
-    found.set_script_timeout(60)
+    found.set_script_timeout(PATIENCE_SECONDS)
     try:
         yield found
     finally:
@@ -49,6 +63,41 @@ def faults(browser: webdriver.Chrome) -> list[str]:
     """What the console holds; asked for, it is empty again."""
     entries: list[dict[str, str]] = browser.get_log("browser")  # type: ignore[no-untyped-call]
     return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
+
+
+def look(
+    browser: webdriver.Chrome, url: str, *, width: int = 1600, theme: str = "light", until: str = "main > *"
+) -> None:
+    """Open a page of the dashboard, and wait until it is drawn and lives."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.get(url)
+    browser.execute_async_script(SETTLED, until)
+
+
+def words(browser: webdriver.Chrome, label: str) -> str:
+    """What the part of the page with this label shows."""
+    return browser.find_element(By.CSS_SELECTOR, f"[aria-label='{label}']").text
+
+
+def wait(
+    browser: webdriver.Chrome, found: Callable[[webdriver.Chrome], Found], seconds: float = PATIENCE_SECONDS
+) -> Found:
+    """What `found` gives as soon as that is something; what it looks at may be drawn anew meanwhile, or lack."""
+    waiting = WebDriverWait(browser, seconds, 0.1, ignored_exceptions=[StaleElementReferenceException])
+    return waiting.until(found)
+
+
+def click(browser: webdriver.Chrome, selector: str) -> None:
+    """Click what the selector finds, also where the page draws it anew at that moment."""
+
+    def clicked(page: webdriver.Chrome) -> bool:
+        page.find_element(By.CSS_SELECTOR, selector).click()
+        return True
+
+    wait(browser, clicked)
 
 
 @dataclass(frozen=True, kw_only=True)

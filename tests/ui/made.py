@@ -12,11 +12,12 @@ from pathlib import Path
 
 import headrace as hr
 from headrace.contract import Lag
+from headrace.contract.query_state import QueryState
 from headrace.errors import Finding, Where
-from headrace.history import History
 from headrace.model import Project
-from headrace.model.layout import history_file
-from headrace.progress import BatchRecord, OperatorProgress, SourceProgress
+from headrace.observe.history import History
+from headrace.observe.progress import BatchRecord, OperatorProgress, SourceProgress
+from headrace.queries.layout import history_file
 
 PASSWORD = "correct-horse-battery"
 YAML = """\
@@ -94,11 +95,11 @@ def newcomer(root: Path) -> Project:
             silent = replace(orders, name="payments", rows=0, start="0", end="0")
             held = {"watermark": started - timedelta(hours=5), "sources": (orders, silent), "backlog": None}
             history.record(runs["paid_orders"], replace(each, query="paid_orders", **held))  # type: ignore[arg-type]
-            lag = Lag(count=10 + 5 * batch, unit="files", bytes=100)
+            lag = Lag(count=int(10 * 1.6**batch), unit="files", bytes=100)
             behind = {"sources": (replace(orders, lag=lag),), "backlog": lag}
             history.record(runs["order_counts"], replace(each, query="order_counts", **behind))  # type: ignore[arg-type]
         for query in ("paid_orders", "order_counts"):
-            history.state(runs[query], "running")
+            history.state(QueryState(query=query, state="running", healthy=True), runs[query])
         fault = Finding(
             code="HR405", what="the disk is full", fix="make room", where=Where(file="headrace.yml", line=20)
         )
@@ -120,6 +121,8 @@ def record(batch: int, *, started: datetime = STARTED, query: str = "counts") ->
         processed_rate=250.0 + batch % 40,
         duration_ms=5_000 if batch % 100 == 99 else 400,
         durations={"addBatch": 300, "walCommit": 20, "queryPlanning": 30, "triggerExecution": 400},
+        write_ms=120,
+        skew=4.2 if batch % 100 == 99 else None,
         watermark=at - timedelta(hours=2),
         state_rows=5 + batch % 9,
         state_bytes=9_000,
@@ -149,7 +152,7 @@ def fill(project: Project, batches: int, *, first: int = 0, started: datetime = 
         failed = history.begin_run("counts", generation=1, **facts)  # type: ignore[arg-type]
         history.end_run(failed, "failed", replace(FAULT, what="the database was away"))
         run = history.begin_run("counts", generation=1, **facts)  # type: ignore[arg-type]
-        history.state(run, "running")
+        history.state(QueryState(query="counts", state="running", healthy=True, restarts=1), run)
         history.record(run, record(first, started=started))
         other = history.begin_run("copied", generation=1, **facts)  # type: ignore[arg-type]
         history.end_run(other, "failed", FAULT)

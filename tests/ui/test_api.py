@@ -12,12 +12,14 @@ from urllib.request import Request, urlopen
 import pytest
 from starlette.testclient import TestClient
 
+from headrace.api import load
 from headrace.cli.entry import main
 from headrace.errors import HeadraceError
-from headrace.history import History
-from headrace.history.pages import SCANNED
 from headrace.model import Project
-from headrace.model.layout import history_file
+from headrace.observe.history import History
+from headrace.observe.history.pages import SCANNED
+from headrace.observe.lag import SourceLags
+from headrace.queries.layout import history_file
 from headrace.ui import server
 from headrace.ui.answers import Answers
 from headrace.ui.app import application
@@ -40,12 +42,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def client(project: Project, base: str = HERE, **more: Any) -> TestClient:
-    return TestClient(application(project, hosts=Address().hosts(), **more), base_url=base, follow_redirects=False)
+    app = application(project, hosts=Address().hosts(), token=TOKEN, **more)
+    return TestClient(app, base_url=base, follow_redirects=False)
+
+
+def with_token(project: Project) -> TestClient:
+    found = client(project)
+    found.headers["Authorization"] = f"Bearer {TOKEN}"
+    return found
 
 
 @pytest.fixture
 def ask(project: Project) -> TestClient:
-    return client(project)
+    return with_token(project)
 
 
 def test_the_project_is_told_with_its_graph_and_how_each_query_stands(ask: TestClient) -> None:
@@ -57,6 +66,15 @@ def test_the_project_is_told_with_its_graph_and_how_each_query_stands(ask: TestC
     counts, copied = found["queries"]["counts"], found["queries"]["copied"]
     assert (counts["state"], counts["restarts"], counts["batch"]) == ("running", 1, MANY - 1)
     assert (copied["state"], copied["level"], copied["findings"][0]["code"]) == ("failed", "bad", "HR601")
+
+
+def test_the_node_of_a_kafka_sink_shows_its_topic(tmp_path: Path) -> None:
+    sink = "sink: {kafka: {bootstrap_servers: 'localhost:9092', topic: alerts}}"
+    text = made.YAML.replace("sink: {files: {path: out, format: json}}", sink)
+    (tmp_path / "headrace.yml").write_text(text)
+    project = load(tmp_path, environ={"DATABASE_URL": "unused"})
+    nodes = {node["id"]: node for node in with_token(project).get("/api/project").json()["graph"]["nodes"]}
+    assert (nodes["sink:copied"]["about"], nodes["sink:copied"]["more"]) == ("kafka", "alerts")
 
 
 def test_a_query_is_told_with_its_guarantee_its_text_its_runs_and_its_verdicts(ask: TestClient) -> None:
@@ -73,8 +91,8 @@ def test_a_query_is_told_with_its_guarantee_its_text_its_runs_and_its_verdicts(a
 def test_rates_and_lags_are_of_the_last_batches_and_end_with_them(project: Project) -> None:
     newest = made.record(MANY - 1)
     with History.open(history_file(project.storage), read_only=True) as history:
-        now = standings(project, history, newest.at)["counts"]
-        later = standings(project, history, newest.at.replace(year=2027))["counts"]
+        now = standings(project, history, SourceLags(project), newest.at)["counts"]
+        later = standings(project, history, SourceLags(project), newest.at.replace(year=2027))["counts"]
     assert 80 < now["rates"]["input"] < 150
     assert now["sources"]["events"]["lag"]["unit"] == "files"
     assert (later["rates"]["input"], later["sources"]["events"]["rate"]) == (0, 0)
@@ -85,7 +103,7 @@ def test_a_query_whose_process_is_gone_needs_attention(tmp_path: Path) -> None:
     project = made.project(tmp_path)
     with History.open(history_file(project.storage)) as history:
         history.begin_run("counts", pid=2**30, mode="update", trigger="once", sink="postgres", generation=1)
-    found = client(project).get("/api/project").json()["queries"]["counts"]
+    found = with_token(project).get("/api/project").json()["queries"]["counts"]
     assert (found["state"], found["level"], found["findings"][0]["code"]) == ("killed", "bad", "HR893")
 
 
@@ -151,6 +169,8 @@ def test_a_series_of_the_last_minutes_is_exact(ask: TestClient) -> None:
     assert (len(found["at"]), found["step"], found["per_point"]) == (151, 1, 1)
     assert (found["batch"][0], found["late"][-10:]) == (MANY - 151, [3, *[0] * 9])
     assert found["phases"]["other"][-1] == 5_000 - 350
+    # Of `addBatch`, what the sink took by itself is told apart.
+    assert (found["phases"]["addBatch"][-1], found["phases"]["write"][-1]) == (180, 120)
     assert found["watermark"][-1] == found["at"][-1] - 7_200
 
 
@@ -160,7 +180,7 @@ def test_events_come_newest_first_and_of_one_query_if_asked(ask: TestClient) -> 
 
 
 def test_before_the_first_run_the_pages_say_so(tmp_path: Path) -> None:
-    ask = client(made.project(tmp_path))
+    ask = with_token(made.project(tmp_path))
     assert ask.get("/api/project").json()["queries"]["counts"]["state"] == "never started"
     assert ask.get("/api/queries/counts").json()["runs"] == []
     assert ask.get("/api/queries/counts/batches").json()["batches"] == []
@@ -172,7 +192,7 @@ def test_a_damaged_history_is_a_sentence(tmp_path: Path) -> None:
     project = made.project(tmp_path)
     history_file(project.storage).parent.mkdir(parents=True)
     history_file(project.storage).write_text("no database, but long enough to be looked at as one" * 20)
-    answer = client(project).get("/api/project")
+    answer = with_token(project).get("/api/project")
     assert (answer.status_code, answer.json()["findings"][0]["code"]) == (503, "HR531")
     assert Answers(project).look(anew=True) == {"findings": [answer.json()["findings"][0]]}
 
@@ -209,18 +229,19 @@ def test_nothing_can_be_changed(ask: TestClient, method: str) -> None:
 
 
 def test_with_a_token_only_who_shows_it_reads(project: Project) -> None:
-    ask = client(project, token=TOKEN)
+    ask = client(project)
     assert ask.get("/api/project").status_code == 401
     assert ask.get("/api/project", headers={"Authorization": "Bearer other"}).status_code == 401
     assert ask.get("/api/project", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
     assert ask.get("/").headers["location"] == "/login"
     assert ask.get("/login").status_code == 200
-    assert ask.post("/login", data={"token": "wrong"}).headers["location"] == "/login?wrong"
+    refused = ask.post("/login", data={"token": "wrong"})
+    assert (refused.status_code, "the token is wrong" in refused.text) == (401, True)
     assert ask.get("/api/project").status_code == 401
 
 
 def test_a_browser_that_has_shown_the_token_keeps_a_cookie_that_is_not_the_token(project: Project) -> None:
-    ask = client(project, base="https://127.0.0.1", token=TOKEN, secure=True)
+    ask = client(project, base="https://127.0.0.1", secure=True)
     cookie = ask.post("/login", data={"token": TOKEN}).headers["set-cookie"]
     assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Secure"))
     assert TOKEN not in cookie
@@ -264,6 +285,20 @@ def test_beside_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: P
         urlopen(f"{url}api/project", timeout=10)
 
 
+def test_without_a_token_of_its_own_one_is_made_and_is_in_the_link(project: Project) -> None:
+    made_tokens = set()
+    for _ in range(2):
+        with server.beside(project, Address(port=0)) as link:
+            url, _, made_token = link.partition("?open=")
+            made_tokens.add(made_token)
+            with pytest.raises(HTTPError, match="401"):
+                urlopen(f"{url}api/project", timeout=10)
+            asked = Request(f"{url}api/project", headers={"Authorization": f"Bearer {made_token}"})
+            assert json.load(urlopen(asked, timeout=10))["name"] == "phones"
+    assert min(map(len, made_tokens)) >= 32
+    assert len(made_tokens) == 2
+
+
 def test_without_its_packages_the_command_says_what_to_install(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,7 +306,7 @@ def test_without_its_packages_the_command_says_what_to_install(
     monkeypatch.setenv("DATABASE_URL", "postgresql://user@localhost/phones")
     assert main(["ui", "-C", str(project.root)]) == 2
     told = capsys.readouterr().err
-    assert "HR890" in told
+    assert "HR011" in told
     assert "pip install 'headrace[ui]'" in told
 
 

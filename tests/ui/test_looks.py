@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import sys
 import time
@@ -15,13 +16,16 @@ import pytest
 from starlette.testclient import TestClient
 
 import headrace as hr
-from headrace.history import History
 from headrace.model import Project
-from headrace.model.layout import QueryLayout, history_file
+from headrace.observe.history import History
+from headrace.queries.form import QueryForm
+from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.manifest import note_version, revision
 from headrace.ui.app import application
-from headrace.ui.guard import ACTIONS, NO_TOKEN
+from headrace.ui.guard import ACTIONS, Guard, Tries
 from headrace.ui.server import Address
 from headrace.ui.verifying import Verifying
+from headrace.ui.versions import versions
 from tests.ui import made
 
 pytestmark = pytest.mark.plain
@@ -72,8 +76,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return found
 
 
-def client(project: Project, token: str = TOKEN, **more: Any) -> TestClient:
-    app = application(project, hosts=Address().hosts(), token=token, **more)
+def client(project: Project, **more: Any) -> TestClient:
+    app = application(project, hosts=Address().hosts(), token=TOKEN, **more)
     return TestClient(app, base_url=HERE, follow_redirects=False)
 
 
@@ -109,6 +113,37 @@ def test_late_rows_are_told_by_how_late_and_by_window(ask: TestClient) -> None:
     assert [(each["begins"][:16], each["ends"][:16], each["rows"]) for each in found["windows"]] == [
         ("2025-12-31T19:00", "2025-12-31T20:00", 7)
     ], "the window of the other row was still open"
+
+
+def version(batch: int, text: str, plan: str) -> str:
+    told = {"code": {"totals": text}, "settings": {"mode": "update"}, "plan": plan}
+    return json.dumps({"at": f"2026-01-0{batch + 1}T00:00:00+00:00", "from_batch": batch, **told}) + "\n"
+
+
+def test_what_changed_is_told_from_when_to_when_with_the_difference(ask: TestClient, project: Project) -> None:
+    file = QueryLayout(project.storage, "totals").versions
+    file.write_text(version(0, "SELECT 1\nFROM a", "sum(n)") + version(4, "SELECT 2\nFROM a", "max(n)") + '{"cut')
+    new, old = ask.get("/api/queries/totals/versions").json()["versions"]
+    assert (new["from_batch"], new["at"][:10], new["until"]) == (4, "2026-01-05", None)
+    assert new["changes"] == {"code of totals": "-SELECT 1\n+SELECT 2\n FROM a", "plan": "-sum(n)\n+max(n)"}
+    assert (old["changes"], old["until"], old["plan"]) == ({}, new["at"], "sum(n)")
+
+
+def test_a_start_notes_its_version_once_and_without_a_secret(tmp_path: Path) -> None:
+    project = made.project(tmp_path)
+    query = project.queries["counts"]
+    layout = QueryLayout(project.storage, "counts")
+    layout.home.mkdir(parents=True)
+    form = QueryForm(feed=f"events '{made.PASSWORD}'", columns=(("n", "count(*)"),), spark="4.2.0")
+    for batch in (0, 3):
+        note_version(project, query, layout, revision(query, form, "f", columns="", next_batch=batch))
+    other = replace(form, columns=(("n", "sum(1)"),))
+    note_version(project, query, layout, revision(query, other, "f", columns="", next_batch=5))
+    new, old = versions(project.storage, "counts", 1)
+    assert (old["from_batch"], new["from_batch"], new["until"]) == (0, 5, None)
+    assert new["changes"] == {"plan": " from events '***'\n-n = count(*)\n+n = sum(1)"}
+    assert made.PASSWORD not in layout.versions.read_text()
+    assert new["code"]["counts"].startswith("SELECT action")
 
 
 def test_a_question_is_answered_and_a_wrong_one_in_a_sentence(ask: TestClient) -> None:
@@ -154,10 +189,82 @@ def test_an_action_needs_the_token_and_a_page_of_our_own(
     assert asked.post(path, content=b"none", headers=sent).status_code == status
 
 
-def test_without_a_token_rows_and_actions_say_what_to_do(project: Project) -> None:
-    asked = client(project, token="")
-    for answer in (asked.get("/api/queries/totals/rows"), asked.post("/api/ask", json={}, headers=SAME)):
-        assert (answer.status_code, answer.json()["error"]) == (403, NO_TOKEN)
+@pytest.mark.parametrize("header", ["Basic dXNlcjpzZWNyZXQ=", "Bearer", "Bearer wrong", "none"])
+@pytest.mark.parametrize("path", ACTIONS)
+def test_beside_a_cookie_no_header_of_another_site_lets_an_action_through(
+    project: Project, path: str, header: str
+) -> None:
+    asked = client(project)
+    asked.post("/login", data={"token": TOKEN})
+    sent = {"Authorization": header, "Origin": "https://evil.example", "X-Headrace": "1"}
+    assert asked.post(path, content=b"none", headers=sent).status_code in (401, 403)
+    assert asked.post(path, content=b"none", headers={"Authorization": "Basic x", **SAME}).status_code == 400
+
+
+def test_a_link_with_the_token_opens_any_page_and_leaves_it_behind(project: Project) -> None:
+    asked = client(project)
+    opened = asked.get(f"/queries/totals?open={TOKEN}")
+    assert (opened.status_code, opened.headers["location"], TOKEN in opened.headers["set-cookie"]) == (
+        *(303, "/queries/totals"),
+        False,
+    )
+    assert asked.get("/api/queries/totals/rows").status_code == 200
+    assert client(project).get("/?open=wrong").status_code == 401
+    other = TestClient(asked.app, base_url="http://127.0.0.1:8471", cookies=dict(asked.cookies), follow_redirects=False)
+    assert other.get("/api/project").status_code == 401, "that of another dashboard is another cookie"
+
+
+def test_wrong_tokens_make_their_address_wait_longer_and_longer_and_nobody_else(project: Project) -> None:
+    now = 1_000.0
+    inner = application(project, hosts=Address().hosts(), token=TOKEN)
+    assert isinstance(inner, Guard)
+    inner._tries = Tries(lambda: now)
+    kept = TestClient(inner, base_url=HERE, follow_redirects=False)
+    kept.post("/login", data={"token": TOKEN})
+    asked, other = (TestClient(inner, base_url=HERE, client=(ip, 1)) for ip in ("10.0.0.1", "10.0.0.2"))
+    tries = {
+        "form": lambda token: asked.post("/login", data={"token": token}, follow_redirects=False),
+        "link": lambda token: asked.get(f"/?open={token}", follow_redirects=False),
+        "header": lambda token: asked.get("/api/project", headers={"Authorization": f"Bearer {token}"}),
+    }
+    waits = []
+    for at in range(15):
+        told = [attempt("wrong") for attempt in tries.values()][at % 3]
+        waits.append(int(told.headers.get("Retry-After", 0)))
+        now += waits[-1]
+    assert waits[0] == 0
+    assert waits == sorted(waits)
+    assert 200 < waits[-1] <= 300
+    told = tries["form"]("wrong")
+    for way, attempt in tries.items():
+        assert attempt(TOKEN).status_code == 429, way
+    assert "too many wrong tokens" in told.text
+    assert other.get("/api/project", headers=BEARER).status_code == 200
+    assert kept.get("/api/project").status_code == 200, "who has shown the token before is not asked again"
+    now += 300
+    assert tries["header"](TOKEN).status_code == 200
+    assert tries["form"]("wrong").status_code == 401, "a right one begins anew"
+
+
+def test_pages_of_other_sites_use_up_no_tries(project: Project) -> None:
+    asked = client(project)
+    for _ in range(20):
+        foreign = asked.post("/login", data={"token": "wrong"}, headers={"Origin": "https://evil.example"})
+        assert foreign.status_code == 403
+        picture = asked.get("/?open=wrong", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"})
+        assert picture.status_code == 403
+    assert asked.post("/login", data={"token": TOKEN}, headers={"Origin": HERE}).status_code == 303
+
+
+def test_senders_are_counted_without_filling_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.ui.guard.ADDRESSES_MOST", 10)
+    tries = Tries()
+    for number in range(100):
+        tries.count(f"10.0.0.{number}", is_right=False)
+    assert len(tries._wrong) == 10
+    for host in range(20):
+        tries.count(f"2001:db8::{host:x}", is_right=False)
+    assert tries.wait("2001:db8::ffff") > 0, "one sender has a whole network"
 
 
 def eventually(look: Callable[[], dict[str, Any]], state: str) -> dict[str, Any]:
@@ -196,6 +303,15 @@ def test_one_verify_runs_at_low_priority_and_its_end_is_told(
         (tmp_path / "fake.said").rename(tmp_path / "fake.go")
         told = eventually(lambda: dict(asked.get("/api/verify").json()), state)
         assert told["said"] in said
+    (tmp_path / "fake.go").unlink()
+    assert asked.post("/api/late", json={"query": "totals"}).status_code == 202
+    refused = asked.post("/api/verify", json={"query": "totals"})
+    assert (refused.status_code, "is being searched for late rows" in refused.json()["error"]) == (409, True)
+    late = [{"event": "late row", "batch": 3, "row": {"n": 1}}, {"event": "result", "sentence": "1 row was late"}]
+    (tmp_path / "fake.said").write_text("\n".join(map(json.dumps, late)))
+    (tmp_path / "fake.said").rename(tmp_path / "fake.go")
+    told = eventually(lambda: dict(asked.get("/api/late").json()), "ended")
+    assert (told["work"], told["said"], told["rows"]) == ("late", "1 row was late", late[:1])
     (tmp_path / "fake.go").unlink()
     asked.post("/api/verify", json={"query": "totals"})
     verifying.close()

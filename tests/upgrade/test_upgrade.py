@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from headrace.api import load
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
 from services import connectors
 from tests.conftest import ROOT, WITHOUT_CODE_GENERATION
@@ -27,7 +27,8 @@ from tests.upgrade.make_fixture import FILES, HOME, land
 
 pytestmark = [pytest.mark.services, pytest.mark.connectors, pytest.mark.timeout(600)]
 
-FIXTURE = Path(__file__).parent / "0.1.0.tar.xz"
+# The first form of checkpoints, records and ledgers that each later version reads.
+FIXTURE = Path(__file__).parent / "form_1.tar.xz"
 # Both commands in one session, which has the project's warehouse.
 RUN_AND_VERIFY = """
 import sys

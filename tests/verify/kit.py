@@ -14,9 +14,9 @@ from headrace import model
 from headrace.connectors.files.source import Files
 from headrace.contract import OutputMode, Sink, SinkContext, SinkFacts, Snapshot, Writer
 from headrace.model import AvailableNow, Duration, Project, PythonTransform, Query, Source, Transform, Watermark
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from headrace.run.start import start
-from headrace.spark.foreach_batch import ForEachBatch
+from headrace.spark.stream.foreach_batch import ForEachBatch
 from headrace.verify import Verdict, verify
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.spark.observed import metric
-from headrace.spark.session_conf import applied
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.plans.plan_text import metric
 from headrace.verify.comparison import compare, schema_differences
 
 if TYPE_CHECKING:

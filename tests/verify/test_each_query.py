@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.checkpoint.archive import Archive
 from headrace.cli import main
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from tests.verify.kit import write
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ def test_each_late_row_is_written_once_and_again_only_where_it_is_missing(spark:
     root = late_project.write_project(tmp_path / "p")
     project = run(root, "sliding", spark)
     to = tmp_path / "out"
-    found = late(project, "sliding", to=to, spark=spark)
+    found = late(project, "sliding", export=to, spark=spark)
     # 12:05 is late for two windows and is one row.
     assert found.count == 3
     assert exported(to) == {"sliding-g1-000003.json": ["12:05", "12:45"]}
@@ -52,7 +52,7 @@ def test_each_late_row_is_written_once_and_again_only_where_it_is_missing(spark:
     # What a process left that was killed while it wrote.
     (file.parent / ".sliding-g1-000009.json").write_text('{"time": "2024')
     before = file.stat().st_mtime_ns
-    late(project, "sliding", to=to, spark=spark)
+    late(project, "sliding", export=to, spark=spark)
     assert file.stat().st_mtime_ns == before
     assert sorted(time for times in exported(to).values() for time in times) == [
         "12:05",
@@ -63,7 +63,7 @@ def test_each_late_row_is_written_once_and_again_only_where_it_is_missing(spark:
     ]
     whole = {path.name: path.read_bytes() for path in file.parent.glob("[!.]*")}
     file.unlink()
-    late(project, "sliding", to=to, spark=spark)
+    late(project, "sliding", export=to, spark=spark)
     assert {path.name: path.read_bytes() for path in file.parent.glob("[!.]*")} == whole
 
 
@@ -82,8 +82,8 @@ def test_a_query_over_the_exported_rows_gives_what_the_result_lacks(spark: Spark
     batches = [*BATCHES, *SECOND, [("14:30", "z")], [("14:30", "z")]]
     root = late_project.write_project(tmp_path / "p", batches)
     project = run(root, "keyless", spark)
-    late(project, "keyless", to=root / "late", spark=spark)
-    late(project, "keyless", to=root / "late", spark=spark)
+    late(project, "keyless", export=root / "late", spark=spark)
+    late(project, "keyless", export=root / "late", spark=spark)
     (root / "pipeline.py").write_text((root / "pipeline.py").read_text() + CORRECTION)
     run(root, "corrections", spark)
     both = late_project.read(
@@ -98,7 +98,7 @@ def test_a_query_over_the_exported_rows_gives_what_the_result_lacks(spark: Spark
 def test_rows_of_a_deduplication_can_be_exported_too(spark: SparkSession, tmp_path: Path) -> None:
     root = late_project.write_project(tmp_path / "p")
     project = run(root, "distinct", spark)
-    found = late(project, "distinct", to=tmp_path / "out", spark=spark)
+    found = late(project, "distinct", export=tmp_path / "out", spark=spark)
     assert [each.operator for each in found.batches] == ["Deduplicate"]
     assert exported(tmp_path / "out") == {"distinct-g1-000003.json": ["12:05", "12:45", "12:50"]}
 
@@ -109,5 +109,5 @@ def test_a_directory_that_will_not_do_is_refused(spark: SparkSession, tmp_path: 
     (tmp_path / "file").write_text("")
     for to, code in ((root / "landing" / "late", "HR695"), (tmp_path / "file" / "out", "HR694")):
         with pytest.raises(HeadraceError) as refused:
-            late(project, "updated", to=to, spark=spark)
+            late(project, "updated", export=to, spark=spark)
         assert [(finding.code, bool(finding.fix)) for finding in refused.value.findings] == [(code, True)]

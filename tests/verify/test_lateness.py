@@ -114,7 +114,7 @@ def test_a_hundred_late_rows_of_one_key_are_a_hundred_where_spark_counts_one(
     assert found.sentence == "102 rows dropped as late, up to batch 5"
     assert found.exit_code == 0
 
-    later = late(project, "updated", since=4, limit=0, spark=spark)
+    later = late(project, "updated", since_batch=4, limit=0, spark=spark)
     assert (later.count, later.rows) == (2, ())
     assert later.sentence == "2 rows dropped as late since batch 4, up to batch 5"
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_told_is_a_finding_with_a_way_out(spark: SparkSession, tm
     project = load(root)
     with pytest.raises(HeadraceError) as unknown:
         late(project, "update", spark=spark)
-    assert [(each.code, each.fix) for each in unknown.value.findings] == [("HR700", "did you mean 'updated'?")]
+    assert [(each.code, each.fix) for each in unknown.value.findings] == [("HR091", "did you mean 'updated'?")]
     for query, code in (("updated", "HR701"), ("forgotten", "HR702")):
         found = late(project, query, spark=spark)
         assert [finding.code for finding in found.findings][:1] == [code]
@@ -188,10 +188,10 @@ def test_what_cannot_be_told_is_a_finding_with_a_way_out(spark: SparkSession, tm
         late(project, "updated", spark=spark)
     assert [(each.code, bool(each.fix)) for each in gone.value.findings] == [("HR303", True)]
     # What the vanished file held is not asked for from its next batch on.
-    assert late(project, "updated", since=1, spark=spark).count == 2
-    assert late(project, "updated", since=100, spark=spark).count == 0
+    assert late(project, "updated", since_batch=1, spark=spark).count == 2
+    assert late(project, "updated", since_batch=100, spark=spark).count == 0
     # A sink that does not answer hides no late row.
     (root / "result.db").unlink()
-    found = late(project, "updated", since=1, spark=spark)
+    found = late(project, "updated", since_batch=1, spark=spark)
     (finding,) = found.findings
     assert (found.count, found.exit_code, finding.code, finding.severity) == (2, 0, "HR405", "warning")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.model import PythonTransform
-from headrace.model.layout import QueryLayout
-from headrace.plan.form import QueryForm
-from headrace.plan.manifest import QueryRevision
-from headrace.verify.query_ranges import Range, ranges
+from headrace.queries.form import QueryForm
+from headrace.queries.layout import QueryLayout
+from headrace.queries.manifest import QueryRevision
+from headrace.verify.proof import Range, ranges
 from tests.verify.kit import Row, Scene, scene, write
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 
 from headrace.api import check, load, run, verify
 from headrace.build import tables
-from headrace.build.table_versions import TableVersions
+from headrace.build.tables import TableVersions
 from headrace.model import Project
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from tests.run.projects import land, rows, write_project
 
 if TYPE_CHECKING:

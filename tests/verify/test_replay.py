@@ -18,9 +18,10 @@ import headrace as hr
 from headrace.api import late, load, verify
 from headrace.contract import Boundary
 from headrace.errors import HeadraceError
-from headrace.history import History
 from headrace.model import Project
-from headrace.model.layout import QueryLayout, history_file
+from headrace.observe.history import History
+from headrace.queries.layout import QueryLayout, history_file
+from headrace.spark.jvm.session_conf import applied
 from headrace.verify import Replayed
 from headrace.verify.replay import apply_late_rows
 from tests.verify import late_project
@@ -73,7 +74,7 @@ def test_in_update_mode_the_result_holds_every_row_and_stays_so(spark: SparkSess
     assert read(root, "SELECT total FROM updated WHERE who = 'a' AND count = 3") == [(4.5,)]
     verdict = verify(project, "updated", spark=spark)
     assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("equal", 0, 2)
-    assert verdict.sentence == "prefix integrity: holds; 2 late rows brought back"
+    assert verdict.sentence == "correct: equal to the batch query over the same input; 2 late rows brought back"
 
     assert replay(project, "updated", spark) == Replayed(late=0, written=0, deleted=0)
     assert [line[1:] for line in read(root, REPLAYS)] == [(2, 2, 0)]
@@ -121,7 +122,7 @@ def test_a_row_late_for_one_window_only_is_brought_back_into_that_one(spark: Spa
 KILLED = """
 import os, signal, sys
 from headrace.api import load
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from headrace.build.project_session import session
 from headrace.verify.replay import apply_late_rows
 
@@ -237,3 +238,16 @@ def test_only_a_result_that_is_right_is_changed(spark: SparkSession, root: Path)
         older.execute("DELETE FROM _headrace_ledger WHERE batch = (SELECT max(batch) FROM _headrace_ledger)")
     with pytest.raises(HeadraceError, match="HR692"):
         late(load(root), "updated", replay=True, spark=spark)
+
+
+def test_late_rows_of_overlapping_windows_are_counted_in_code_that_compiles(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The other tests' session generates none; a user's would compute without it what does not compile."""
+    root = late_project.write_project(tmp_path / "p")
+    pipeline = (root / "pipeline.py").read_text()
+    (root / "pipeline.py").write_text(pipeline.replace('"20 minutes", "10 minutes"', '"10 minutes", "2 minutes"'))
+    run(root, "sliding", spark)
+    generated = {"wholeStage": "true", "factoryMode": "FALLBACK", "fallback": "false"}
+    with applied(spark, {f"spark.sql.codegen.{name}": value for name, value in generated.items()}):
+        assert verify(load(root), "sliding", spark=spark).state == "late"

@@ -1,21 +1,28 @@
-"""A transformation applied to its inputs: the same code path for streams, batches and verification."""
+"""A transformation applied to its inputs: the same code path for streams, batches and verification.
+
+A catalog in memory forgets its tables with the session, and before the first run there are none. The rows lie in the
+table's directory all the same, and what the columns are is reported by the query that writes them.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from headrace.contract import CatalogSink
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
-from headrace.model import Counter, Project, PythonTransform, Source, SqlTransform, Table, Transform, View
-from headrace.spark import broadcasts
-from headrace.spark.counting import Counter as UncountedCounter
-from headrace.spark.failures import known_failure
-from headrace.spark.messages import UNNAMED, finding_of
-from headrace.spark.pickling import send_by_value
-from headrace.spark.source_uses import apart
+from headrace.model import Counter, Project, PythonTransform, Query, Source, SqlTransform, Table, Transform, View
+from headrace.spark.messages.failures import known_failure
+from headrace.spark.messages.refusals import UNNAMED, finding_of
+from headrace.spark.plans.source_uses import apart
+from headrace.spark.stream import broadcasts
+from headrace.spark.stream.broadcasts import send_by_value
+from headrace.spark.stream.counting import Counter as UncountedCounter
 from headrace.user_code import innermost, is_installed
 
 if TYPE_CHECKING:
@@ -204,3 +211,64 @@ def _place(transform: Transform, found: tuple[str, int | None]) -> Where:
     if transform.where.file and Path(file).name == Path(transform.where.file).name:
         file = transform.where.file
     return Where(file=file, line=line)
+
+
+def topological_order(project: Project, queries: Sequence[Query]) -> tuple[Query, ...]:
+    """`queries`, each behind those that write tables which it reads, and else in the order given."""
+    given = {query.name: query for query in queries}
+    found: dict[str, Query] = {}
+
+    def take(names: Iterable[str]) -> None:
+        for name in names:
+            if name in given and name not in found:
+                take(writer.name for writer in project.writers_for(given[name]))
+                found[name] = given[name]
+
+    take(given)
+    return tuple(found.values())
+
+
+def register_written(project: Project, query: Query, spark: SparkSession) -> None:
+    """Let the session's catalog know the tables that `query` reads and another query of the project has written."""
+    for writer, _ in _unknown(project, query, spark):
+        with suppress(HeadraceError):  # A fault of the other query, of which that one's own check tells.
+            _registered(writer, _result(project, writer, spark))
+
+
+@contextmanager
+def registered_tables(project: Project, query: Query, spark: SparkSession) -> Iterator[None]:
+    """Inside, the session's catalog knows each table that `query` reads and another query of the project writes.
+
+    A table that was not written yet is empty. Nothing is left of it afterwards.
+    """
+    made = []
+    with TemporaryDirectory(prefix="headrace-") as empty:
+        try:
+            for writer, table in _unknown(project, query, spark):
+                with suppress(HeadraceError):  # As above.
+                    with registered_tables(project, writer, spark):
+                        frame = _result(project, writer, spark)
+                    place = Path(empty) / table
+                    place.mkdir()
+                    _registered(writer, frame, placeholder=str(place))
+                    made.append(table)
+            yield
+        finally:
+            for each in made:
+                spark.sql(f"DROP TABLE IF EXISTS {each}")
+
+
+def _registered(writer: Query, frame: DataFrame, *, placeholder: str | None = None) -> None:
+    if isinstance(writer.sink, CatalogSink):
+        writer.sink.register_table(frame, placeholder=placeholder)
+
+
+def _unknown(project: Project, query: Query, spark: SparkSession) -> Iterator[tuple[Query, str]]:
+    for writer in project.writers_for(query):
+        table = writer.sink.catalog_table
+        if table is not None and not spark.catalog.tableExists(table):
+            yield writer, table
+
+
+def _result(project: Project, query: Query, spark: SparkSession) -> DataFrame:
+    return build(project, query.transform, spark, lambda source: source.connector.stream(spark, source.name))

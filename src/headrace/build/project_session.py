@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +11,9 @@ from headrace.cluster import connection, pack
 from headrace.contract import Connector, Jars, path_options
 from headrace.errors import Finding, PlatformError
 from headrace.model import Project
-from headrace.spark import borrowed_session, jars, object_store
-from headrace.spark.session import start
-from headrace.spark.settings import Purpose, default_master, is_local
+from headrace.spark.jvm import jars, session_conf, settings
+from headrace.spark.jvm.session import start
+from headrace.spark.jvm.settings import LOCAL_LISTING, Purpose, default_master, is_local
 from headrace.storage.location import scheme_of
 
 if TYPE_CHECKING:
@@ -21,31 +21,47 @@ if TYPE_CHECKING:
 
 
 def session(
-    project: Project, *, purpose: Purpose = "stream", overrides: Mapping[str, str] | None = None
+    project: Project,
+    *,
+    purpose: Purpose = "stream",
+    overrides: Mapping[str, str] | None = None,
+    preparing: Callable[[str], None] | None = None,
 ) -> SparkSession:
-    """The session of `project`'s target, started if there is none yet.
+    """The session of `project`'s target, started if there is none yet; `preparing` is told of each step as it begins.
 
     Raises PlatformError when there is no usable Java, or when a connector that the project needs is not to be had.
     """
+    project.target.require_settings()
     master = project.target.master or default_master()
     connection.use_this_python(master)
+    begin, needed = preparing or _nobody, jars_of(project)
+    if needed:
+        begin(f"looking for the jars of {', '.join(each.name for each in needed)}")
+    if not is_local(master):
+        begin(f"connecting to {master}")
     made = start(
         master=master,
         purpose=purpose,
         name=f"headrace {project.name}",
         overrides={
             "spark.sql.warehouse.dir": str(project.storage / "warehouse"),
+            **listing_settings(project),
             **connection.settings(master, project.target.spark),
-            **jars.settings(jars_of(project), project.target.spark, root=project.root),
-            **(object_store.settings(project.target.spark) if uses_s3(project) else {}),
+            **jars.settings(needed, project.target.spark, root=project.root),
+            **(settings.object_store_settings(project.target.spark) if uses_s3(project) else {}),
             **connection.archive_settings(master, project.target.spark),
             **_packed(project, master),
             **(overrides or {}),
         },
     )
     # A look at a project writes nothing into its storage.
-    connection.make_ready(made, master, worker_packages(project), project.storage if purpose == "stream" else None)
+    storage = project.storage if purpose == "stream" else None
+    connection.make_ready(made, master, worker_packages(project), storage, begin=begin)
     return made
+
+
+def _nobody(step: str) -> None:
+    """Tell nobody."""
 
 
 def worker_packages(project: Project) -> set[str]:
@@ -62,13 +78,13 @@ def _packed(project: Project, master: str) -> dict[str, str]:
     if "://" not in archive and not Path(archive).is_file():
         what = f"there is no archive {archive}, which target '{project.target.name}' has as worker_packages"
         fix = f"make it: headrace cluster pack --out {given}"
-        raise PlatformError(Finding(code="HR858", what=what, fix=fix, where=project.target.where))
+        raise PlatformError(Finding(code="HR858", what=what, fix=fix, where=project.target.at("worker_packages")))
     return pack.settings(archive, project.target.spark)
 
 
 def borrowed(project: Project, spark: SparkSession | None = None) -> AbstractContextManager[SparkSession]:
     """A session to read with, given back as it was; one of the project's own where there is none to copy."""
-    return borrowed_session.borrowed(spark, lambda: session(project, purpose="short"))
+    return session_conf.borrowed(spark, lambda: session(project, purpose="short"))
 
 
 def jars_of(project: Project) -> tuple[Jars, ...]:
@@ -80,15 +96,27 @@ def jars_of(project: Project) -> tuple[Jars, ...]:
     own = {each.name: each for each in asked if isinstance(each, Jars)}
     names = dict.fromkeys(each.name if isinstance(each, Jars) else each for each in asked)
     if uses_s3(project):
-        names[object_store.JARS] = None
+        names[settings.OBJECT_STORE_JARS] = None
     return jars.chosen(tuple(names), {**jars.known(), **own})
 
 
 def uses_s3(project: Project) -> bool:
     """Whether the storage, or a path of a source or a sink, is in a bucket."""
-    paths = (getattr(each, option) for each in _connectors(project) for option in path_options(each))
-    every = (each for path in paths for each in (path if isinstance(path, list | tuple) else [path]) if each)
-    return any(scheme_of(str(each)) == "s3a" for each in (project.target.storage, *every))
+    return any(scheme_of(path) == "s3a" for path in (str(project.target.storage), *_paths(project)))
+
+
+def listing_settings(project: Project) -> dict[str, str]:
+    """How the session lists files: on the driver where all are on a local file system, in a store as Spark does."""
+    is_local_only = all(scheme_of(path) is None for path in _paths(project))
+    return {LOCAL_LISTING.key: LOCAL_LISTING.value} if is_local_only else {}
+
+
+def _paths(project: Project) -> Iterator[str]:
+    """The paths that the project's sources and sinks name."""
+    for connector in _connectors(project):
+        for option in path_options(connector):
+            path = getattr(connector, option)
+            yield from (str(each) for each in (path if isinstance(path, list | tuple) else [path]) if each)
 
 
 def _connectors(project: Project) -> Iterator[Connector]:

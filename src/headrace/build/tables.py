@@ -8,7 +8,7 @@ own, so that one process alone writes a directory.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -16,18 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.build.plan_builder import build, value_of
-from headrace.build.table_versions import TableVersions
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query, Source, Table
-from headrace.model.layout import QueryLayout
-from headrace.spark import broadcasts
-from headrace.spark.exact_json import WHOLE
-from headrace.spark.failures import python_error
-from headrace.spark.literal_path import literal
-from headrace.spark.messages import sentence_of
-from headrace.spark.pickling import kept, taken_up
+from headrace.queries.layout import QueryLayout
+from headrace.spark.jvm.hadoop_files import literal
+from headrace.spark.jvm.settings import WHOLE_JSON
+from headrace.spark.messages.failures import python_error
+from headrace.spark.messages.refusals import sentence_of
+from headrace.spark.stream import broadcasts
+from headrace.spark.stream.broadcasts import kept, taken_up
+from headrace.storage import json_lines
 from headrace.storage.durable import publish, remove_tree
+from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -276,7 +277,7 @@ def _hashable(field: StructField) -> Column:
     column = F.col(_quoted(field.name))
     if isinstance(field.dataType, AtomicType) and not isinstance(field.dataType, VariantType):
         return column
-    return F.to_json(F.struct(column), WHOLE)
+    return F.to_json(F.struct(column), WHOLE_JSON)
 
 
 def _quoted(name: str) -> str:
@@ -302,3 +303,58 @@ def _text(version: Version) -> str:
 def _no_source(source: Source) -> DataFrame:
     """A table reads no source; `check` says so before any start."""
     raise CheckFailed(Finding(code="HR253", what=f"a table reads the source '{source.name}'", where=source.where))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """From batch `from_batch` on, until another line says otherwise, these versions by the table's name."""
+
+    from_batch: int
+    versions: Mapping[str, int]
+    at: str
+
+
+@dataclass(frozen=True)
+class TableVersions:
+    """An append-only file; one process writes, any may read.
+
+    A line is written before Spark is started over the versions that it names. So a batch that was planned was planned
+    after its line, and a line that a crash cut off has no batch.
+    """
+
+    path: Path
+
+    def uses(self) -> list[Use]:
+        """Every whole line, oldest first."""
+        return list(_parsed(json_lines.read(self.path, skip="any")))
+
+    def in_force(self, batch: int) -> dict[str, int]:
+        """The versions that `batch` is or was made with; of two lines the later counts, as after a rewind."""
+        return in_force(self.uses(), batch)
+
+    def latest(self) -> dict[str, int]:
+        """The version of each table that was used last."""
+        found: dict[str, int] = {}
+        for use in self.uses():
+            found.update(use.versions)
+        return found
+
+    def enter(self, from_batch: int, versions: Mapping[str, int]) -> bool:
+        """Write that batches from `from_batch` on are made with `versions`; False where that is known."""
+        if self.in_force(from_batch) == versions:
+            return False
+        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        with writing_to(self.path.parent):
+            json_lines.append(self.path, [asdict(Use(from_batch=from_batch, versions=dict(versions), at=at))])
+        return True
+
+
+def in_force(uses: Sequence[Use], batch: int) -> dict[str, int]:
+    """The versions that the last of `uses` for `batch` names."""
+    return next((dict(use.versions) for use in reversed(uses) if use.from_batch <= batch), {})
+
+
+def _parsed(lines: list[Any]) -> Iterator[Use]:
+    for line in lines:
+        with suppress(TypeError):
+            yield Use(**line)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.check import bounding
 from headrace.errors import Finding
 from headrace.findings import Severity
 from headrace.model import Query
-from headrace.spark.aggregations import Aggregation, aggregations, grouped_functions
+from headrace.spark.plans.aggregations import Aggregation, aggregations, grouped_functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,7 +99,7 @@ def _uncleaned(query: Query, aggregation: Aggregation) -> Iterator[Finding]:
         yield Finding(
             code="HR240",
             what=f"query '{query.name}' keeps the state of its aggregation by {', '.join(aggregation.by)} indefinitely",
-            fix=bounding.fix((), aggregation.given),
+            fix=bounding_fix((), aggregation.given),
             where=query.where,
             severity="note",
         )
@@ -109,3 +108,13 @@ def _uncleaned(query: Query, aggregation: Aggregation) -> Iterator[Finding]:
 def _finding(query: Query, code: str, *, what: str, fix: str, severity: Severity) -> Finding:
     worst: Severity = "error" if query.mode == "append" else severity
     return Finding(code=code, what=f"query '{query.name}' {what}", fix=fix, where=query.where, severity=worst)
+
+
+def bounding_fix(marked: Sequence[str], times: Sequence[str]) -> str:
+    """What to do about an operator whose rows have these columns with a watermark, and these timestamps."""
+    if marked:
+        return f"use {marked[0]}, which has the watermark, or a window of it, in the operation as well"
+    if times:
+        known = " or ".join(times[:3])
+        return f"give the source a watermark on {known}, and use that column, or a window of it, in the operation"
+    return "give the source a column of event time with a watermark, and use it, or a window of it, in the operation"

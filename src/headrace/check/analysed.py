@@ -3,31 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headrace.check import bounding
-from headrace.check.aggregated import CONDITIONS, aggregated
-from headrace.check.determinism import chance, clock_and_order
-from headrace.check.event_times import event_times
-from headrace.check.joins import joins
-from headrace.check.processors import processors
-from headrace.check.state_bounds import StateBound, state_bounds, unremoved
+from headrace.check.aggregated import CONDITIONS, aggregated, bounding_fix
+from headrace.check.state_bounds import StateBound, joins, state_bounds, unremoved
 from headrace.check.triggers import async_progress
-from headrace.check.unsupported import unsupported
+from headrace.check.user_functions import chance, clock_and_order
 from headrace.errors import Finding
 from headrace.model import AvailableNow, Continuous, Query
-from headrace.model.state_store import PROVIDER_KEY
-from headrace.spark.determinism import determinism
-from headrace.spark.join_plan import stream_joins
-from headrace.spark.kept_state import kept_states
-from headrace.spark.messages import finding_of
-from headrace.spark.operation_checker import refusal
-from headrace.spark.plans import PlanFacts, optimised_plan
+from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
+from headrace.spark.messages.refusals import finding_of
+from headrace.spark.plans.analysed import PlanFacts, analysed_plan, optimised_plan
+from headrace.spark.plans.determinism import determinism
+from headrace.spark.plans.join_plan import stream_joins
+from headrace.spark.plans.kept_state import kept_states, stateful_inputs
+from headrace.spark.plans.operation_checker import Operation, refusal, stream_operations
+from headrace.spark.plans.python_functions import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NO_WATERMARK = "streaming aggregations without watermark"
+# Of each operation the code, what the query does, and the fix.
+_LIMIT = (
+    "HR223",
+    "takes the first rows of a stream, and which come first is left to chance",
+    "leave limit out and take the first rows where the result is read; in the mode complete sort before it",
+)
+_REFUSALS: dict[Operation, tuple[str, str, str]] = {
+    "limit": _LIMIT,
+    "limit of sorted rows": _LIMIT,
+    "grouping sets": (
+        "HR277",
+        "groups a stream by several sets of columns at once (cube, rollup or grouping sets)",
+        "write one query for each set of columns",
+    ),
+    "set of rows": (
+        "HR278",
+        "takes the rows of a stream as a set (SELECT DISTINCT, UNION without ALL, EXCEPT, INTERSECT or subtract)",
+        "for DISTINCT group by the columns and count in the mode update, or use dropDuplicates; for UNION use "
+        "UNION ALL; for EXCEPT and INTERSECT a left anti or a left semi join with a table",
+    ),
+    "deduplication by all columns": (
+        "HR278",
+        "calls distinct on a stream, which would keep every row indefinitely",
+        "use dropDuplicates by the columns that identify a row, the watermark's column among them",
+    ),
+    "join of streams": (
+        "HR227",
+        "joins two streams in the mode {mode}",
+        "use the mode append, which is the only one for joins of two streams; to aggregate what was joined, use "
+        "windows of the event time",
+    ),
+}
 
 
 def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct: bool = False) -> Iterator[Finding]:
@@ -61,6 +89,8 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
     yield from chance(query, facts)
     yield from _endless(query, facts)
     yield from processors(query, facts, frame.sparkSession.conf.get(PROVIDER_KEY, None))
+    if facts.processors:
+        yield from lifetimes(query, facts, frame)
 
 
 def noteworthy(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[tuple[StateBound, ...], tuple[Finding, ...]]:
@@ -103,7 +133,7 @@ def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
         yield Finding(
             code="HR240",
             what=f"query '{query.name}' keeps the state of its {operator.kind}{by} indefinitely",
-            fix=bounding.fix(operator.marked, operator.times),
+            fix=bounding_fix(operator.marked, operator.times),
             where=query.where,
         )
 
@@ -114,6 +144,124 @@ def _endless(query: Query, facts: PlanFacts) -> Iterator[Finding]:
             code="HR288",
             what=f"query '{query.name}' has timeouts by the clock, for which Spark makes batches without data, so that "
             "with the trigger available-now it would never end",
-            fix="use the trigger once or an interval, or timeouts by event time",
+            fix="use an interval, as every('10 seconds'), or timeouts by event time",
             where=query.where,
         )
+
+
+def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
+    """Operators of an optimised plan that Spark would refuse in the first batch."""
+    for each in stateful_inputs(optimised, complete=query.mode == "complete"):
+        if len(each.columns) > 1:
+            yield Finding(
+                code="HR279",
+                what=f"query '{query.name}' gives an operator with state ({each.operator}) rows with "
+                f"{len(each.columns)} event-time columns: {', '.join(each.columns)}",
+                fix="leave one of them: select only the column, or the window, that the operator goes by, or cast "
+                "the other to STRING",
+                where=query.where,
+            )
+
+
+def unsupported(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iterator[Finding]:
+    """What of `frame`, the analysed result of `query`, a stream cannot do; each code once."""
+    told = set[str]()
+    for operation in stream_operations(frame):
+        code, what, fix = _REFUSALS[operation]
+        if code in told or _allowed(operation, query, calls_distinct=calls_distinct):
+            continue
+        told.add(code)
+        yield Finding(
+            code=code, what=f"query '{query.name}' {what.format(mode=query.mode)}", fix=fix, where=query.where
+        )
+
+
+def _allowed(operation: Operation, query: Query, *, calls_distinct: bool) -> bool:
+    if operation == "limit of sorted rows":
+        return query.mode == "complete"
+    if operation == "deduplication by all columns":
+        return not calls_distinct
+    return operation == "join of streams" and query.mode == "append"
+
+
+def processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator[Finding]:
+    """What is wrong with the stateful processors of `query`, whose state `provider` would keep."""
+    whose = f"query '{query.name}': transformWithState"
+    for processor in facts.processors:
+        if processor.mode.lower() != query.mode and query.mode != "complete":
+            yield Finding(
+                code="HR280",
+                what=f"{whose} gives its rows in {processor.mode.lower()} mode, and the query's mode is {query.mode}",
+                fix="give both the same mode",
+                where=query.where,
+            )
+        if processor.time == "EventTime" and not processor.has_watermark:
+            yield Finding(
+                code="HR221",
+                what=f"{whose} goes by event time, and no watermark says how far that is",
+                fix="give the source a watermark, and keep its column in what is grouped",
+                where=query.where,
+            )
+        if processor.begins_with_stream:
+            yield Finding(
+                code="HR284",
+                what=f"{whose} takes its initial state from a stream",
+                fix="take it from a table of the project",
+                where=query.where,
+            )
+        if provider != PROVIDERS["rocksdb"]:
+            yield Finding(
+                code="HR283",
+                what=f"{whose} keeps several states for a key, which RocksDB alone can",
+                fix="write state_store: {provider: rocksdb} for this target, or leave the provider out",
+                where=query.where,
+            )
+
+
+def lifetimes(query: Query, facts: PlanFacts, frame: DataFrame) -> Iterator[Finding]:
+    """States with a time to live under a time mode that has none, which Spark refuses with the first batch.
+
+    Source: StatefulProcessorHandleImpl.validateTTLConfig. Each processor is asked by its `init`, which says what it
+    keeps, on a copy; one that needs more than that for it is left to Spark.
+    """
+    if all(processor.time == "ProcessingTime" for processor in facts.processors):
+        return
+    for function in functions(analysed_plan(frame)).values():
+        held = getattr(function.function, "__self__", None)
+        processor, mode = getattr(held, "_stateful_processor", None), str(getattr(held, "_time_mode", ""))
+        if processor is None or mode.lower() == "processingtime":
+            continue
+        asked = _Asked()
+        try:
+            processor.init(asked)
+        except Exception:  # whatever a function of the user's may raise
+            continue
+        if asked.lasting:
+            yield Finding(
+                code="HR289",
+                what=f"query '{query.name}': {type(processor).__name__} gives a time to live to "
+                f"{', '.join(map(repr, asked.lasting))}, and transformWithState has the timeMode '{mode}'",
+                fix="write timeMode='ProcessingTime'; or leave ttlDurationMs out, and clear the state by a timer",
+                where=query.where,
+            )
+
+
+class _Asked:
+    """A handle, and any state that it gives, that notes which states get a time to live."""
+
+    def __init__(self) -> None:
+        self.lasting: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def called(*arguments: Any, **options: Any) -> _Asked:
+            # The last argument of all that make a state: getValueState, getListState and getMapState.
+            positions = {"getValueState": 2, "getListState": 2, "getMapState": 3}
+            lifetime = options.get("ttlDurationMs", arguments[positions.get(name, 0) :][:1] if name in positions else 0)
+            if name in positions and lifetime and lifetime != (None,):
+                self.lasting.append(str(options.get("stateName", arguments[0] if arguments else "?")))
+            return self
+
+        return called

@@ -1,4 +1,4 @@
-"""Functions for rows that change a variable of the driver: each worker changes a copy, which the driver never sees.
+"""What the user's functions change on the driver: variables, broadcasts, counters, and the session while they build.
 
 Found in their source: a name that is bound outside, in a module or in a function that runs in the driver, and that is
 assigned to, or whose list, set or dict is changed. What is changed in another way, as through a parameter, is not seen.
@@ -7,17 +7,20 @@ assigned to, or whose list, set or dict is changed. What is changed in another w
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, TypeAlias
 
-from headrace.check.user_functions import codes
+from headrace.check.user_functions import Asked, codes
 from headrace.errors import Finding, Where
-from headrace.model import Query
+from headrace.model import Continuous, Project, Query, RealTime, SqlTransform
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -28,6 +31,12 @@ _CHANGING = {
     *("append", "appendleft", "extend", "extendleft", "insert", "remove", "pop", "popleft", "popitem", "clear", "sort"),
     *("add", "discard", "update", "setdefault", "reverse", "subtract"),
 }
+# What the loader puts before the name of a file.
+_LOADED = re.compile(r"^headrace_project_\d+_")
+# A longer value of a module's variable is not looked into.
+_LONGEST = 10_000
+_PLAIN = (bool, int, float, str, bytes, type(None), list, dict, set, tuple)
+_NO_STATE = "let it return a DataFrame and leave nothing behind: run, check and verify each call it, and more than once"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,3 +214,147 @@ def _is_container(name: str, node: Function, file: _File, scope: Mapping[str, An
                 if isinstance(value, _LITERALS) or called in _MAKERS:
                     return True
     return False
+
+
+def shared_variables(project: Project) -> Iterator[Finding]:
+    """What asks for a broadcast or a counter and cannot have it."""
+    values = {name: "broadcast" for name, table in project.tables.items() if table.broadcast}
+    values |= dict.fromkeys(project.counters, "counter")
+    bodies = [(f"{table.word} '{name}'", table.transform) for name, table in project.tables.items()]
+    bodies += [(f"view '{name}'", view.transform) for name, view in project.views.items()]
+    bodies += [(f"query '{name}'", query.transform) for name, query in project.queries.items()]
+    for whose, transform in bodies:
+        for name in transform.inputs:
+            if name in values and isinstance(transform, SqlTransform):
+                yield Finding(
+                    code="HR800",
+                    what=f"the SELECT of {whose} reads '{name}', which is a {values[name]} and has no rows",
+                    fix="write the SELECT as a Python function that asks for it, or make it a table",
+                    where=transform.where,
+                )
+    for table in project.tables.values():
+        for name in table.transform.inputs:
+            if name in project.counters:
+                yield Finding(
+                    code="HR803",
+                    what=f"{table.word} '{table.name}' asks for the counter '{name}', and is computed outside batches",
+                    fix="count in the function of a query or of a view",
+                    where=table.where,
+                )
+    for query in project.queries.values():
+        counters = project.counters_of(query)
+        if counters and isinstance(query.trigger, (Continuous, RealTime)):
+            yield Finding(
+                code="HR804",
+                what=f"query '{query.name}' asks for the counter '{counters[0].name}' and has the trigger "
+                f"{query.trigger}, whose tasks report nothing before the query ends",
+                fix="use the trigger every('1 second'), or leave the counter out",
+                where=query.where,
+            )
+
+
+@dataclass(kw_only=True)
+class Watched:
+    """What was seen. settings: of Spark, those that another value was left for, with both values (None: not set).
+
+    variables: of the project's modules, those that were changed, as `module.name`.
+    """
+
+    executed: set[CodeType] = field(default_factory=set)
+    settings: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    variables: tuple[str, ...] = ()
+
+
+@contextmanager
+def watched(
+    settings: Callable[[], Mapping[str, str]], modules: Iterable[ModuleType], is_own: Callable[[str], bool]
+) -> Iterator[Watched]:
+    """Look on while queries are built in this thread; `settings` gives those of the session as they are now.
+
+    A debugger, or a measurement of coverage, that watches calls itself is left in its place.
+    """
+    found = Watched()
+    former, modules = settings(), tuple(modules)
+    variables = dict(_variables(modules))
+
+    # What the session and its connectors set for themselves, as Delta does with its first plan, is no query's doing.
+    begun: list[Mapping[str, str]] = []
+
+    def call(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and is_own(frame.f_code.co_filename):
+            if not begun:
+                begun.append(settings())
+            found.executed.add(frame.f_code)
+
+    before = sys.getprofile()
+    if before is None:
+        sys.setprofile(call)
+    try:
+        yield found
+    finally:
+        if before is None:
+            sys.setprofile(None)
+        now = settings()
+        if before is None:
+            former = begun[0] if begun else now
+        names = sorted(former.keys() | now.keys())
+        found.settings = {
+            name: (former.get(name), now.get(name)) for name in names if former.get(name) != now.get(name)
+        }
+        found.variables = tuple(
+            dict.fromkeys(name for name, value in _variables(modules) if variables.get(name) != value)
+        )
+
+
+def side_effects(query: Query, found: Watched, asked: Sequence[Asked]) -> Iterator[Finding]:
+    """The findings about what the functions of `query` did while it was built."""
+    for name, (_, value) in found.settings.items():
+        yield Finding(
+            code="HR643",
+            what=f"query '{query.name}' sets {name} to {value} while it is built, which every query of the session "
+            "gets from then on, and one whose checkpoint holds another value never"
+            if value is not None
+            else f"query '{query.name}' takes {name} away while it is built, for every query of the session",
+            fix="declare the setting for the project or the target: spark: {KEY: VALUE}",
+            where=query.where,
+        )
+    for each in asked:
+        if each.at_build:
+            yield Finding(
+                code="HR644",
+                what=f"{each.function} of query '{query.name}' calls {each.call} when the query is built: the value "
+                "stays until the query is started again, and each such start is refused, as the query is another then",
+                fix="for the time of a batch use F.current_timestamp(), for a number by chance F.rand(); a value that "
+                "is meant to stay belongs into the project as a variable",
+                where=each.where,
+            )
+    if found.variables:
+        yield Finding(
+            code="HR645",
+            what=f"query '{query.name}' changes {', '.join(found.variables[:3])} while it is built",
+            fix=_NO_STATE,
+            where=query.where,
+        )
+
+
+def _variables(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str]]:
+    """The plain values of the modules' variables, as texts that are equal as long as nothing is changed."""
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if name.startswith("__") or not isinstance(value, _PLAIN):
+                continue
+            if not isinstance(value, (list, dict, set, tuple, str, bytes)) or len(value) <= _LONGEST:
+                yield f"{_LOADED.sub('', module.__name__)}.{name}", _text(value)
+
+
+def _text(value: Any) -> str:
+    """A value as a text; of the objects in a container only which they are."""
+    if isinstance(value, (list, tuple, set)):
+        return f"{type(value).__name__}:{[_shallow(each) for each in value]}"
+    if isinstance(value, dict):
+        return f"dict:{[(_shallow(key), _shallow(each)) for key, each in value.items()]}"
+    return repr(value)
+
+
+def _shallow(value: Any) -> str:
+    return repr(value) if isinstance(value, (bool, int, float, str, bytes, type(None))) else str(id(value))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from headrace.model import Continuous, Project, Query
-from headrace.spark.plans import PlanFacts
+from headrace.spark.plans.analysed import PlanFacts
 
 Level = Literal["exactly once", "at least once", "none"]
 _ORDER: tuple[Level, ...] = ("none", "at least once", "exactly once")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Iterator
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeAlias
 
-from headrace.check.cluster import cluster
-from headrace.check.live import live
-from headrace.check.places import places
-from headrace.check.policy import declared_policy
-from headrace.check.refresh import intervals, refreshed
-from headrace.check.remote_paths import remote_paths
-from headrace.check.renames import renames
-from headrace.check.shared_variables import shared_variables
-from headrace.check.storage import storage
-from headrace.check.triggers import triggers
-from headrace.checkpoint.uses import source_of
+from headrace.check.closures import shared_variables
+from headrace.check.locations import cluster, remote_paths, storage
+from headrace.check.places import places, renames
+from headrace.check.triggers import intervals, live, refreshed, triggers
+from headrace.checkpoint.sources import source_of
 from headrace.contract import OptionError
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Counter, Project, Query, Source, SqlTransform, Table, View
@@ -33,20 +29,33 @@ def structure(project: Project) -> Iterator[Finding]:
     yield from _nothing_to_run(project)
     yield from _target(project)
     yield from cluster(project)
-    yield from _names(project)
-    yield from _inputs(project)
-    yield from _cycles(project)
-    yield from _streams(project)
-    yield from shared_variables(project)
-    yield from _connectors(project)
+    yield from declared(project)
     yield from remote_paths(project)
+    for _, finding in renames(project):
+        yield finding
+    yield from _unused(project)
+
+
+def declared(
+    project: Project, *, faulty: Collection[str] | None = (), unsound: Collection[str] = ()
+) -> Iterator[Finding]:
+    """The faults of what is declared, as it stands in the project's files; nothing else is looked at.
+
+    faulty: names that are declared as well, and that `project` lacks for faults of their own; None: any may be.
+    unsound: sources and queries that lack parts for such faults, so that their options are not looked at.
+    """
+    yield from _names(project)
+    if faulty is not None:
+        yield from _inputs(project, faulty)
+        yield from _streams(project, unsound)
+    yield from _cycles(project)
+    yield from shared_variables(project)
+    yield from _connectors(project, unsound)
     for query in project.queries.values():
         yield from triggers(project, query)
     yield from _watermarks(project)
-    yield from declared_policy(project)
-    for _, finding in (*places(project), *renames(project)):
+    for _, finding in places(project):
         yield finding
-    yield from _unused(project)
 
 
 Beside: TypeAlias = tuple[tuple[frozenset[str], Finding], ...]
@@ -76,7 +85,7 @@ def _things(project: Project) -> list[tuple[str, Source | Table | View | Counter
 
 def _nothing_to_run(project: Project) -> Iterator[Finding]:
     if not project.queries:
-        example = "queries: {NAME: {select: SELECT ..., sink: console}}, or @hr.query in a Python file"
+        example = 'queries: {NAME: {select: "SELECT ... FROM ...", sink: console}}, or @hr.query in a Python file'
         yield Finding(
             code="HR128",
             what=f"the project '{project.name}' declares no query, so there is nothing to run",
@@ -94,23 +103,41 @@ def _target(project: Project) -> Iterator[Finding]:
             code="HR540",
             what=f"the storage {project.storage} is no directory",
             fix="remove the file, or name another `storage`",
-            where=project.target.where,
+            where=project.target.at("storage"),
         )
     if packages := project.target.spark.get("spark.jars.packages"):
         yield Finding(
             code="HR484",
             what=f"spark.jars.packages names {packages}, which Spark fetches without comparing a SHA-256 sum",
             fix="to be sure, fetch the jars once, compare their sums, and name them in spark.jars",
-            where=project.target.where,
+            where=project.target.at("spark.jars.packages"),
         )
+    yield from _hooks(project)
     for key in project.target.spark:
         if known := misspelt(key):
             yield Finding(
                 code="HR129",
                 what=f"the setting {key} is unknown, and {known} is nearly its name; Spark says nothing of that",
                 fix=f"write {known}, if that is meant",
-                where=project.target.where,
+                where=project.target.at(key),
             )
+
+
+def _hooks(project: Project) -> Iterator[Finding]:
+    """Commands of hooks that this machine does not have; the one that runs the project may."""
+    for hook in project.target.operations.hooks:
+        program = hook.command[0] if hook.command else ""
+        if not program or shutil.which(program):
+            continue
+        fix = "name a program that can be executed, by its path in the project, as ./alert.sh, or by its name"
+        if " " in program.strip():
+            fix = f"write command: [{', '.join(program.split())}], each word by itself"
+        there = "which is no file that can be executed" if "/" in program else "which no directory of the PATH has"
+        if "/" in program and not os.path.exists(program):
+            there = "which is not there"
+        named = f"./{os.path.relpath(program, project.root)}" if "/" in program else program
+        what = f"the command of a hook is '{named}', {there} on this machine"
+        yield Finding(code="HR873", what=what, fix=fix, where=hook.where, severity="warning")
 
 
 def _names(project: Project) -> Iterator[Finding]:
@@ -144,15 +171,15 @@ def _names(project: Project) -> Iterator[Finding]:
         other = folded.setdefault(thing.name.lower(), whose)
         if other != whose:
             yield Finding(
-                code="HR260",
+                code="HR109",
                 what=f"{whose} and {other} differ only by case, which Spark's SQL does not see",
                 fix="rename one of the two",
                 where=thing.where,
             )
 
 
-def _inputs(project: Project) -> Iterator[Finding]:
-    known = {**project.inputs(), **project.counters}
+def _inputs(project: Project, faulty: Collection[str]) -> Iterator[Finding]:
+    known = {*project.inputs(), *project.counters, *faulty}
     for whose, thing in _things(project):
         if isinstance(thing, (Source, Counter)):
             continue
@@ -165,11 +192,18 @@ def _inputs(project: Project) -> Iterator[Finding]:
             elif isinstance(thing.transform, SqlTransform) and not fix.startswith("did you mean"):
                 fix = f"declare it, or name a table of Spark's catalog with its schema: default.{name} ({fix})"
             what = f"{whose} asks for '{name}', which is no source, table or view"
-            yield Finding(code="HR250", what=what, fix=fix, where=thing.transform.where)
+            yield Finding(code="HR204", what=what, fix=fix, where=thing.transform.where)
 
 
 def _cycles(project: Project) -> Iterator[Finding]:
     """Each cycle once, reported at its first member by name."""
+    known: dict[str, Table | View] = {**project.tables, **project.views}
+    for cycle in _circles(project):
+        what = f"'{cycle[0]}' reads itself: {' -> '.join([*cycle, cycle[0]])}"
+        yield Finding(code="HR251", what=what, fix="break the circle", where=known[cycle[0]].where)
+
+
+def _circles(project: Project) -> Iterator[list[str]]:
     known: dict[str, Table | View] = {**project.tables, **project.views}
     told: set[frozenset[str]] = set()
     done: set[str] = set()
@@ -186,14 +220,14 @@ def _cycles(project: Project) -> Iterator[Finding]:
         for cycle in walk(start, []):
             if frozenset(cycle) not in told:
                 told.add(frozenset(cycle))
-                way = " -> ".join([*cycle, cycle[0]])
-                what = f"'{cycle[0]}' reads itself: {way}"
-                yield Finding(code="HR251", what=what, fix="break the circle", where=known[cycle[0]].where)
+                yield cycle
 
 
-def _streams(project: Project) -> Iterator[Finding]:
+def _streams(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
+    unclear = {*unsound, *(name for cycle in _circles(project) for name in cycle)}
     for name, query in project.queries.items():
-        if not project.sources_of(query) and _resolved(project, query):
+        judged = unclear.isdisjoint((name, *(thing.name for thing in project.upstream(query.transform))))
+        if judged and not project.sources_of(query) and _resolved(project, query):
             yield Finding(
                 code="HR252",
                 what=f"query '{name}' reads no source, so it is no stream",
@@ -222,10 +256,10 @@ def _resolved(project: Project, query: Query) -> bool:
     return all(name in known for body in bodies for name in body.inputs)
 
 
-def _connectors(project: Project) -> Iterator[Finding]:
+def _connectors(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
     for name, source in project.sources.items():
-        for problem in source.connector.problems():
-            yield _finding(project, problem, f"source '{name}'", source.where)
+        for problem in source.connector.problems() if name not in unsound else ():
+            yield _finding(project, problem, f"source '{name}'", source.at, source.lines)
     for name, query in project.queries.items():
         modes = query.sink.facts.modes
         if query.mode not in modes:
@@ -236,16 +270,21 @@ def _connectors(project: Project) -> Iterator[Finding]:
                 where=query.where,
             )
         judged = query.mode if query.mode in modes else min(modes)  # the mode's fault is reported once, above
-        for problem in query.sink.problems(judged):
-            yield _finding(project, problem, f"the sink of query '{name}'", query.where)
+        for problem in query.sink.problems(judged) if name not in unsound else ():
+            yield _finding(project, problem, f"the sink of query '{name}'", query.sink_at, query.sink_lines)
 
 
-def _finding(project: Project, problem: OptionError, whose: str, where: Where) -> Finding:
+def _finding(
+    project: Project, problem: OptionError, whose: str, at: Callable[[str], Where], options: Iterable[str]
+) -> Finding:
+    """The finding of a problem, at the line of the first option that its sentence names."""
+    words = re.findall(r"\w+", problem.what)
+    named = min((word for word in words if word in options), key=words.index, default="")
     return Finding(
         code=problem.code,
         what=project.redacted(f"{whose}: {problem.what}"),
         fix=project.redacted(problem.fix),
-        where=where,
+        where=at(named),
         severity=problem.severity,
     )
 
@@ -267,8 +306,8 @@ def _watermarks(project: Project) -> Iterator[Finding]:
             )
         if columns and column.lower().split(".")[0] not in {known.lower() for known in columns}:
             yield Finding(
-                code="HR258",
-                what=f"the watermark of source '{name}' is on '{column}', which is no column of its schema",
+                code="HR214",
+                what=f"the watermark of source '{name}' is on '{column}', which is not a column of its schema",
                 fix=nearest(column, columns),
                 where=source.where,
             )

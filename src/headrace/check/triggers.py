@@ -1,4 +1,4 @@
-"""What is wrong with a query's trigger: what its sources, sink, mode and plan have to be for it."""
+"""What is wrong with when a query works: its trigger, sources that keep nothing, tables recomputed meanwhile."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.errors import Finding
-from headrace.model import Continuous, Default, Every, Once, Project, Query, RealTime
+from headrace.model import Continuous, Default, Every, Once, Project, Query, RealTime, Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 # Spark refuses a shorter one. Source: RealTimeTrigger, spark.sql.streaming.realTimeMode.minBatchDuration.
 SHORTEST_REAL_TIME_MS = 5_000
+SHORTEST_SECONDS = 1.0
 
 
 def triggers(project: Project, query: Query) -> Iterator[Finding]:
@@ -104,5 +106,96 @@ def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Findi
             code="HR264",
             what=f"query '{query.name}' needs {wanted} cores all the time, one a partition, and there are {there}",
             fix=f"give it more cores (master: local[{wanted}] or more executors), or read fewer partitions",
+            where=query.where,
+        )
+
+
+def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = False) -> Iterator[Finding]:
+    """What `query` cannot do with its live sources; `begun`: its checkpoint has batches already."""
+    for source in project.sources_of(query):
+        if not source.connector.facts.ephemeral:
+            continue
+        if trigger.ends:
+            yield Finding(
+                code="HR320",
+                what=f"query '{query.name}' ends by itself, and the source '{source.name}' gives only what comes while "
+                "it runs: it would end with nothing",
+                fix="use the trigger default or every",
+                where=query.where,
+            )
+        if begun:
+            yield Finding(
+                code="HR320",
+                what=f"query '{query.name}' has run before, and the source '{source.name}' cannot resume from its "
+                "checkpoint",
+                fix="reset the query (headrace reset QUERY), or read from a source that keeps its rows; a sink that "
+                "keeps nothing, such "
+                "as console, needs no checkpoint",
+                where=query.where,
+            )
+
+
+def intervals(project: Project) -> Iterator[Finding]:
+    """Tables that would be recomputed without a pause."""
+    for name, table in project.tables.items():
+        if table.refresh is not None and table.refresh.seconds < SHORTEST_SECONDS:
+            yield Finding(
+                code="HR290",
+                what=f"{table.word} '{name}' is to be refreshed every {table.refresh}, and the least is 1 second",
+                fix="write refresh: 1 second or longer; a table that changes all the time is a source",
+                where=table.where,
+            )
+
+
+def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
+    """Why `query` cannot be halted between two batches and continue with another version of a table.
+
+    A run that ends by itself keeps the version that it began with, so nothing is asked of it.
+    """
+    tables = project.refreshed_tables_of(query)
+    if not tables or trigger.ends:
+        return
+    whose = f"query '{query.name}' reads the {tables[0].word} '{tables[0].name}', which is refreshed while it runs,"
+    without = f"leave the {tables[0].word}'s refresh out"
+    if isinstance(trigger, (Continuous, RealTime)):
+        yield Finding(
+            code="HR291",
+            what=f"{whose} and has the trigger {trigger}, which makes no batches for it to change between",
+            fix=f"use the trigger every('1 second'), or {without}",
+            where=query.where,
+        )
+    if not query.sink.facts.durable:
+        yield Finding(
+            code="HR292",
+            what=f"{whose} and the sink {query.sink_kind} keeps nothing that a query could resume from",
+            fix=f"use a sink that lasts, such as files or sqlite, or {without}",
+            where=query.where,
+        )
+    if query.sink.facts.async_progress:
+        yield Finding(
+            code="HR292",
+            what=f"{whose} and has async_progress, so that batches would come again after each refresh",
+            fix=f"leave async_progress out, or {without}",
+            where=query.where,
+        )
+    for source in project.sources_of(query):
+        if source.connector.facts.ephemeral:
+            yield Finding(
+                code="HR292",
+                what=f"{whose} and the source '{source.name}' cannot resume from where the query halted",
+                fix=f"read from a source that keeps its rows, or {without}",
+                where=query.where,
+            )
+
+
+def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
+    """What a query cannot have where nobody stands by that could halt it: in the user's own session."""
+    tables = project.refreshed_tables_of(query)
+    if tables and not trigger.ends:
+        yield Finding(
+            code="HR294",
+            what=f"query '{query.name}' is started in a session of your own, where its {tables[0].word} "
+            f"'{tables[0].name}' cannot be refreshed while it runs",
+            fix="run it by headrace.run(project, spark=spark), or leave its refresh out",
             where=query.where,
         )

@@ -1,4 +1,4 @@
-"""What the user's Python functions ask of the machine they run on: its clock, chance, a name of its own.
+"""What a result depends on beside its rows: the machine that the user's functions run on, clock and chance.
 
 It is read off their bytecode: a name that is looked up, and what stands for it in the function's module. What is
 reached in another way, as through a parameter, is not seen.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cache, partial
@@ -18,7 +18,10 @@ from pathlib import PurePath
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from headrace.errors import Where
+from headrace.errors import Finding, Where
+from headrace.model import Query
+from headrace.spark.plans.analysed import PlanFacts
+from headrace.spark.plans.determinism import Determinism
 from headrace.user_code import is_installed
 
 # Calls by their module and qualified name; a name that ends in a dot stands for all that begins so.
@@ -47,6 +50,7 @@ _CLOCK_OR_CHANCE = (
 # What only makes a generator whose numbers follow from its seed, or takes one.
 _SEEDED = ("random.Random", "random.seed", "numpy.random.default_rng", "numpy.random.RandomState")
 _PASSED_OVER = frozenset({"PUSH_NULL", "CACHE", "PRECALL", "NOP", "RESUME", "EXTENDED_ARG", "COPY_FREE_VARS"})
+_AT_LEAST_ONCE = "a batch that is made again after a crash may give other rows, and verify cannot prove the result"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,3 +221,49 @@ def _is_empty(cell: Any) -> bool:
     except ValueError:
         return True
     return False
+
+
+def chance(query: Query, facts: PlanFacts) -> Iterator[Finding]:
+    """Expressions that Spark itself knows to answer otherwise each time."""
+    if facts.indeterminate:
+        yield Finding(
+            code="HR241",
+            what=f"query '{query.name}' is not deterministic: {', '.join(facts.indeterminate[:3])}: {_AT_LEAST_ONCE}",
+            fix="compute it from the row's own columns, so that a batch made again after a crash gives the same rows; "
+            "for the time of the batch write current_timestamp()",
+            where=query.where,
+        )
+
+
+def clock_and_order(query: Query, facts: PlanFacts, found: Determinism) -> Iterator[Finding]:
+    """What leaves exactly once as it is, and is no answer that another run would give."""
+    if clocks := [each for each in found.clocks if each not in facts.indeterminate]:
+        yield Finding(
+            code="HR640",
+            what=f"query '{query.name}' asks for the time by {', '.join(clocks[:3])}: a batch that is made again keeps "
+            "its time, so that it stays exactly once, but verify cannot compute it again",
+            fix="where verify is to prove the result, take the time from a column of the source",
+            where=query.where,
+        )
+    ordered = [*found.by_order, *found.limits]
+    if ordered:
+        yield Finding(
+            code="HR641",
+            what=f"query '{query.name}' depends on the order in which rows come, by {', '.join(ordered[:3])}: each row "
+            "is counted once, but a batch that is made again may give another value, and verify judges by another run",
+            fix="sort what is collected (sort_array), or choose and sort by columns in which no two rows are equal",
+            where=query.where,
+        )
+
+
+def asked_by_functions(query: Query, asked: Sequence[Asked]) -> Iterator[Finding]:
+    """Python functions of the user's that Spark takes for deterministic, and that read a clock or chance."""
+    for each in asked:
+        if not each.at_build:
+            yield Finding(
+                code="HR241",
+                what=f"the function {each.function} of query '{query.name}' calls {each.call}, so that it is not "
+                f"deterministic: {_AT_LEAST_ONCE}",
+                fix="compute it from the row's own columns; a number by chance can be a hash of them",
+                where=each.where,
+            )

@@ -2,10 +2,9 @@
 
 from headrace.checkpoint.archive import Archive, ArchivedBatch
 from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.entries import CommitEntry, OffsetEntry
+from headrace.checkpoint.entries import CommitEntry, OffsetEntry, StateOperator
 from headrace.checkpoint.identity import PlannedBatch, chained, planned_batch
 from headrace.checkpoint.prefix import BatchWatermarks, committed_prefix, planned, planned_prefix, watermarks
-from headrace.checkpoint.state_operators import StateOperator
 
 __all__ = [
     "Archive",

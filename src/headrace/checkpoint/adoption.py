@@ -15,14 +15,11 @@ from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.gap import Gap, gap_before_newest
-from headrace.checkpoint.handover import EVOLUTION
-from headrace.checkpoint.logs import broken, numbered, text_of
+from headrace.checkpoint.handover import EVOLUTION, Gap, gap_before_newest
+from headrace.checkpoint.logs import broken, checksum_of, numbered, text_of
 from headrace.checkpoint.relocation import described
-from headrace.checkpoint.rewrite import checksum_of
 from headrace.errors import CheckpointError, Finding, Where
-from headrace.storage.durable import copy_file, remove_tree
-from headrace.storage.listing import files_below
+from headrace.storage.durable import copy_file, files_below, remove_tree
 from headrace.storage.remote import RemotePath
 
 _LOGS = ("offsets", "commits")
@@ -44,7 +41,7 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
         below = [each.parent for each in sorted(root.glob("*/metadata")) if (each.parent / "offsets").is_dir()]
         fix = f"name {below[0]}" if below else "name the checkpointLocation that the query ran with"
         yield refused(
-            "it is no checkpoint of a streaming query, which has a file metadata and a directory offsets", fix
+            "it is not a checkpoint of a streaming query, which has a file metadata and a directory offsets", fix
         )
         return
     if broken_files := [finding for finding in checkpoint.problems() if finding.severity == "error"]:

@@ -11,9 +11,10 @@ from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import numbered
 from headrace.checkpoint.segments import OPEN_LINES, OPEN_REMOTE_LINES, close, damaged, lines_of, needed, segments
-from headrace.checkpoint.source_names import renamed
+from headrace.checkpoint.sources import renamed
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage import json_lines
+from headrace.storage.private import FULL
 from headrace.storage.remote import RemotePath
 
 # What the machine loses with its power is taken from Spark's own files again, and those reach back 100 batches.
@@ -67,7 +68,9 @@ class Archive:
                     code="HR521",
                     where=Where(file=str(self.path)),
                     what=f"the archive of batches cannot be written: {error.strerror or error}",
-                    fix="free space in the storage directory, or give the right to write there",
+                    fix="make room on that disk, and start again"
+                    if error.errno in FULL
+                    else "give the user that runs Headrace the right to write there",
                 )
             ) from error
 

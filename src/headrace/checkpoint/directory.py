@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.checkpoint.entries import CommitEntry, OffsetEntry
+from headrace.checkpoint.entries import CommitEntry, OffsetEntry, StateOperator, state_operator
 from headrace.checkpoint.inspection import inspect
 from headrace.checkpoint.logs import COMPACT, body, broken, numbered, text_of
-from headrace.checkpoint.state_operators import StateOperator, state_operator
 from headrace.errors import CheckpointError, Finding
 
 _LOG_VERSIONS = (1,)

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.logs import COMPACT, numbered
-from headrace.checkpoint.rewrite import checksum_of
+from headrace.checkpoint.entries import CommitEntry
+from headrace.checkpoint.logs import COMPACT, checksum_of, numbered
 from headrace.storage.durable import sync_directory, sync_file
 
 _KINDS = ("changelog", "zip", "delta", "snapshot")
@@ -66,9 +66,11 @@ class Durability:
                 number += 1
         if not self._stores:
             self._stores = _stores(root)
+        commit = self.checkpoint.commit(batch - 1)
         for store in self._stores:
-            for kind in _KINDS:
-                yield from _with_checksum(store / f"{batch}.{kind}")
+            for name in _names(commit, batch, store.relative_to(root / "state")):
+                for kind in _KINDS:
+                    yield from _with_checksum(store / f"{name}.{kind}")
 
 
 def _all_files(root: Path) -> Iterator[Path]:
@@ -92,6 +94,16 @@ def _stores(root: Path) -> tuple[Path, ...]:
     """The directories in which stores keep their versions; none before the first state is written."""
     found = {file.parent for kind in _KINDS for file in (root / "state").glob(f"*/*/**/*.{kind}")}
     return tuple(sorted(found))
+
+
+def _names(commit: CommitEntry | None, version: int, store: Path) -> Iterator[str]:
+    """What the files of a version may be called, but for their kind; `store`: its folder below that of the state."""
+    operator, partition = int(store.parts[0]), int(store.parts[1])
+    partitions = commit.state_ids.get(operator, ()) if commit is not None else ()
+    if partition < len(partitions):
+        yield from (f"{version}_{id_}" for id_ in partitions[partition])
+    else:
+        yield str(version)
 
 
 def _with_checksum(file: Path) -> Iterator[Path]:

@@ -1,20 +1,23 @@
-"""What one file of the offsets log and one file of the commits log say."""
+"""What a file of the offsets log and of the commits log says, and what is kept of each stateful operator."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from headrace.checkpoint.logs import body, broken
+from headrace.checkpoint.logs import body, broken, numbered, text_of
+from headrace.errors import reason
 
 OFFSET_VERSIONS = (1, 2)
 COMMIT_VERSIONS = (1, 2)
 _NO_OFFSET = "-"
 _FACTS = ("batchWatermarkMs", "batchTimestampMs", "conf")
+DEFAULT_STORE = "default"
+_VERSIONS = (1, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +95,29 @@ class OffsetEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class CommitEntry:
-    """That a batch is done, and the watermark of the next one. State ids of newer formats are not kept."""
+    """That a batch is done, and the watermark of the next one.
+
+    version: of the file. state_ids: of the second, the ids in the names of the state's files that the next batch begins
+        with: by the operator's number, for each partition those of its stores.
+    """
 
     batch: int
     next_watermark_ms: int = 0
+    version: int = field(default=1, compare=False)
+    state_ids: Mapping[int, tuple[frozenset[str], ...]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def parse(cls, batch: int, text: str, file: Path) -> CommitEntry:
         """Read what Spark wrote; raises CheckpointError naming `file`."""
-        _, lines = body(file, text, versions=COMMIT_VERSIONS)
+        version, lines = body(file, text, versions=COMMIT_VERSIONS)
         facts = _json_object(file, lines[0] if lines else "")
-        return cls(batch=batch, next_watermark_ms=_whole(file, facts, "nextBatchWatermarkMs"))
+        try:
+            named = (facts.get("stateUniqueIds") or {}).items()
+            ids = {int(operator): tuple(map(frozenset, partitions)) for operator, partitions in named}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise broken(file, "it does not name the files of the state") from error
+        watermark_ms = _whole(file, facts, "nextBatchWatermarkMs")
+        return cls(batch=batch, next_watermark_ms=watermark_ms, version=version, state_ids=ids)
 
 
 def _json_object(file: Path, line: str) -> dict[str, Any]:
@@ -111,7 +126,7 @@ def _json_object(file: Path, line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise broken(file, f"its second line is no JSON: {error}") from error
+        raise broken(file, f"its second line: {reason(error)}") from error
     if not isinstance(value, dict):
         raise broken(file, "its second line is no JSON object")
     return value
@@ -131,3 +146,48 @@ def _complete(file: Path, offset: str) -> None:
             json.loads(offset)
         except ValueError as error:
             raise broken(file, f"an offset is cut off: {offset[-40:]!r}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateOperator:
+    """One stateful operator of the query: its number, Spark's name for it, its state's partitions, and their stores.
+
+    variables: those of a processor (`transformWithState`), which its state is made of.
+    """
+
+    number: int
+    name: str
+    partitions: int
+    stores: tuple[str, ...] = (DEFAULT_STORE,)
+    variables: tuple[str, ...] = ()
+
+
+def state_operator(folder: Path) -> StateOperator | None:
+    """The operator whose state is in `folder`, state/N; None without metadata. Raises CheckpointError."""
+    metadata = folder / "_metadata"
+    newest = max(numbered(metadata / "v2").items(), default=None)
+    file = newest[1] if newest else metadata / "metadata"
+    text = text_of(file)
+    if text is None:
+        return None
+    _, lines = body(file, text, versions=_VERSIONS)
+    try:
+        facts = json.loads(lines[0])
+        stores = facts["stateStoreInfo"]
+        return StateOperator(
+            number=int(folder.name),
+            name=str(facts["operatorInfo"]["operatorName"]),
+            partitions=max(int(store["numPartitions"]) for store in stores),
+            stores=tuple(str(store.get("storeName", DEFAULT_STORE)) for store in stores),
+            variables=tuple(_variables(facts)),
+        )
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise broken(file, "it does not describe a state operator") from error
+
+
+def _variables(facts: Mapping[str, Any]) -> Iterator[str]:
+    """The names of a processor's variables; Spark keeps its timers among them, by names that begin with `$`."""
+    told = json.loads(facts.get("operatorPropertiesJson") or "{}")
+    for each in told.get("stateVariables", ()):
+        if not (name := str(each["stateName"])).startswith("$"):
+            yield name

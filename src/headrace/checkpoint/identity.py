@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import broken, text_of
-from headrace.checkpoint.source_log import LogEntry, first_entry, log_entries
-from headrace.checkpoint.source_names import ledger_names, renamed, renamed_text
+from headrace.checkpoint.sources import LogEntry, first_entry, ledger_names, log_entries, renamed, renamed_text
+from headrace.errors import reason
 
 _FILES = "logOffset"
 
@@ -86,7 +86,7 @@ class PlannedBatch:
             }
             return cls(batch=facts["batch"], offsets=facts["offsets"], logs=logs)
         except (zlib.error, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this is no planned batch: {error}") from error
+            raise ValueError(f"this is no planned batch: {reason(error)}") from error
 
 
 def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:

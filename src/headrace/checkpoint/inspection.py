@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from headrace.checkpoint.content import WHOLE_BYTES, fault_of
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry
 from headrace.checkpoint.logs import COMPACT, body, broken, numbered, text_of
-from headrace.checkpoint.state_files import state_problems
+from headrace.checkpoint.state_files import WHOLE_BYTES, fault_of, state_problems
 from headrace.errors import CheckpointError, Finding, Where
 
 
@@ -106,17 +105,16 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
         yield Finding(
             code="HR505",
             where=where,
-            what=f"batch {last} is planned and not committed, so the next start runs it again"
+            what=f"batch {last} is planned and not committed: the next start runs it again with the same rows, and an "
+            "exactly-once sink skips what it has"
             if behind == 1
             else f"the newest commit is {'missing' if done is None else done}, and batch {last} is planned",
-            fix="nothing is to be done: it gets the same rows, and an exactly-once sink skips what it has",
         )
     for batch in sorted(set(range(max(min(offsets), min(commits, default=0)), done or 0)) - set(commits)):
         yield Finding(
             code="HR506",
             where=Where(file=str(root / "commits" / str(batch))),
-            what=f"the commit of batch {batch} is missing, and later ones are there",
-            fix="nothing is to be done: Spark reads only the newest one",
+            what=f"the commit of batch {batch} is missing, and later ones are there, of which Spark reads the newest",
         )
 
 

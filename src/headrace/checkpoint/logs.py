@@ -1,11 +1,12 @@
-"""Spark's metadata logs: directories of numbered files, each with a version in its first line."""
+"""Spark's metadata logs, directories of numbered files with a version in the first line: read, and written again."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.errors import CheckpointError, Finding, Where
-from headrace.storage.listing import names_in
+from headrace.errors import CheckpointError, Finding, Where, reason
+from headrace.storage import durable
+from headrace.storage.durable import names_in
 
 COMPACT = ".compact"
 
@@ -43,7 +44,7 @@ def text_of(file: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise broken(file, f"it cannot be read: {error}") from error
+        raise broken(file, f"it cannot be read: {reason(error)}") from error
 
 
 def body(file: Path, text: str, *, versions: tuple[int, ...]) -> tuple[int, list[str]]:
@@ -85,3 +86,32 @@ def broken(file: Path, why: str) -> CheckpointError:
     return CheckpointError(
         Finding(code="HR503", where=Where(file=str(file)), what=f"a file of the checkpoint is damaged: {why}", fix=fix)
     )
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Let `file` hold `text`, or what it held before; never a part of either. Raises OSError.
+
+    Hadoop's checksum beside it, which is that of the old text, goes first: a file without one is read as it is, a file
+    with a wrong one not at all. The directory is synced between the two, so that no power cut brings it back later.
+    """
+    _remove_checksum(file)
+    durable.replace_file(file, text)
+
+
+def remove_file(file: Path) -> None:
+    """Remove `file` and its checksum; one that is gone already is no fault. Raises OSError."""
+    _remove_checksum(file)
+    file.unlink(missing_ok=True)
+    durable.sync_directory(file.parent)
+
+
+def checksum_of(file: Path) -> Path:
+    """Where Hadoop keeps the checksums of a local file."""
+    return file.with_name(f".{file.name}.crc")
+
+
+def _remove_checksum(file: Path) -> None:
+    checksum = checksum_of(file)
+    if checksum.exists():
+        checksum.unlink(missing_ok=True)
+        durable.sync_directory(file.parent)

@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.source_prefix import SourceBatch, SourcePrefix
-from headrace.checkpoint.uses import further_uses
+from headrace.checkpoint.read_files import ReadFile, ReadFiles
+from headrace.checkpoint.sources import further_uses
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage import json_record
 
 # Beside the archive of a query that was adopted, as `QueryLayout.adoption` names it.
 ADOPTED = "adopted.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceBatch:
+    """One batch's share of a source: the JSON offsets between which its rows lie.
+
+    `start` is None where the source had given nothing yet; `start == end` where the batch has no data of it.
+    """
+
+    batch: int
+    start: str | None
+    end: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePrefix:
+    """A committed prefix of one source, as Spark's checkpoint tells it.
+
+    batches: in order of their ids, without gaps as far as the checkpoint and its archive reach.
+    log: the source's own metadata log (`<checkpoint>/sources/<name>/<id>`), id to lines, version line left out;
+        compacted files are already unfolded (file source: one JSON line for each file, with path, timestamp, batchId).
+    read_files: reads what the files were when they were read, by their paths; not each one is known. Raises
+        CheckpointError.
+    """
+
+    batches: tuple[SourceBatch, ...]
+    log: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    read_files: Callable[[], Mapping[str, ReadFile]] = field(default=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -119,7 +147,8 @@ def _prefixes(
             end = entry.offsets.get(key)
             batches.append(SourceBatch(batch=batch, start=start, end=end))
             start = end
-        prefixes[name] = SourcePrefix(batches=tuple(batches), log=checkpoint.source_log(key))
+        log, files = checkpoint.source_log(key), ReadFiles(checkpoint.root.parent)
+        prefixes[name] = SourcePrefix(batches=tuple(batches), log=log, read_files=files.read)
     return prefixes
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from headrace.checkpoint.logs import body, broken, numbered, text_of
-from headrace.checkpoint.rewrite import replace_file
+from headrace.checkpoint.logs import body, broken, numbered, replace_file, text_of
 
 # Of the logs of file sources and file sinks.
 _VERSION = 1
@@ -38,9 +37,10 @@ def logged_files(log: Path) -> Iterator[LoggedFile]:
                 yield LoggedFile(path=path, modified_ms=time if isinstance(time, int) else None)
 
 
-def rewrite(log: Path, old: str, new: str) -> int:
+def rewrite(log: Path, old: str, new: str, home: str = "") -> int:
     """Let the files below the directory `old` that `log` names lie below `new`; how many there were.
 
+    home: the directory of the log's source; files below it are named as they should be, also if it has stayed in `old`.
     Each file of the log is replaced as a whole. Done again after a crash, it finds what is left.
     """
     changed = 0
@@ -48,7 +48,9 @@ def rewrite(log: Path, old: str, new: str) -> int:
         found = 0
         for facts in lines:
             path = _local(facts)
-            if path is not None and path.startswith(f"{old}/") and not (below(new, old) and path.startswith(f"{new}/")):
+            if path is None or (home and below(path, home)):
+                continue
+            if path.startswith(f"{old}/") and not (below(new, old) and path.startswith(f"{new}/")):
                 facts["path"] = f"file://{encoded(new + path.removeprefix(old))}"
                 found += 1
         if found:

@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.logs import broken
-from headrace.checkpoint.rewrite import replace_file
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.checkpoint.logs import broken, replace_file
+from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import durable, json_lines
-from headrace.storage.faults import writing_to
+from headrace.storage.private import writing_to
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 
@@ -86,7 +85,7 @@ class Repartitions:
             Finding(
                 code="HR556",
                 where=Where(file=str(self.path), line=line),
-                what=f"the record of changed state partitions cannot be read: {error}",
+                what=f"the record of changed state partitions cannot be read: {reason(error)}",
                 fix="restore it from a backup, or reset the query (headrace reset QUERY)",
             )
         )

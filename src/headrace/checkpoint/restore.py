@@ -8,14 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.entries import CommitEntry
+from headrace.checkpoint.entries import CommitEntry, state_operator
 from headrace.checkpoint.identity import PlannedBatch, log_offset, planned_batch
-from headrace.checkpoint.logs import COMPACT, body, numbered, text_of
-from headrace.checkpoint.rewrite import remove_file, replace_file
-from headrace.checkpoint.source_log import LogEntry, log_entries
-from headrace.checkpoint.source_names import ledger_names
-from headrace.checkpoint.state_files import Store
-from headrace.checkpoint.state_operators import DEFAULT_STORE, state_operator
+from headrace.checkpoint.logs import COMPACT, body, numbered, remove_file, replace_file, text_of
+from headrace.checkpoint.sources import LogEntry, ledger_names, log_entries
+from headrace.checkpoint.state_files import Attempts, Store, stores_in
 from headrace.errors import CheckpointError
 
 # As many as a ledger keeps plans of.
@@ -36,6 +33,11 @@ class Restorable:
     last: int
     plans: Mapping[int, PlannedBatch]
     stores: tuple[Store, ...] = ()
+
+    @property
+    def batches(self) -> tuple[int, int]:
+        """The first and the last."""
+        return self.first, self.last
 
 
 def restorable(
@@ -218,6 +220,7 @@ def _is_committed(checkpoint: Checkpoint, batch: int) -> bool:
 def stores_of(root: Path, partitions: int | None) -> list[Store] | None:
     """Every store of every partition; none for a query without state, None where it is not known how many there are."""
     stores: list[Store] = []
+    attempts = Attempts(root)
     for number in sorted(numbered(root / "state")):
         folder = root / "state" / str(number)
         try:
@@ -226,9 +229,7 @@ def stores_of(root: Path, partitions: int | None) -> list[Store] | None:
             return None
         if operator is None:
             return None
-        for partition in range(partitions or operator.partitions):
-            home = folder / str(partition)
-            stores += [Store.read(home if name == DEFAULT_STORE else home / name) for name in operator.stores]
+        stores += stores_in(folder, operator, partitions, attempts)
     return stores
 
 

@@ -12,13 +12,11 @@ from headrace.checkpoint.archive import Archive, ArchivedBatch
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.identity import log_offset
-from headrace.checkpoint.logs import numbered, text_of
+from headrace.checkpoint.logs import numbered, replace_file, text_of
 from headrace.checkpoint.restore import restore_log, stores_of
-from headrace.checkpoint.rewrite import replace_file
 from headrace.checkpoint.state_files import Store, version_of
 from headrace.errors import CheckpointError
-from headrace.storage.durable import copy_file
-from headrace.storage.listing import files_below
+from headrace.storage.durable import copy_file, files_below
 from headrace.storage.remote import RemotePath
 
 

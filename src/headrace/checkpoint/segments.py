@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage.durable import publish, replace_file
 from headrace.storage.json_lines import DamagedLine, text_of
 from headrace.storage.remote import RemotePath
@@ -145,7 +145,7 @@ def damaged(file: Path, line: int, error: Exception) -> CheckpointError:
         Finding(
             code="HR523",
             where=Where(file=str(file), line=line or None),
-            what=f"the archive of batches cannot be read: {error}",
+            what=f"the archive of batches cannot be read: {reason(error)}",
             fix="restore it from a backup; or move it away: the query runs on and archives what Spark still keeps, "
             "and what it read before can no longer be verified",
         )

@@ -1,19 +1,127 @@
-"""The state that the next batch begins with: whether each store's snapshot and changes are there and whole."""
+"""Whether a checkpoint's files, those of its state above all, are there and what was written into them."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import struct
+import zipfile
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.checkpoint.content import fault_of, state_fault_of
-from headrace.checkpoint.logs import numbered
-from headrace.checkpoint.state_operators import DEFAULT_STORE, StateOperator, state_operator
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.checkpoint.entries import DEFAULT_STORE, CommitEntry, StateOperator, state_operator
+from headrace.checkpoint.logs import checksum_of, numbered, text_of
+from headrace.errors import CheckpointError, Finding, Where, reason
+from headrace.storage.remote import RemotePath
 
-_FILE = re.compile(r"(?P<version>\d+)(?:_[^.]+)?\.(?P<kind>zip|changelog|delta|snapshot)")
+# The whole content of larger files is left to Spark, which reads it all: a start must not take longer for it.
+WHOLE_BYTES = 1024 * 1024
+_HEADER = struct.Struct(">4sI")
+_LZ4 = b"LZ4Block"
+_LZ4_END_BYTES = 21
+_CODECS = (_LZ4, b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\x00", b"ZV")
+_FILE = re.compile(r"(?P<version>\d+)(?:_(?P<id>[^.]+))?\.(?P<kind>zip|changelog|delta|snapshot)")
 _SNAPSHOTS = {"changelog": "zip", "delta": "snapshot"}
+
+
+def fault_of(file: Path) -> str | None:
+    """What is wrong with `file`, which is there; None if nothing can be found."""
+    if isinstance(file, RemotePath):
+        return None  # HDFS keeps checksums of its own, and compares them when a file is read.
+    size = file.stat().st_size
+    if size == 0:
+        return "it is empty"
+    told = _Checksums.beside(file)
+    if told is not None and (size + told.chunk_bytes - 1) // told.chunk_bytes != len(told.sums):
+        return f"its {size} bytes are not as many as were written"
+    if size <= WHOLE_BYTES:
+        data = file.read_bytes()
+        if told is not None and not told.fit(data):
+            return "its content is not what was written, as the checksum beside it shows"
+    return None
+
+
+def state_fault_of(file: Path) -> str | None:
+    """What is wrong with a changelog, delta or snapshot of a state store, or with a file that a snapshot names."""
+    fault = fault_of(file)
+    if fault is None:
+        fault = _zip_fault(file) if file.suffix == ".zip" else _stream_fault(file)
+    return fault
+
+
+def _stream_fault(file: Path) -> str | None:
+    """A compressed stream begins as its codec writes it; that of lz4 ends with a block of no bytes."""
+    with file.open("rb") as stream:
+        head = stream.read(len(_LZ4))
+        if not head.startswith(_CODECS):
+            return "it does not begin as Spark writes such files"
+        if head == _LZ4:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(size - _LZ4_END_BYTES, 0))
+            end = stream.read()
+            if not end.startswith(_LZ4) or any(end[len(_LZ4) + 1 :]):
+                return "it is cut off"
+    return None
+
+
+def _zip_fault(file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened, zipfile.ZipFile(opened) as archive:
+            broken = archive.testzip() if file.stat().st_size <= WHOLE_BYTES else None
+            if broken is not None:
+                return f"its part {broken} is damaged"
+            facts = json.loads(archive.read("metadata").split(b"\n", 1)[1])
+            parts = [(file.parent / "SSTs" / str(part["dfsSstFileName"]), part) for part in facts.get("sstFiles", ())]
+            parts += [(file.parent / "logs" / str(part["dfsLogFileName"]), part) for part in facts.get("logFiles", ())]
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
+        return f"it cannot be unpacked: {reason(error)}"
+    except (ValueError, KeyError, IndexError, TypeError):
+        return "it does not say which files it is made of"
+    return next(_part_faults(parts), None)
+
+
+def _part_faults(parts: list[tuple[Path, dict[str, int]]]) -> Iterator[str]:
+    for part, facts in parts:
+        if not part.exists():
+            yield f"{part.parent.name}/{part.name}, which it needs, is missing"
+        elif part.stat().st_size != facts["sizeBytes"]:
+            yield (
+                f"{part.parent.name}/{part.name}, which it needs, has {part.stat().st_size} bytes in place of "
+                f"{facts['sizeBytes']}"
+            )
+        elif (fault := fault_of(part)) is not None:
+            yield f"{part.parent.name}/{part.name}, which it needs, is damaged: {fault}"
+
+
+class _Checksums:
+    """Hadoop's checksums of a local file: one CRC-32 for each of its chunks."""
+
+    def __init__(self, chunk_bytes: int, sums: tuple[int, ...]) -> None:
+        self.chunk_bytes = chunk_bytes
+        self.sums = sums
+
+    @classmethod
+    def beside(cls, file: Path) -> _Checksums | None:
+        """Those beside `file`; None where there are none that Hadoop would look at."""
+        try:
+            data = checksum_of(file).read_bytes()
+        except OSError:
+            return None
+        if len(data) < _HEADER.size:
+            return None
+        magic, chunk_bytes = _HEADER.unpack_from(data)
+        if magic != b"crc\0" or chunk_bytes <= 0:
+            return None
+        count = (len(data) - _HEADER.size) // 4
+        return cls(chunk_bytes, struct.unpack_from(f">{count}I", data, _HEADER.size))
+
+    def fit(self, data: bytes) -> bool:
+        chunks = (data[start : start + self.chunk_bytes] for start in range(0, len(data), self.chunk_bytes))
+        return all(zlib.crc32(chunk) == told for chunk, told in zip(chunks, self.sums, strict=True))
 
 
 def version_of(name: str) -> int | None:
@@ -32,37 +140,89 @@ class Bad:
     without: bool = False
 
 
+class Attempts:
+    """Which attempts at batches the commits of a checkpoint name; each commit is read once, and only when asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / "commits"
+        self._commits: dict[int, CommitEntry | None] = {}
+
+    def commit_before(self, version: int) -> Path:
+        """The commit that names the files of a version."""
+        return self._folder / str(version - 1)
+
+    def ids(self, version: int, operator: int, partition: int) -> frozenset[str]:
+        """The ids of the files of a version in one partition; none where that is not known."""
+        if version not in self._commits:
+            self._commits[version] = self._read(self.commit_before(version))
+        commit = self._commits[version]
+        partitions = commit.state_ids.get(operator, ()) if commit is not None else ()
+        return partitions[partition] if partition < len(partitions) else frozenset()
+
+    def _read(self, file: Path) -> CommitEntry | None:
+        # One that is damaged is told by the look at the commits.
+        with suppress(CheckpointError):
+            text = text_of(file)
+            return None if text is None else CommitEntry.parse(int(file.name), text, file)
+        return None
+
+
 @dataclass(frozen=True)
 class Store:
-    """One store of one partition. Version N is what it held when batch N began."""
+    """One store of one partition. Version N is what it held when batch N began.
+
+    In Spark's first format a file is named after its version, so that several attempts at a batch write the same one.
+    In the second each has an id as well, and the commit of the batch says whose file counts.
+    """
 
     folder: Path
+    attempts: Attempts
+    operator: int
+    partition: int
     snapshots: dict[int, list[Path]] = field(default_factory=dict)
     changes: dict[int, list[Path]] = field(default_factory=dict)
 
-    @classmethod
-    def read(cls, folder: Path) -> Store:
-        """The files of the store in `folder`; none if it is not there."""
-        store = cls(folder)
-        for file in folder.iterdir() if folder.is_dir() else ():
+    def read(self) -> Store:
+        """The same with the files that are there; none if the folder is not."""
+        for file in self.folder.iterdir() if self.folder.is_dir() else ():
             if (match := _FILE.fullmatch(file.name)) is not None:
-                files = store.changes if match["kind"] in _SNAPSHOTS else store.snapshots
+                files = self.changes if match["kind"] in _SNAPSHOTS else self.snapshots
                 files.setdefault(int(match["version"]), []).append(file)
-        return store
+        return self
 
     def bad(self, version: int) -> Bad | None:
         """The first file that is missing or damaged of those that make up `version`: a snapshot and what came after."""
-        base = max((number for number in self.snapshots if number <= version), default=0)
-        if base and (fault := _fault(self.snapshots[base])) is not None:
-            earlier = Store(self.folder, {n: files for n, files in self.snapshots.items() if n < base}, self.changes)
+        commit = self.attempts.commit_before(version)
+        if any(map(_id_of, self.changes.get(version, ()))) and not commit.exists():
+            return Bad(file=commit, version=version, why="it is missing, and says which files count")
+        counting = (n for n in sorted(self.snapshots, reverse=True) if n <= version and self._of(self.snapshots, n))
+        base = next(counting, 0)
+        if base and (fault := _fault(self._of(self.snapshots, base))) is not None:
+            earlier = replace(self, snapshots={n: files for n, files in self.snapshots.items() if n < base})
             without = earlier.bad(version) is None
-            return Bad(file=self.snapshots[base][0], version=base, why=fault, without=without)
+            return Bad(file=self._of(self.snapshots, base)[0], version=base, why=fault, without=without)
         for number in range(base + 1, version + 1):
-            if number not in self.changes:
-                return Bad(file=self.folder / f"{number}.{self._kind}", version=number, why="it is missing")
-            if (fault := _fault(self.changes[number])) is not None:
-                return Bad(file=self.changes[number][0], version=number, why=fault)
+            files = self._of(self.changes, number)
+            if not files:
+                return Bad(file=self.folder / self._name(number), version=number, why="it is missing")
+            if (fault := _fault(files)) is not None:
+                return Bad(file=files[0], version=number, why=fault)
         return None
+
+    def _ids(self, version: int) -> frozenset[str]:
+        return self.attempts.ids(version, self.operator, self.partition)
+
+    def _of(self, files: dict[int, list[Path]], version: int) -> list[Path]:
+        """The files of a version that count: those of attempts that its commit does not name do not."""
+        written = files.get(version, [])
+        ids = self._ids(version) if any(map(_id_of, written)) else None
+        return [file for file in written if _id_of(file) in ids] if ids else written
+
+    def _name(self, version: int) -> str:
+        """What the file of a version's changes is called, as far as it is known."""
+        ids = sorted(self._ids(version))
+        named = "" if not ids else f"_{ids[0]}" if len(ids) == 1 else "_*"
+        return f"{version}{named}.{self._kind}"
 
     @property
     def _kind(self) -> str:
@@ -76,7 +236,8 @@ def state_problems(root: Path, version: int, committed: int | None, partitions: 
     partitions: how many there are, where Spark's own metadata no longer tells.
     """
     folders = [root / "state" / str(number) for number in sorted(numbered(root / "state"))] if version else []
-    stores: list[tuple[StateOperator, int, Store]] = []
+    stores: list[tuple[StateOperator, Store]] = []
+    attempts = Attempts(root)
     for folder in folders:
         try:
             operator = state_operator(folder)
@@ -86,32 +247,38 @@ def state_problems(root: Path, version: int, committed: int | None, partitions: 
         if operator is None:
             yield _metadata_missing(folder)
             continue
-        for partition in range(partitions or operator.partitions):
-            home = folder / str(partition)
-            stores += [
-                (operator, partition, Store.read(home if name == DEFAULT_STORE else home / name))
-                for name in operator.stores
-            ]
+        stores += [(operator, store) for store in stores_in(folder, operator, partitions, attempts)]
         yield from _schemas(folder)
-    for operator, partition, store in stores:
+    told: set[Path] = set()
+    for operator, store in stores:
         bad = store.bad(version)
-        if bad is not None:
+        if bad is not None and bad.file not in told:
+            told.add(bad.file)
             yield Finding(
                 code="HR516",
                 where=Where(file=str(bad.file)),
                 what=f"a file of the state after batch {bad.version - 1} is unusable ({operator.name}, operator "
-                f"{operator.number}, partition {partition}): {bad.why}; batch {version} begins with this state",
+                f"{operator.number}, partition {store.partition}): {bad.why}; batch {version} begins with this state",
                 fix=_fix(bad, version, committed, stores),
             )
 
 
-def _fix(bad: Bad, version: int, committed: int | None, stores: list[tuple[StateOperator, int, Store]]) -> str:
+def stores_in(folder: Path, operator: StateOperator, partitions: int | None, attempts: Attempts) -> Iterator[Store]:
+    """The stores of one operator, whose state is in `folder`; `partitions` as in `state_problems`."""
+    for partition in range(partitions or operator.partitions):
+        home = folder / str(partition)
+        for name in operator.stores:
+            place = home if name == DEFAULT_STORE else home / name
+            yield Store(place, attempts, operator.number, partition).read()
+
+
+def _fix(bad: Bad, version: int, committed: int | None, stores: list[tuple[StateOperator, Store]]) -> str:
     if bad.without:
         return f"delete it and .{bad.file.name}.crc beside it: the files before and after it hold the same state"
     anew = "restore it from a backup, or reset the query (headrace reset QUERY)"
     # Made again from the state before, the newest committed batch writes the same state once more.
     again = committed is not None and version == committed + 1
-    if again and version > 1 and all(store.bad(version - 1) is None for _, _, store in stores):
+    if again and version > 1 and all(store.bad(version - 1) is None for _, store in stores):
         return (
             f"delete commits/{committed} and commits/.{committed}.crc in the checkpoint: the next start makes batch "
             f"{committed} again from the state before it, and an exactly-once sink skips its rows; or {anew}"
@@ -124,8 +291,13 @@ def _fix(bad: Bad, version: int, committed: int | None, stores: list[tuple[State
     return anew
 
 
+def _id_of(file: Path) -> str | None:
+    match = _FILE.fullmatch(file.name)
+    return None if match is None else match["id"]
+
+
 def _fault(files: list[Path]) -> str | None:
-    """What is wrong with a file; of several attempts at one version Spark's commit names the good one."""
+    """What is wrong with a file; of several attempts of which none is named, one that is whole will do."""
     try:
         faults = [state_fault_of(file) for file in files]
     except OSError as error:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint.directory import Checkpoint
+from headrace.checkpoint.entries import DEFAULT_STORE
 from headrace.checkpoint.logs import broken
-from headrace.checkpoint.state_operators import DEFAULT_STORE
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where, reason
 
 _VERSIONS = (1, 2, 3)
 _DELAY = "spark.watermarkDelayMs"
@@ -124,7 +124,7 @@ def _read(file: Path, store: str) -> Iterator[tuple[str, StoreSchema]]:
         data = _Data(file.read_bytes())
         version = data.text()
     except (OSError, ValueError, struct.error) as error:
-        raise broken(file, f"it cannot be read: {error}") from error
+        raise broken(file, f"it cannot be read: {reason(error)}") from error
     if version not in {f"v{number}" for number in _VERSIONS}:
         raise CheckpointError(
             Finding(
@@ -142,7 +142,7 @@ def _read(file: Path, store: str) -> Iterator[tuple[str, StoreSchema]]:
             key, value = (data.text(), data.text()) if version == "v1" else (data.chunks(), data.chunks())
             yield store, _schema(key, value)
     except (ValueError, KeyError, TypeError, struct.error) as error:
-        raise broken(file, f"it does not hold a schema: {error}") from error
+        raise broken(file, f"it does not hold a schema: {reason(error)}") from error
 
 
 class _Data:

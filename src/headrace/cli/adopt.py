@@ -13,8 +13,8 @@ from headrace.cli.options import chosen, project_options
 from headrace.cli.output import say_json
 
 if TYPE_CHECKING:
+    from headrace.change.plans import Adoption, AdoptionPlan, PlannedIs
     from headrace.model import Project
-    from headrace.run.adopt_plan import Adoption, AdoptionPlan, PlannedIs
 
 
 @click.command()

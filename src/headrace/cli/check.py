@@ -10,13 +10,16 @@ import click
 
 from headrace.cli.options import chosen, project_options
 from headrace.cli.output import counted, say_finding, say_json
+from headrace.errors import Finding, HeadraceError
 
 _CODE = re.compile(r"HR\d{0,3}")
 
 
 @click.command()
 @click.option("--no-spark", is_flag=True, help="Only what can be seen without a JVM.")
-@click.option("--no-connect", is_flag=True, help="Ask no database or other system whether it would take the result.")
+@click.option(
+    "--no-connect", is_flag=True, help="Ask no database or other system whether it has, or would take, the rows."
+)
 @click.option(
     "--select",
     "selected",
@@ -39,6 +42,10 @@ def check(
     from headrace.api import check as checked
 
     names = [each.strip() for text in selected for each in text.split(",")]
+    for each in names:
+        if each.startswith("HR") and each not in project.queries and not _CODE.fullmatch(each):
+            what = f"--select: '{each}' is neither a query nor the code of a finding, or how codes begin"
+            raise HeadraceError(Finding(code="HR090", what=what, fix="write for example HR240, HR24 or a query's name"))
     codes = tuple(each for each in names if each not in project.queries and _CODE.fullmatch(each))
     queries = chosen(project, [each for each in names if each not in codes]) if set(names) - set(codes) else None
     found = checked(project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries)

@@ -90,12 +90,12 @@ def logs(name: str | None, query: str | None, directory: Path, target: str | Non
     EXECUTOR is a name of the list; a number alone is an executor of the newest application. With --query, what the
     driver has logged of a query, on whichever cluster it runs.
     """
-    from headrace.cluster.logs import logs as known
-    from headrace.cluster.logs import named
+    from headrace.cluster.daemons import logs as known
+    from headrace.cluster.daemons import named
 
     if query is not None:
         from headrace.load import load
-        from headrace.operate.log import lines_of
+        from headrace.observe.log import lines_of
 
         project = load(directory, target=target)
         for line in lines_of(project.local_storage, chosen(project, [query])[0]):

@@ -13,7 +13,7 @@ from headrace.cli.output import say_error, say_json
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.operate.orders import Answer
+    from headrace.observe.orders import Answer
 
 
 @click.command()
@@ -32,7 +32,7 @@ def stop(query: str | None, now: bool, directory: Path, target: str | None, as_j
     if query is not None and now:
         what = "--now breaks off the batches of a whole application, not of one query"
         raise HeadraceError(Finding(code="HR090", what=what, fix="leave QUERY out, or --now"))
-    project = load(directory, target=target)
+    project = load(directory, target=target, may_lack_variables=True)
     if query is not None:
         chosen(project, [query])
     return _tell(stop_running(project, query, now=now, notify=_note), as_json=as_json)
@@ -87,7 +87,7 @@ def restart(query: str, directory: Path, target: str | None, as_json: bool) -> i
 def _order(do: Callable[[Any, str], Answer], query: str, directory: Path, target: str | None, *, as_json: bool) -> int:
     from headrace.load import load
 
-    project = load(directory, target=target)
+    project = load(directory, target=target, may_lack_variables=True)
     chosen(project, [query])
     return _tell([do(project, query)], as_json=as_json)
 

@@ -37,6 +37,7 @@ from headrace.cli.ui import ui
 from headrace.cli.verify import verify
 from headrace.errors import Finding, HeadraceError, nearest
 from headrace.redaction import output_redacted
+from headrace.storage.private import FULL, unwritable
 
 # How messages name the kinds of numbers that click has.
 _NUMBERS = {
@@ -149,6 +150,10 @@ def _run(given: list[str], *, as_json: bool) -> int:
         sys.stdout = open("/dev/null", "w")  # noqa: SIM115
         return 0
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            full = unwritable(str(error.filename or "a file"), error)
+            say_error(full.findings, exit_code=full.exit_code, as_json=as_json)
+            return full.exit_code
         from headrace.cli.crash import unforeseen
 
         say_error([unforeseen(error, given, near=Path.cwd())], exit_code=2, as_json=as_json)
@@ -161,7 +166,7 @@ def _misused(error: click.UsageError, given: Sequence[str]) -> Finding:
     if command == "headrace" and given and given[0] in headrace.commands:
         command = f"headrace {given[0]}"
     here = error.ctx.command if error.ctx else headrace
-    wrong = re.match(r"No such command '(.+)'", error.format_message())
+    wrong = re.match(r"No such command '(.+?)'", error.format_message())
     if wrong and isinstance(here, click.Group):
         what = f"{command} has no command '{wrong[1]}'"
         return Finding(code="HR090", what=what, fix=nearest(wrong[1], shown(here)))
@@ -175,6 +180,8 @@ def _misused(error: click.UsageError, given: Sequence[str]) -> Finding:
         takes = _NUMBERS[error.param.type.name]
         least = getattr(error.param.type, "min", None)
         takes += f" from {least}" if least is not None else ""
+        most = getattr(error.param.type, "max", None)
+        takes += f" to {most}" if most is not None else ""
         name = error.param.opts[-1] if isinstance(error.param, click.Option) else str(error.param.human_readable_name)
         value = re.search(r"'([^']*)' is not|(-?[\d.]+) is not", error.message)
         what = f"{name} takes {takes}" + (f", and is '{value[1] or value[2]}'" if value else "")

@@ -28,13 +28,13 @@ def checkpoint(queries: tuple[str, ...], directory: Path, target: str | None, as
     """
     from headrace.load import load
 
-    project = load(directory, target=target)
+    project = load(directory, target=target, may_lack_variables=True)
     names = chosen(project, queries)
 
-    from headrace.api import inspect_checkpoint
+    from headrace import inspect as look
     from headrace.cli.view.looks import facts
 
-    found = [inspect_checkpoint(project, name) for name in names]
+    found = [look.checkpoint(project, name) for name in names]
     if as_json:
         say_json({"queries": [each.as_dict() for each in found]})
         return 0 if all(each.usable for each in found) else 1
@@ -65,13 +65,13 @@ def offsets(query: str, batch: int | None, directory: Path, target: str | None, 
     """
     from headrace.load import load
 
-    project = load(directory, target=target)
+    project = load(directory, target=target, may_lack_variables=True)
     (name,) = chosen(project, [query])
 
-    from headrace.api import inspect_offsets
+    from headrace import inspect as look
     from headrace.cli.view.looks import offset_lines
 
-    found = inspect_offsets(project, name, batch)
+    found = look.offsets(project, name, batch=batch)
     if as_json:
         say_json(found.as_dict())
     else:
@@ -90,13 +90,13 @@ def watermark(query: str, limit: int, directory: Path, target: str | None, as_js
     """
     from headrace.load import load
 
-    project = load(directory, target=target)
+    project = load(directory, target=target, may_lack_variables=True)
     (name,) = chosen(project, [query])
 
-    from headrace.api import inspect_watermark
+    from headrace import inspect as look
     from headrace.cli.view.looks import watermark_lines
 
-    found = inspect_watermark(project, name, limit=limit)
+    found = look.watermark(project, name, limit=limit)
     if as_json:
         say_json(found.as_dict())
     else:

@@ -20,7 +20,7 @@ def jars() -> None:
 def list_command(as_json: bool) -> int:
     """Say which connectors there are, and which are here."""
     from headrace.registry import declared_jars
-    from headrace.spark.jars import find, known
+    from headrace.spark.jvm.jars import find, known
 
     every = {**known(), **declared_jars()}
     found = {name: find(connector) for name, connector in every.items()}
@@ -39,7 +39,7 @@ def list_command(as_json: bool) -> int:
 def fetch(directory: Path, names: tuple[str, ...]) -> int:
     """Fetch connectors into DIRECTORY, all or those named, for a machine without a network."""
     from headrace.registry import declared_jars
-    from headrace.spark.jars import DIRECTORIES_VARIABLE, chosen, install, known
+    from headrace.spark.jvm.jars import DIRECTORIES_VARIABLE, chosen, install, known
 
     every = {**known(), **declared_jars()}
     for connector in chosen(names or tuple(every), every):

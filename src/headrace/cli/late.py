@@ -52,7 +52,7 @@ def late(
     export = export or former  # --to is the word of earlier versions.
     if replay and (since or export is not None):
         raise click.UsageError("--replay brings every late row back, and takes neither --since nor --export")
-    project = load(directory, target=target)
+    project = load(directory, target=target, may_lack_variables=True)
     (name,) = chosen(project, [query])
     from rich.console import Console
 
@@ -61,7 +61,7 @@ def late(
     console = Console(stderr=True, markup=False, highlight=False)
     waiting = console.status(f"{name}: looking for late rows") if console.is_terminal else nullcontext()
     with waiting:
-        found = late_of(project, name, since=since, limit=0 if count else limit, to=export, replay=replay)
+        found = late_of(project, name, since_batch=since, limit=0 if count else limit, export=export, replay=replay)
     if as_json:
         for row in found.rows:
             say_json({"event": "late row", "query": name, **row.as_dict()})

@@ -23,10 +23,12 @@ SIGNS = {"same": "=", "safe": "~", "forward": ">", "rebuild": "!", "forbidden": 
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
 @click.option("--detailed-exitcode", is_flag=True, help="2 where something has changed, 0 where nothing has.")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Keep the plan for `headrace apply`.")
+@click.option("--no-connect", is_flag=True, help="Ask no source and no sink whether it would take up the query.")
 @project_options
 def plan(
     queries: tuple[str, ...],
     detailed_exitcode: bool,
+    no_connect: bool,
     out: Path | None,
     directory: Path,
     target: str | None,
@@ -42,13 +44,10 @@ def plan(
     names = chosen(project, queries)
 
     from headrace.api import plan as planned
-    from headrace.api import save_plan
     from headrace.plan.judgement import refusals
 
-    judgements = planned(project, names)
+    judgements = planned(project, names, connect=not no_connect, save=out)
     refused = {each.query: tuple(refusals(project.queries[each.query], each)) for each in judgements}
-    if out is not None:
-        save_plan(project, judgements, out)
     if as_json:
         say_json({"queries": [judgement.as_dict() for judgement in judgements]})
     else:

@@ -13,8 +13,8 @@ from headrace.cli.options import chosen, instant, project_options
 from headrace.cli.output import counted, json_text, say_json
 
 if TYPE_CHECKING:
+    from headrace.change.rebuild.values import RebuildReport, RebuildResult, RebuildStatus
     from headrace.model import Project
-    from headrace.rebuild.values import RebuildReport, RebuildResult, RebuildStatus
 
 SAMPLES = 5
 _DONE = {

@@ -12,9 +12,9 @@ from headrace.cli.options import chosen, project_options
 from headrace.cli.output import say_json
 
 if TYPE_CHECKING:
+    from headrace.change.plans import ResetPlan, ResetResult
     from headrace.model import Project
-    from headrace.run.reset_plan import ResetPlan, ResetResult
-    from headrace.run.reset_record import Choice
+    from headrace.queries.changes import Choice
 
 _DONE = {
     "reset": "is reset: the next start is generation {generation} and reads its sources from the beginning",
@@ -25,15 +25,16 @@ _DONE = {
 
 @click.command()
 @click.argument("query")
-@click.option("--drop-result", "result", flag_value="drop", help="Set the rows of the sink aside as well.")
-@click.option("--keep-result", "result", flag_value="keep", help="Let the rows stay where new ones replace them.")
+@click.option("--drop-result", is_flag=True, help="Set the rows of the sink aside as well.")
+@click.option("--keep-result", is_flag=True, help="Let the rows stay where new ones replace them.")
 @click.option("--undo", is_flag=True, help="Bring back what the last reset has set aside.")
 @click.option("--discard", is_flag=True, help="Delete for good what resets have set aside.")
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
 @project_options
 def reset(
     query: str,
-    result: Choice | None,
+    drop_result: bool,
+    keep_result: bool,
     undo: bool,
     discard: bool,
     yes: bool,
@@ -49,8 +50,9 @@ def reset(
     """
     from headrace.load import load
 
-    if sum((undo, discard, result is not None)) > 1:
+    if sum((undo, discard, drop_result, keep_result)) > 1:
         raise click.UsageError("give one of --drop-result, --keep-result, --undo and --discard")
+    result: Choice | None = "drop" if drop_result else "keep" if keep_result else None
     project = load(directory, target=target)
     (name,) = chosen(project, [query])
     asks = not yes and not as_json and sys.stdin.isatty()

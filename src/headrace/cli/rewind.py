@@ -13,8 +13,8 @@ from headrace.cli.options import chosen, instant, project_options
 from headrace.cli.output import counted, say_json
 
 if TYPE_CHECKING:
+    from headrace.change.plans import RewindPlan, RewindResult
     from headrace.model import Project
-    from headrace.run.rewind_plan import RewindPlan, RewindResult
 
 _DONE = {
     "rewind": "is at the end of batch {batch}: the next start continues after it",

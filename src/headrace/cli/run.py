@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,6 +29,7 @@ def trigger_options(command: F) -> F:
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
 @trigger_options
 @click.option("--accept-forward", is_flag=True, help="Resume after changes that only rows from now on follow.")
+@click.option("--exit-on-failure", is_flag=True, help="End when a query fails; a supervisor starts all again.")
 @click.option("--metrics", type=click.IntRange(0, 65535), metavar="PORT", help="Serve metrics on loopback.")
 @click.option("--ui", "with_ui", is_flag=True, help="Serve the dashboard to this machine, as `headrace ui` does.")
 @click.option(
@@ -41,6 +42,7 @@ def run(
     available_now: bool,
     trigger: str | None,
     accept_forward: bool,
+    exit_on_failure: bool,
     metrics: int | None,
     with_ui: bool,
     ui_port: int | None,
@@ -61,6 +63,8 @@ def run(
         project = load(directory, target=target)
         if metrics is not None:
             project = with_metrics(project, metrics)
+        if exit_on_failure:
+            project = with_operations(project, exit_on_failure=True)
         names = chosen(project, queries)
 
         from headrace.api import run as run_queries
@@ -83,12 +87,11 @@ def telling_whether_to_start_again() -> Iterator[None]:
     lets pass; what is used wrongly or broken keeps its own.
     """
     from headrace.run.refusals import is_refusal
-    from headrace.run.restarts import is_transient
 
     try:
         yield
     except HeadraceError as error:
-        if all(map(is_transient, error.findings)):
+        if all(finding.passes for finding in error.findings):
             error.exit_code = EXIT_AWAY
         elif error.exit_code == 1 and any(map(is_refusal, error.findings)):
             error.exit_code = EXIT_REFUSED
@@ -96,7 +99,7 @@ def telling_whether_to_start_again() -> Iterator[None]:
 
 
 def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]:
-    """The dashboard beside a run, for this machine alone; gives its URL."""
+    """The dashboard beside a run, for this machine alone; gives its link."""
     from headrace.ui.server import PORT, Address, beside
 
     return beside(project, Address(port=PORT if port is None else port, token=ui_token()))
@@ -106,9 +109,13 @@ def with_metrics(project: Project, port: int) -> Project:
     """The project with its metrics on this port, at the address that it declares, or on loopback."""
     from headrace.model.operations import Metrics
 
-    operations = project.target.operations
-    served = replace(operations.metrics or Metrics(port=port), port=port)
-    return replace(project, target=replace(project.target, operations=replace(operations, metrics=served)))
+    return with_operations(project, metrics=replace(project.target.operations.metrics or Metrics(port=port), port=port))
+
+
+def with_operations(project: Project, **settings: Any) -> Project:
+    """The project with these settings of its operations in place of those that it declares."""
+    operations = replace(project.target.operations, **settings)
+    return replace(project, target=replace(project.target, operations=operations))
 
 
 def trigger_of(*, once: bool, available_now: bool, interval: str | None) -> Trigger | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
 @click.option(
     "--stop-timeout", metavar="TIME", help="What the running batches may take to finish [default: 5 minutes]."
 )
+@click.option("--watchdog", metavar="TIME", help="Start it again after so long without work [default: 30 minutes].")
+@click.option("--memory", metavar="SIZE", default="90%", help="What it may use, as 16G or a share [default: 90%].")
 @click.option("--monitoring", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="See below.")
 @project_options
 def service(
     out: Path | None,
     user: str | None,
     stop_timeout: str | None,
+    watchdog: str | None,
+    memory: str,
     monitoring: Path | None,
     directory: Path,
     target: str | None,
@@ -43,21 +48,21 @@ def service(
     and a scrape configuration for Prometheus, and a dashboard for Grafana, into DIR.
     """
     from headrace.load import load
-    from headrace.operate.service import STOP_TIMEOUT, systemd_version, unit, write_monitoring
+    from headrace.observe.service import STOP_TIMEOUT, WATCHDOG, systemd_version, unit, write_monitoring
 
     project = load(directory, target=target)
-    try:
-        length = STOP_TIMEOUT if stop_timeout is None else Duration.parse(stop_timeout)
-    except ValueError as error:
-        finding = Finding(code="HR090", what=f"--stop-timeout: {error}", fix='write for example "10 minutes"')
-        raise HeadraceError(finding) from error
+    length = _length("--stop-timeout", stop_timeout, STOP_TIMEOUT)
+    watched = _length("--watchdog", watchdog, WATCHDOG)
+    if not re.fullmatch(r"\d+[KMGT]?|\d+(\.\d+)?%", memory):
+        finding = Finding(code="HR090", what=f"--memory: '{memory}' is no size", fix="write for example 16G or 80%")
+        raise HeadraceError(finding)
     try:
         if monitoring is not None:
             written = write_monitoring(monitoring, project)
             told = f"written: {', '.join(map(str, written))}{_without_metrics(project)}"
             _say(told, {"files": written}, as_json=as_json)
             return 0
-        text = unit(project, user=user, stop_timeout=length, systemd=systemd_version())
+        text = unit(project, user=user, stop_timeout=length, watchdog=watched, memory=memory, systemd=systemd_version())
         if out is None:
             _say(text.rstrip("\n"), {"unit": text}, as_json=as_json)
             return 0
@@ -69,8 +74,16 @@ def service(
     return _verified(out)
 
 
+def _length(option: str, given: str | None, usual: Duration) -> Duration:
+    try:
+        return usual if given is None else Duration.parse(given)
+    except ValueError as error:
+        finding = Finding(code="HR090", what=f"{option}: {error}", fix='write for example "10 minutes"')
+        raise HeadraceError(finding) from error
+
+
 def _without_metrics(project: Project) -> str:
-    from headrace.operate.service import PORT
+    from headrace.observe.service import PORT
 
     if project.target.operations.metrics is not None:
         return ""
@@ -78,7 +91,7 @@ def _without_metrics(project: Project) -> str:
 
 
 def _next_steps(file: Path, project: Project) -> str:
-    from headrace.operate.service import unit_name
+    from headrace.observe.service import unit_name
 
     name = unit_name(project)
     return (

@@ -42,10 +42,10 @@ def show(
     if wrong := next((column for column, equals, _ in pairs if not equals), None):
         raise click.UsageError(f"write --key COLUMN=VALUE, not --key {wrong}")
 
-    from headrace.api import show_state
+    from headrace import inspect
     from headrace.cli.view.looks import state_lines
 
-    found = show_state(project, name, key={column: value for column, _, value in pairs}, batch=batch, limit=limit)
+    found = inspect.state(project, name, key={column: value for column, _, value in pairs}, batch=batch, limit=limit)
     if as_json:
         say_json(found.as_dict())
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,10 @@ from headrace.cli.output import say_json, say_table
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.history import QueryStatus
+    from headrace.change.rebuild.values import RebuildStatus
     from headrace.model import Project
-    from headrace.rebuild.values import RebuildStatus
+    from headrace.observe.history import QueryStatus
 
-BAD_STATES = ("failed", "killed")
 REDRAWN_SECONDS = 0.25
 
 
@@ -33,33 +32,34 @@ def status(
 ) -> int:
     """Show how each query stands; 1 when one is in trouble.
 
-    Trouble: its newest run failed or was killed, or a newer driver has fenced off the one before. Rows in are what all
-    batches since the query's first one have read, as verify counts them. --follow gets every batch from the running
-    application as soon as it is committed, and ends with it. --storage-only shows which batches are planned and
-    committed and who runs the query, by the checkpoint and the lock, while the history stays on the driver's machine.
+    Trouble: it failed or was killed and has not worked since, or a newer driver has fenced off the one before. Rows in
+    are what all batches since the query's first one have read, as verify counts them. --follow gets every batch from
+    the running application as soon as it is committed, and ends with it. --storage-only shows which batches are planned
+    and committed and who runs the query, by the checkpoint and the lock, while the history stays on the driver's
+    machine.
     """
-    from headrace.api import status as status_of
     from headrace.load import load
+    from headrace.observe.lag import SourceLags
 
-    project = load(directory, target=target)
+    project = load(directory, target=target, may_lack_variables=True)
     if storage_only:
         return _show_stored(project, as_json=as_json)
+    look = SourceLags(project).statuses
     if follow:
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(project, as_json=as_json)
+            _follow(project, look, as_json=as_json)
     if watch is None:
-        found = status_of(project)
+        found = look()
         _show(project, found, as_json=as_json)
-        return 1 if any(map(_is_bad, found)) else 0
+        return 1 if any(each.in_trouble for each in found) else 0
     with contextlib.suppress(KeyboardInterrupt):
-        _watch(project, watch, as_json=as_json)
+        _watch(project, look, watch, as_json=as_json)
     return 0
 
 
-def _follow(project: Project, *, as_json: bool) -> None:
+def _follow(project: Project, look: Callable[[], list[QueryStatus]], *, as_json: bool) -> None:
     """Show each event as it comes: as a line of JSON, or as what it made of the table."""
     from headrace.api import follow
-    from headrace.api import status as status_of
 
     if as_json:
         for event in follow(project):
@@ -78,7 +78,7 @@ def _follow(project: Project, *, as_json: bool) -> None:
                 live.console.print(f"{event['finding']['code']}: {event['finding']['what']}")
             elif time.monotonic() - shown_at >= REDRAWN_SECONDS or event["event"] != "batch":
                 shown_at = time.monotonic()
-                live.update(status_table(project.queries, status_of(project)), refresh=True)
+                live.update(status_table(project.queries, look()), refresh=True)
 
 
 def _show_stored(project: Project, *, as_json: bool) -> int:
@@ -96,16 +96,10 @@ def _show_stored(project: Project, *, as_json: bool) -> int:
     return 1 if faults else 0
 
 
-def _is_bad(status: QueryStatus) -> bool:
-    return status.state in BAD_STATES or status.fenced
-
-
-def _watch(project: Project, seconds: float, *, as_json: bool) -> None:
-    from headrace.api import status as status_of
-
+def _watch(project: Project, look: Callable[[], list[QueryStatus]], seconds: float, *, as_json: bool) -> None:
     if as_json:
         while True:
-            _show(project, status_of(project), as_json=True)
+            _show(project, look(), as_json=True)
             time.sleep(seconds)
     from rich.console import Console
     from rich.live import Live
@@ -114,7 +108,7 @@ def _watch(project: Project, seconds: float, *, as_json: bool) -> None:
 
     with Live(console=Console(markup=False, highlight=False), auto_refresh=False) as live:
         while True:
-            live.update(status_table(project.queries, status_of(project)), refresh=True)
+            live.update(status_table(project.queries, look()), refresh=True)
             time.sleep(seconds)
 
 
@@ -134,9 +128,9 @@ def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> N
             click.echo(f"{each.query}: counted {', '.join(values)}")
         if each.error:
             whose = "" if each.error_pid == each.pid else f" (process {each.error_pid}, which has ended)"
-            click.echo(f"{each.query}{whose}: {each.error}")
-        if each.paused_at:
-            click.echo(f"{each.query}: paused since {each.paused_at:%Y-%m-%d %H:%M:%S} UTC by {each.paused_by}")
+            click.echo(f"{each.query}{whose}: {each.now.finding() or each.error}")
+        if each.state == "paused":
+            click.echo(f"{each.query}: paused since {each.now.since:%Y-%m-%d %H:%M:%S} UTC by {each.now.by}")
     for rebuild in _rebuilds(project):
         click.echo(f"{rebuild.query}: {rebuild.sentence}")
 

@@ -30,8 +30,8 @@ def ui(
     """Show the project in the browser: state, rates, faults.
 
     The pages read the history, and need neither Spark nor a running application. They are
-    served to this machine alone: any other --address needs a token in the variable HEADRACE_UI_TOKEN, and TLS. Rows,
-    questions in SQL and the start of a verify need the token in any case.
+    served to this machine alone, to whoever has the token: that of the variable HEADRACE_UI_TOKEN, or one that is made
+    and printed as a part of the link. Any other --address needs HEADRACE_UI_TOKEN, and TLS.
     Ctrl-C ends.
     """
     from headrace.load import load

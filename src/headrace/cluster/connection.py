@@ -5,27 +5,31 @@ from __future__ import annotations
 import atexit
 import ipaddress
 import os
+import platform
+import re
 import shutil
 import sys
 import tempfile
 import time
+import uuid
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cluster.logs import executors_of, reason
-from headrace.cluster.reach import require_storage
+from headrace.cluster.daemons import executors_of, reason
 from headrace.cluster.record import Cluster, default_home, read
-from headrace.cluster.workers import require_workers
 from headrace.errors import Finding, HeadraceError, PlatformError
-from headrace.spark import cds
-from headrace.spark.java import require_java
-from headrace.spark.master_url import master_hosts
-from headrace.spark.messages import is_from_spark
-from headrace.spark.session_conf import WAITING_TIME, executor_patience, executors, is_stopped
+from headrace.spark.jvm import cds
+from headrace.spark.jvm.hadoop_files import literal
+from headrace.spark.jvm.preconditions import master_hosts, require_java
+from headrace.spark.jvm.session_conf import WAITING_TIME, executor_patience, executors, is_stopped
+from headrace.spark.messages.refusals import is_from_spark
+from headrace.storage.durable import replace_file
 from headrace.storage.location import is_remote
+from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +37,12 @@ if TYPE_CHECKING:
 # More often than so for each core an executor is started only where none of them stays.
 _TIMES = 4
 _CLUSTERS = ("spark://", "yarn", "k8s://")
+# What every worker needs to take rows from Spark.
+COMMON = ("pyarrow",)
+_OTHER_PYTHON = re.compile(r"Python in worker has different version: (?P<worker>[\d.]+) than that in driver: ([\d.]+)")
+_NO_PYTHON = re.compile(r'Cannot run program "(?P<program>[^"]+)"')
+_CHOOSE = "or name one that has, by PYSPARK_PYTHON or spark.pyspark.python"
+_REASON = re.compile(r"(?:\w+\.)+(\w*(?:Exception|Error)): ?(.+)")
 
 
 def is_loopback(master: str) -> bool:
@@ -70,20 +80,31 @@ def use_this_python(master: str) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
-def make_ready(spark: SparkSession, master: str, packages: Collection[str], storage: Path | None = None) -> None:
+def make_ready(
+    spark: SparkSession,
+    master: str,
+    packages: Collection[str],
+    storage: Path | None = None,
+    *,
+    begin: Callable[[str], None],
+) -> None:
     """Wait for an executor, and send the workers Headrace's own code; they have to have `packages`.
 
-    storage: what they have to reach. Raises PlatformError where no executor comes, for which Spark would wait for ever
-    with a warning in its log, where the Python of a worker cannot run what it is sent, or sees no storage.
+    storage: what they have to reach. begin: told of each step as it begins. Raises PlatformError where no executor
+    comes, for which Spark would wait for ever with a warning in its log, where the Python of a worker cannot run what
+    it is sent, or sees no storage.
     """
     if not master_hosts(master):
         return
+    begin(f"waiting for an executor of {master}")
     _require_executors(spark, master)
+    begin("looking whether its workers can run the project")
     spark.sparkContext.addPyFile(str(_code()))
     try:
         require_workers(spark, packages)
         # A directory of this machine is seen by all that is on it.
         if storage is not None and (is_remote(storage) or not is_loopback(master)):
+            begin(f"looking whether its workers reach the storage {storage}")
             require_storage(spark, storage)
     except PlatformError:
         spark.stop()
@@ -182,3 +203,109 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """What a worker's Python is: where, which, of which Spark, and the versions of packages; None: not installed."""
+
+    host: str
+    python: str
+    spark: str
+    packages: Mapping[str, str | None]
+
+
+def require_workers(spark: SparkSession, packages: Collection[str]) -> None:
+    """Raise PlatformError where a worker lacks one of `packages`, or has another Python or Spark than the driver.
+
+    packages: names of distributions, as pip knows them.
+    """
+    from pyspark import __version__
+
+    try:
+        workers = look(spark, sorted({*COMMON, *packages}))
+    except Exception as error:
+        if not is_from_spark(error):
+            raise
+        found = _not_started(str(error), ".".join(platform.python_version_tuple()[:2]))
+        if found is None:
+            raise
+        raise PlatformError(found) from None
+    if findings := [finding for each in workers for finding in _faults(each, __version__)]:
+        raise PlatformError(findings)
+
+
+def look(spark: SparkSession, packages: Collection[str]) -> list[Worker]:
+    """The Python of each executor that has a free core. Raises Spark's error where none can be started."""
+    names = tuple(packages)
+
+    def described(_: Iterable[int]) -> Iterator[tuple[str, str, str, tuple[str | None, ...]]]:
+        import platform
+        import socket
+        from importlib.metadata import PackageNotFoundError, version
+
+        from pyspark import __version__
+
+        found: list[str | None] = []
+        for name in names:
+            try:
+                found.append(version(name))
+            except PackageNotFoundError:
+                found.append(None)
+        yield socket.gethostname(), platform.python_version(), __version__, tuple(found)
+
+    # One for each core at first, so that no executor is left out, and as many again for those that were busy.
+    tasks = 2 * spark.sparkContext.defaultParallelism
+    answers = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(described).collect()
+    return [
+        Worker(host=host, python=python, spark=version, packages=dict(zip(names, found, strict=True)))
+        for host, python, version, found in dict.fromkeys(answers)
+    ]
+
+
+def _faults(worker: Worker, version: str) -> Iterator[Finding]:
+    lacking = [name for name, found in worker.packages.items() if found is None]
+    if lacking:
+        named = lacking[0] if len(lacking) == 1 else f"{', '.join(lacking[:-1])} and {lacking[-1]}"
+        what = f"the worker on {worker.host} lacks {named} in its Python {worker.python}"
+        fix = f"install there: pip install {' '.join(lacking)}; {_CHOOSE}; or send them along: headrace cluster pack"
+        yield Finding(code="HR826", what=what, fix=fix)
+    if worker.spark != version:
+        what = f"the worker on {worker.host} has Spark {worker.spark}, and the driver {version}"
+        yield Finding(code="HR826", what=what, fix=f"install pyspark=={worker.spark} here, or that of here there")
+
+
+def _not_started(message: str, own: str) -> Finding | None:
+    """Why no worker's Python came up, where the message tells."""
+    if (other := _OTHER_PYTHON.search(message)) is not None:
+        what = f"the workers have Python {other['worker']}, and the driver {own}: Spark runs no two of them together"
+        return Finding(code="HR826", what=what, fix=f"install Python {own} on the workers, {_CHOOSE}")
+    if (missing := _NO_PYTHON.search(message)) is not None:
+        what = f"the workers have no program '{missing['program']}', which is to be their Python"
+        return Finding(code="HR826", what=what, fix=f"install Python {own} on the workers, {_CHOOSE}")
+    return None
+
+
+def require_storage(spark: SparkSession, storage: Path) -> None:
+    """Raise PlatformError where a worker cannot read what the driver has written into the storage."""
+    # Hadoop reads no files whose names begin with a dot.
+    probe = storage / f"{uuid.uuid4().hex[:12]}.headrace"
+    # One for each core at first, so that no executor is left out, and as many again for those that were busy.
+    tasks = 2 * spark.sparkContext.defaultParallelism
+    with writing_to(storage):
+        storage.mkdir(parents=True, exist_ok=True)
+        replace_file(probe, "\n" * tasks)
+    place = str(probe) if is_remote(storage) else f"file:{probe.absolute()}"
+    try:
+        # Hadoop takes a list of paths, of which a comma in braces begins no new one.
+        spark.sparkContext.textFile(literal(place).replace(",", "{\\,}"), tasks).count()
+    except Exception as error:
+        if not is_from_spark(error):
+            raise
+        reasons = _REASON.findall(str(error))
+        reason = f"{reasons[-1][1].strip()} ({reasons[-1][0]})" if reasons else type(error).__name__
+        what = f"workers of the cluster cannot read {storage}, where the driver keeps its storage: {reason}"
+        fix = "name a storage that every machine reaches, as hdfs:// or s3a://; or mount the directory there too"
+        raise PlatformError(Finding(code="HR859", what=what, fix=fix)) from None
+    finally:
+        probe.unlink(missing_ok=True)

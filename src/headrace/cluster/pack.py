@@ -11,7 +11,7 @@ import sysconfig
 import tarfile
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
@@ -19,8 +19,9 @@ from pathlib import Path, PurePosixPath
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from headrace.cluster.workers import COMMON
-from headrace.errors import Finding, PlatformError
+from headrace.cluster.connection import COMMON
+from headrace.errors import Finding, PlatformError, reason
+from headrace.storage.private import FULL, unwritable
 
 # Where Spark unpacks it, in the directory that an executor works in.
 DIRECTORY = "headrace-packages"
@@ -67,6 +68,10 @@ def pack(out: Path, names: Collection[str], *, lock: Path | None = None) -> Pack
     if not out.name.endswith(_SUFFIXES):
         what = f"'{out.name}' is no name of an archive that is made here"
         raise PlatformError(Finding(code="HR857", what=what, fix=f"end it with {', '.join(_SUFFIXES)}"))
+    with _writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draft = out.with_name(f".{out.name}")
+        draft.touch()
     wanted = needed(names)
     with tempfile.TemporaryDirectory(prefix="headrace-pack-") as scratch:
         place = Path(scratch)
@@ -77,20 +82,32 @@ def pack(out: Path, names: Collection[str], *, lock: Path | None = None) -> Pack
         else:
             packages = _fetch(place, locked(lock), wanted)
         mode = "w" if out.name.endswith(".tar") else "w:gz"
-        out.parent.mkdir(parents=True, exist_ok=True)
-        draft = out.with_name(f".{out.name}")
         # Packed quickly: it travels to each executor once.
         more = {} if mode == "w" else {"compresslevel": 1}
-        with tarfile.open(draft, mode, **more) as archive:  # type: ignore[call-overload]
+        with _writing(out), tarfile.open(draft, mode, **more) as archive:  # type: ignore[call-overload]
             for file in sorted(place.iterdir()):
                 archive.add(file, file.name)
-        draft.replace(out)
+        with _writing(out):
+            draft.replace(out)
     return Packed(
         file=out,
         packages=dict(sorted(packages.items())),
         python=".".join(platform.python_version_tuple()[:2]),
         machine=sysconfig.get_platform(),
     )
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Turn what keeps the archive from being written into one finding."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise unwritable(f"'{out}'", error) from error
+        what = f"'{out}' cannot be written: {reason(error)}"
+        fix = "name a file, in a directory that you may write into: headrace cluster pack --out FILE"
+        raise PlatformError(Finding(code="HR857", what=what, fix=fix)) from error
 
 
 def needed(names: Collection[str]) -> dict[str, Distribution]:

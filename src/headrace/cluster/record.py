@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckpointError, Finding
-from headrace.history.processes import birth
+from headrace.errors import CheckpointError, Finding, reason
+from headrace.queries.processes import birth
 from headrace.storage.durable import replacing
-from headrace.storage.faults import writing_to
+from headrace.storage.private import writing_to
 
 HOME_VARIABLE = "HEADRACE_CLUSTER"
 
@@ -82,7 +82,7 @@ def read(home: Path) -> Cluster | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        what = f"the record of the cluster in {file} cannot be read: {error}"
+        what = f"the record of the cluster in {file} cannot be read: {reason(error)}"
         fix = "end its processes by hand, and remove the file"
         raise CheckpointError(Finding(code="HR820", what=what, fix=fix)) from error
 

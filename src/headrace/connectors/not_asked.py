@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from headrace.errors import Finding, HeadraceError
 
 # The system does not answer, or refuses the user: another machine, or another day, may have another answer.
-_UNREACHED = ("HR331", "HR405", "HR414", "HR451")
+_UNREACHED = ("HR331", "HR405", "HR414")
 
 
 def findings_of(error: HeadraceError) -> Iterator[Finding]:

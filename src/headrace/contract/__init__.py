@@ -1,12 +1,13 @@
-"""What a source and a sink must offer, and the facts that they declare of themselves.
+"""What a source, a sink and an observer must offer, and the facts that connectors declare of themselves.
 
 A connector is a frozen, keyword-only dataclass that extends `Source` or `Sink`: its fields are its options. It writes
 two members and overrides what it can do better than the default. Checks and guarantees are computed from its facts
 alone; the conformance suite (`headrace.testing.conformance`) proves each of them.
 """
 
-from headrace.checkpoint.source_prefix import SourceBatch, SourcePrefix
-from headrace.contract.connector import Connector, Failure, Jars, overrides
+from headrace.checkpoint.prefix import SourceBatch, SourcePrefix
+from headrace.contract.batch_record import BatchRecord, OperatorProgress, SourceProgress
+from headrace.contract.connector import Ability, Connector, Failure, Jars, overrides, without_values
 from headrace.contract.identity import (
     Identity,
     canonical_address,
@@ -17,15 +18,24 @@ from headrace.contract.identity import (
     is_loopback,
     same_place,
 )
-from headrace.contract.options import (
-    OptionError,
-    ProjectObject,
-    ProjectPath,
-    object_options,
-    option_type,
-    path_options,
+from headrace.contract.observer import BatchWork, Columns, Observed, Observer, Outcome, OutcomeState, QueryStart
+from headrace.contract.options import OptionError, ProjectObject, ProjectPath, object_options, option_type, path_options
+from headrace.contract.query_state import QueryState
+from headrace.contract.sink import (
+    CatalogSink,
+    Session,
+    Sink,
+    SinkAdoption,
+    SinkAnswers,
+    SinkLateRows,
+    SinkLedger,
+    SinkRename,
+    SinkReset,
+    SinkRewind,
+    SinkSwap,
+    Writer,
+    readable_back,
 )
-from headrace.contract.sink import Session, Sink, Writer
 from headrace.contract.sink_values import (
     OUTPUT_MODES,
     Boundary,
@@ -46,7 +56,12 @@ from headrace.contract.source_values import Lag, SourceFacts, bad_rows_metric
 
 __all__ = [
     "OUTPUT_MODES",
+    "Ability",
+    "BatchRecord",
+    "BatchWork",
     "Boundary",
+    "CatalogSink",
+    "Columns",
     "Connector",
     "Correction",
     "Failure",
@@ -56,21 +71,37 @@ __all__ = [
     "KeptResult",
     "Lag",
     "LedgerLine",
+    "Observed",
+    "Observer",
+    "OperatorProgress",
     "OptionError",
+    "Outcome",
+    "OutcomeState",
     "OutputMode",
     "ProjectObject",
     "ProjectPath",
+    "QueryStart",
+    "QueryState",
     "Rows",
     "Session",
     "Sink",
+    "SinkAdoption",
+    "SinkAnswers",
     "SinkContext",
     "SinkFacts",
+    "SinkLateRows",
+    "SinkLedger",
     "SinkLocation",
+    "SinkRename",
+    "SinkReset",
+    "SinkRewind",
+    "SinkSwap",
     "Snapshot",
     "Source",
     "SourceBatch",
     "SourceFacts",
     "SourcePrefix",
+    "SourceProgress",
     "Writer",
     "bad_rows_metric",
     "canonical_address",
@@ -83,6 +114,8 @@ __all__ = [
     "option_type",
     "overrides",
     "path_options",
+    "readable_back",
     "replaced_result",
     "same_place",
+    "without_values",
 ]

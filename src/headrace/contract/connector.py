@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from inspect import get_annotations
-from typing import Any, ClassVar
+from inspect import get_annotations, isfunction, signature
+from typing import Any, ClassVar, TypeVar
 
 from headrace.contract.identity import Identity
 from headrace.contract.options import OptionError, path_options
+from headrace.errors import Finding, ProjectError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,10 @@ class Jars:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
+class Ability(ABC):  # noqa: B024 - what can be done is abstract in each kind
+    """Something that a connector can do beyond its main work; making one asks no system."""
+
+
 class Connector(ABC):
     """A source or a sink.
 
@@ -57,6 +63,7 @@ class Connector(ABC):
     tuning_options: those that change neither which rows there are nor what they hold: rate limits, time-outs, where a
         first start begins, what to pass over after a failure. A change of any other option of a query that ran is
         refused until the user has seen what it means.
+    lacking: why values of its options are not known here; see `without_values`.
     worker_packages: distributions, by the names that pip knows, that its tasks import on the machines of a cluster.
     row_options: names, in lower case, of the system's own options that decide which rows there are, although the option
         that holds them is one of `tuning_options`.
@@ -67,12 +74,13 @@ class Connector(ABC):
     row_options: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[str] = ""
     worker_packages: ClassVar[tuple[str, ...]] = ()
+    lacking: ClassVar[tuple[Finding, ...]] = ()
     failures: ClassVar[tuple[Failure, ...]] = ()
 
     def __init_subclass__(cls, **more: Any) -> None:
         """Refuse an option that would hide a member of the contract."""
         super().__init_subclass__(**more)
-        contract = [each for each in cls.__mro__ if each.__module__.startswith(__package__)]
+        contract = _contracts(cls)
         members = {name for each in contract for name in vars(each)}
         for owner in cls.__mro__:
             for name, kind in get_annotations(owner).items() if owner not in contract else ():
@@ -127,7 +135,56 @@ class Connector(ABC):
         return next((each for each in found if each is not None), None)
 
 
-def overrides(connector: Connector, member: str) -> bool:
+# A member of the contract that has one of these as a parameter asks the connector's system.
+_ASKING = {"spark", "context", "session", "prefix", "limit", "generation"}
+_Connector = TypeVar("_Connector", bound=Connector)
+_Given = TypeVar("_Given")
+
+
+def without_values(connector: _Connector, lacking: Sequence[Finding]) -> _Connector:
+    """`connector`, some of whose options have no value here: what would ask its system raises ProjectError instead."""
+    members = (item for contract in _contracts(type(connector)) for item in vars(contract).items())
+    named = {name for name, member in members if isinstance(member, property)}
+    abilities = {name: _guarded(type(connector), name, lacking) for name in named}
+    return _refusing(connector, lacking, {"identity": lambda _: None, "lacking": tuple(lacking), **abilities})
+
+
+def _guarded(cls: type, name: str, lacking: Sequence[Finding]) -> property:
+    """The property `name` of `cls`, whose abilities refuse as well."""
+
+    def value(self: Any) -> Any:
+        given = next(vars(each)[name] for each in cls.__mro__ if name in vars(each))
+        given = given.fget(self) if isinstance(given, property) and given.fget is not None else given
+        return _refusing(given, lacking, {}) if isinstance(given, Ability) else given
+
+    return property(value)
+
+
+def _refusing(given: _Given, lacking: Sequence[Finding], members: Mapping[str, Any]) -> _Given:
+    """A copy of `given`, of a class of its own with `members`, that raises ProjectError where it would ask a system."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise ProjectError(lacking)
+
+    cls = type(given)
+    refused = {
+        name: refuse
+        for contract in _contracts(cls)
+        for name, member in vars(contract).items()
+        if isfunction(member) and not name.startswith("_") and _ASKING & set(signature(member).parameters)
+        if overrides(given, name)
+    }
+    known = copy(given)
+    made = type(cls.__name__, (cls,), {**refused, **members, "__module__": cls.__module__})
+    object.__setattr__(known, "__class__", made)
+    return known
+
+
+def _contracts(cls: type) -> list[type]:
+    return [each for each in cls.__mro__ if each.__module__.startswith(__package__)]
+
+
+def overrides(connector: object, member: str) -> bool:
     """Whether the class of `connector` has a member of its own in place of the contract's default."""
     owner = next(each for each in type(connector).__mro__ if member in vars(each))
     return not owner.__module__.startswith(__package__)

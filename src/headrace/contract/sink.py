@@ -1,12 +1,13 @@
-"""The sink, where a query's result goes, and the writer, which takes the batches of one start."""
+"""The sink, where a query's result goes; the writer of one start; and what a sink can do beyond writing, as objects."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.contract.connector import Connector, overrides
+from headrace.contract.connector import Ability, Connector, overrides
 from headrace.contract.options import OptionError
 from headrace.contract.sink_values import (
     Correction,
@@ -49,11 +50,9 @@ class Sink(Connector):
     Sinks that are equal write to the same place, which only one query may do. After a crash at any point, starting
     again must leave the result as if there had been none (if `transactional` or `idempotent` is claimed).
 
-    layout_options: those by which readers find and read the rows: a format, directories by columns. Rows that were
-        written before a change of one are not what readers then expect.
+    What it can do beyond that is an object each, or None: `ledger`, `late_rows`, `answers`, `rename`, `rewind` and
+    `swap`. `reset` and `adoption` are always there, since a result that nobody can move or enter stays as it is.
     """
-
-    layout_options: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod
@@ -68,7 +67,12 @@ class Sink(Connector):
         drivers) and raises SinkError or CheckpointError when the batches to come would not fit what is there.
         """
 
-    # -------------------------------------------------------------------------------------------- before a start
+    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+        """The sink's content as whole batches, read in one transaction where there are transactions."""
+        what = f"what the sink {type(self).__name__} was given cannot be read back"
+        raise SinkError(
+            Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
+        )
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         """Faults of the options, given the query's output mode, that can be seen without Spark.
@@ -98,49 +102,74 @@ class Sink(Connector):
         """
         return None
 
+    @property
+    def ledger(self) -> SinkLedger | None:
+        """Which batches are in, as the sink itself tells."""
+        return None
+
+    @property
+    def late_rows(self) -> SinkLateRows | None:
+        """Late rows brought back into the result."""
+        return None
+
+    @property
+    def answers(self) -> SinkAnswers | None:
+        """A look at the rows without Spark."""
+        return None
+
+    @property
+    def rename(self) -> SinkRename | None:
+        """The query, or the table, under another name."""
+        return None
+
+    @property
+    def reset(self) -> SinkReset:
+        """What becomes of the result of a query that begins anew; by default it stays."""
+        return SinkReset(transactional=self.facts.transactional)
+
+    @property
+    def rewind(self) -> SinkRewind | None:
+        """The result as it was at the end of an earlier batch."""
+        return None
+
+    @property
+    def adoption(self) -> SinkAdoption:
+        """The result of another program continued; by default it can be where no ledger is needed."""
+        return SinkAdoption(transactional=self.facts.transactional)
+
+    @property
+    def swap(self) -> SinkSwap | None:
+        """A rebuilt result in the place of the one that is there."""
+        return None
+
+
+def readable_back(sink: Sink) -> bool:
+    """Whether `read_back` works with the sink's options."""
+    return sink.facts.readable_back and overrides(sink, "read_back")
+
+
+class CatalogSink(Sink):
+    """A sink that writes a table of Spark's own catalog, which the catalog of a session may have forgotten."""
+
+    @property
+    @abstractmethod
+    def catalog_table(self) -> str: ...
+
+    @abstractmethod
     def register_table(self, frame: DataFrame, *, placeholder: str | None = None) -> None:
         """Enter `catalog_table`, which the catalog of the session does not know, as made for the result `frame`.
 
         Its rows are those that the sink has written. If it has written none: over the empty directory `placeholder`,
-        and without one not at all. Called for a sink that has a `catalog_table`, if another query reads it.
+        and without one not at all. Called if another query reads the table.
         """
 
-    @property
-    def begins_anywhere(self) -> bool:
-        """Whether a query that wrote elsewhere before may begin to write here with its next batch.
 
-        So where readers take rows as they come, as from a topic (guide: "Recovery Semantics after Changes"). A table or
-        a directory is read as the whole result, and would lack what the former place has.
-        """
-        return False
+class SinkLedger(Ability):
+    """Which batches are in, as the sink itself tells."""
 
-    @property
-    def columns_by_name(self) -> bool:
-        """Whether the sink takes the result's columns by their names, so that their order does not count."""
-        return True
-
-    # -------------------------------------------------------------------------------------------- what it holds
-
-    @property
-    def readable_back(self) -> bool:
-        """Whether `read_back` works with these options; by default, whether there is one."""
-        return overrides(self, "read_back")
-
-    @property
-    def correctable(self) -> bool:
-        """Whether late rows can be brought back; by default, whether there is an `apply_correction`."""
-        return overrides(self, "apply_correction")
-
-    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
-        """The sink's content as whole batches, read in one transaction where there are transactions."""
-        what = f"what the sink {type(self).__name__} was given cannot be read back"
-        raise SinkError(
-            Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
-        )
-
+    @abstractmethod
     def last_batch(self, context: SinkContext) -> int | None:
-        """The newest batch of the context's checkpoint that is in, by the ledger; None: none is, or it is not known."""
-        return None
+        """The newest batch of the context's checkpoint that is in; None: none is, or it is not known."""
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         """What `PlannedBatch.loads` reads, for each batch from `first` on of which the ledger keeps it.
@@ -149,79 +178,84 @@ class Sink(Connector):
         """
         return {}
 
-    def last_correction(self, context: SinkContext) -> int | None:
-        """The last batch whose late rows were brought back; None: none ever were."""
-        return None
 
-    def apply_correction(self, correction: Correction, context: SinkContext) -> None:
+class SinkLateRows(Ability):
+    """Late rows brought back into the result."""
+
+    @abstractmethod
+    def last(self, context: SinkContext) -> int | None:
+        """The last batch whose late rows were brought back; None: none ever were."""
+
+    @abstractmethod
+    def apply(self, correction: Correction, context: SinkContext) -> None:
         """Write `correction` and the batch that it reaches to in one transaction, or nothing.
 
         Raises SinkError if the sink holds another batch than the snapshot, or another correction came first.
         """
-        raise NotImplementedError(f"{type(self).__name__} brings no late rows back")
 
-    # ----------------------------------------------------------------------------------- a look without Spark
 
-    # For the dashboard, while the query runs: read-only, a few rows, within `seconds`. Each raises SinkError with one
-    # sentence where the system does not answer so.
+class SinkAnswers(Ability):
+    """A look without Spark, for the dashboard, while the query runs: read-only, a few rows, within `seconds`.
 
-    @property
-    def answers(self) -> bool:
-        """Whether the system answers SQL by itself; by default, whether there is an `ask`."""
-        return overrides(self, "ask")
+    Each raises SinkError with one sentence where the system does not answer so.
+    """
 
+    @abstractmethod
     def ask(self, statement: str, *, limit: int, seconds: float) -> Rows:
         """What the system answers to one statement of SQL that may only read."""
-        raise NotImplementedError(f"{type(self).__name__} answers no SQL")
 
-    def newest_rows(self, *, limit: int, seconds: float) -> Rows | None:
-        """The newest rows of the result, as far as the system can tell; None: only Spark can read them."""
-        return None
+    @abstractmethod
+    def newest_rows(self, *, limit: int, seconds: float) -> Rows:
+        """The newest rows of the result, as far as the system can tell."""
 
     def ledger_lines(self, query: str, generation: int, first: int, last: int) -> Mapping[int, LedgerLine] | None:
         """What the ledger says of the batches from `first` to `last` that are in; None: there is none to read."""
         return None
 
-    # ------------------------------------------------------------------------------------------- another name
 
+@dataclass(frozen=True, kw_only=True)
+class SinkRename(Ability):
+    """Another name, for a sink that keeps that of the query. No driver runs under either name.
+
+    After a crash the same is called again. Each raises NothingChanged where nothing was changed.
+
+    former: the sink under the name that its table had before, where its options tell one; None: they do not.
+    """
+
+    former: Sink | None = None
+
+    @abstractmethod
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         """Let the result that the query `former` has written, and its ledger, be those of the context's query.
 
-        For a sink that keeps the query's name. No driver runs either of them; after a crash it is called again, and a
-        driver of `former` that was cut off may write nothing more. Raises SinkError with HR549 where nothing was
-        changed.
+        A driver of `former` that was cut off may write nothing more.
         """
-
-    @property
-    def former(self) -> Sink | None:
-        """The sink under the name that its table had before, where its options tell one; None: they do not."""
-        return None
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
         """Let the table of `former`, if it is the context's, have the name that it has now, with its ledger.
 
-        A table that has its new name already gets its ledger alone. No driver runs the query; after a crash it is
-        called again. Raises SinkError with HR549 where nothing was changed.
+        A table that has its new name already gets its ledger alone.
         """
 
-    # ---------------------------------------------------------------------------------------- beginning anew
 
-    # A reset begins the next generation of a query. `context` names the one that ends; no driver runs it, and none
-    # starts before all is done. After a crash the same member is called again, and ends what was begun.
+@dataclass(frozen=True, kw_only=True)
+class SinkReset(Ability):
+    """What becomes of the result of a query that begins anew; as it is here, it stays, and nothing can move it.
 
-    @property
-    def droppable(self) -> bool:
-        """Whether a result can be set aside; by default, whether there is a `set_aside`."""
-        return overrides(self, "set_aside")
+    A reset begins the next generation of a query. `context` names the one that ends; no driver runs it, and none
+    starts before all is done. After a crash the same is called again, and ends what was begun.
 
-    def kept_result(self, mode: OutputMode) -> KeptResult:
-        """What becomes of the result if it stays while the query begins anew.
+    droppable: the result can be set aside. transactional: a ledger says whose it is, which cannot be handed over.
+    """
 
-        By default it can stay where no ledger says whose it is, or where the ledger is handed over.
-        """
-        if overrides(self, "hand_over"):
+    droppable: bool = False
+    transactional: bool = False
+
+    def kept(self, mode: OutputMode) -> KeptResult:
+        """What becomes of the result if it stays while the query begins anew."""
+        if self.droppable:
             return replaced_result(mode)
-        if self.facts.transactional:
+        if self.transactional:
             return KeptResult(possible=False, why="its ledger cannot be handed to another generation of the query")
         why = "what it was given stays there, and the rows are given to it again, in batches numbered from 0 on"
         return KeptResult(possible=True, why=why)
@@ -241,7 +275,7 @@ class Sink(Connector):
 
         What is not this query's stays where it is.
         """
-        raise NotImplementedError(f"{type(self).__name__} sets no result aside")
+        raise NotImplementedError("this sink sets no result aside")
 
     def bring_back(self, context: SinkContext, session: Session) -> None:
         """Put what `set_aside` has moved where it was; raises SinkError if rows came to its place meanwhile."""
@@ -249,67 +283,69 @@ class Sink(Connector):
     def discard(self, context: SinkContext, session: Session) -> None:
         """Delete what `set_aside` has moved, and what a ledger still has of the generation."""
 
-    # --------------------------------------------------------------------------------------------- rewinding
 
-    # A rewind takes the newest batches off the result again. `context` names the generation, with its checkpoint; no
-    # driver runs it, and none starts before all is done. After a crash the same member is called again, or the one that
-    # takes it back.
+class SinkRewind(Ability):
+    """The newest batches taken off the result again. `context` names the generation, with its checkpoint.
 
-    def rewindable_result(self, mode: OutputMode) -> KeptResult:
-        """Whether the result can go back to an earlier batch; else, in a sentence, why not.
+    No driver runs it, and none starts before all is done. After a crash the same is called again, or the one that
+    takes it back.
+    """
 
-        By default it can where there is a `rewind`.
-        """
-        why = "" if overrides(self, "rewind") else f"what the sink {type(self).__name__} was given stays there"
-        return KeptResult(possible=not why, why=why)
+    def hindrance(self, mode: OutputMode) -> str:
+        """Why the result cannot go back with these options, in a sentence; empty: it can."""
+        return ""
 
-    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
-        """The first batch, from `batch` on, that `rewind` can go back to now; None: none.
+    @abstractmethod
+    def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        """The first batch, from `batch` on, that `go_back` can reach now; None: none.
 
         Raises SinkError, where something else than what is kept is in the way.
         """
-        return None
 
+    @abstractmethod
     def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
-        """What `rewind` would change, counted; nothing is changed. Raises SinkError if it cannot be asked."""
-        return ()
+        """What `go_back` would change, counted; nothing is changed. Raises SinkError if it cannot be asked."""
 
-    def rewind(self, context: SinkContext, batch: int, session: Session) -> None:
+    @abstractmethod
+    def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
         """Let the result and its ledger be as they were at the end of `batch`, and fence older drivers off.
 
         In one transaction, where there are transactions. A result that is there already stays as it is. Raises
-        SinkError with HR655 or HR656 if nothing was changed.
+        NothingChanged if nothing was changed.
         """
-        raise NotImplementedError(f"{type(self).__name__} goes back to no earlier batch")
 
-    def undo_rewind(self, context: SinkContext, batch: int, session: Session) -> None:
-        """Take `rewind` to `batch` back; a result that was not rewound stays as it is.
+    @abstractmethod
+    def undo(self, context: SinkContext, batch: int, session: Session) -> None:
+        """Take `go_back` to `batch` back; a result that was not rewound stays as it is.
 
-        Raises SinkError with HR652 or HR656 if nothing was changed, as when a batch came in since.
+        Raises NothingChanged if nothing was changed, as when a batch came in since.
         """
-        raise NotImplementedError(f"{type(self).__name__} goes back to no earlier batch")
 
-    def forget_rewind(self, context: SinkContext, session: Session) -> None:
-        """Delete what `undo_rewind` would need; called before another rewind as well."""
+    @abstractmethod
+    def forget(self, context: SinkContext, session: Session) -> None:
+        """Delete what `undo` would need; called before another rewind as well."""
 
-    # ---------------------------------------------------------------------------------------------- adopting
 
-    # A query that ran without Headrace is adopted together with the result that it has written. `context` names the
-    # life that continues it, with a copy of its checkpoint; nothing writes meanwhile.
+@dataclass(frozen=True, kw_only=True)
+class SinkAdoption(Ability):
+    """A query that ran without Headrace adopted together with the result that it has written.
 
-    @property
-    def tells_batches(self) -> bool:
-        """Whether another program's record may tell which batches are in; by default, if `foreign_batch` is there."""
-        return overrides(self, "foreign_batch")
+    As it is here, it takes a result over that needs no ledger. `context` names the life that continues it, with a copy
+    of its checkpoint; nothing writes meanwhile.
 
-    def adoptable(self, mode: OutputMode) -> KeptResult:
-        """Whether a result that another program wrote can be continued, and what then becomes of it.
+    takes_over: a ledger can be begun, or what there is continued. transactional: it needs a ledger. tells_batches:
+    another program's record may tell which batches are in.
+    """
 
-        By default it can where no ledger is needed, or where `take_over` begins one.
-        """
-        if overrides(self, "take_over"):
+    takes_over: bool = False
+    transactional: bool = False
+    tells_batches: bool = False
+
+    def possible(self, mode: OutputMode) -> KeptResult:
+        """Whether a result that another program wrote can be continued, and what then becomes of it."""
+        if self.takes_over:
             return KeptResult(possible=True, why="its rows stay, and the next batch is written to them")
-        if self.facts.transactional:
+        if self.transactional:
             return KeptResult(possible=False, why="a ledger cannot be begun for rows that another program wrote")
         why = "it keeps no record of batches: what it was given stays, and the next batch is given to it"
         return KeptResult(possible=True, why=why)
@@ -334,34 +370,32 @@ class Sink(Connector):
         Called again after a crash, it finds what it has done. Raises SinkError or CheckpointError.
         """
 
-    # ---------------------------------------------------------------------------------------- rebuilding
 
-    # A rebuild computes the next generation beside the one that goes on, and then exchanges the two. `context` names
-    # the one whose result is in place first, `rebuilt` the other. While they are exchanged no driver runs either, and
-    # none starts before all is done. After a crash the same member is called again, or the one that takes it back.
+@dataclass(frozen=True, kw_only=True)
+class SinkSwap(Ability):
+    """A rebuild computes the next generation beside the one that goes on, and then exchanges the two.
 
-    @property
-    def swappable(self) -> bool:
-        """Whether a rebuilt result can take the place of the one that is there; by default, if there is a `swap_in`."""
-        return overrides(self, "swap_in")
+    `context` names the one whose result is in place first, `rebuilt` the other. While they are exchanged no driver runs
+    either, and none starts before all is done. After a crash the same is called again, or the one that takes it back.
 
-    def beside(self) -> Sink:
-        """The same sink with a place of its own beside this one's."""
-        raise NotImplementedError(f"{type(self).__name__} has no place beside its own")
+    beside: the same sink with a place of its own beside this one's.
+    """
 
+    beside: Sink
+
+    @abstractmethod
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        """Set the result aside, as `set_aside` does, and let that of `rebuilt`, which lies beside, take its place.
+        """Set the result aside, as a reset does, and let that of `rebuilt`, which lies beside, take its place.
 
-        In one step, where the system has one. Raises SinkError with HR587 if nothing was changed.
+        In one step, where the system has one. Raises NothingChanged if nothing was changed.
         """
-        raise NotImplementedError(f"{type(self).__name__} exchanges no results")
 
+    @abstractmethod
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         """Take `swap_in` back: the result of `rebuilt`, which may have grown, lies beside again."""
-        raise NotImplementedError(f"{type(self).__name__} exchanges no results")
 
     def drop_beside(self, rebuilt: SinkContext, session: Session) -> None:
         """Delete what a rebuild has written beside."""
-        place = self.beside()
+        place = self.beside.reset
         place.set_aside(rebuilt, session)
         place.discard(rebuilt, session)

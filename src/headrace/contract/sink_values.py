@@ -29,6 +29,13 @@ class SinkFacts:
     async_progress: progress is written beside the batches, not with each, so that some come again after a crash.
     shares_appends: queries in append mode may write to the same place, and the rows of each can be identified.
     adds_files: each batch adds a file or more, one for each task that has rows.
+    readable_back: where there is a `read_back`, it works with these options.
+    begins_anywhere: a query that wrote elsewhere before may begin to write here with its next batch. So where readers
+        take rows as they come, as from a topic (guide: "Recovery Semantics after Changes"). A table or a directory is
+        read as the whole result, and would lack what the former place has.
+    columns_by_name: the result's columns are taken by their names, so that their order does not count.
+    layout_options: those by which readers find and read the rows: a format, directories by columns. Rows that were
+        written before a change of one are not what readers then expect.
     """
 
     modes: frozenset[OutputMode]
@@ -40,6 +47,10 @@ class SinkFacts:
     async_progress: bool = False
     shares_appends: bool = False
     adds_files: bool = False
+    readable_back: bool = True
+    begins_anywhere: bool = False
+    columns_by_name: bool = True
+    layout_options: tuple[str, ...] = ()
 
 
 def _nobody(*_: Any) -> None:
@@ -57,8 +68,10 @@ class SinkContext:
     on_boundary: called at each boundary of a batch; the crash tests stop or kill there.
     on_error: called with an error of the sink's own before it is raised out of a batch; Spark passes on only its text.
     on_warning: called with what a user should know though the batch continues: a failed attempt, quarantined rows.
+    on_retry: called with a batch that is tried again, before the pause.
     on_computed: called each time that a batch's rows were computed, with whether to the end: Spark's own count of the
         rows read adds up over all of them. A sink that computes each batch once need not call it.
+    on_written: called once a batch is in, with the seconds that the sink took by itself beside the rows' computation.
     empty_batches: batches of the checkpoint that no sink is ever given: they hold no rows, only state in other
         partitions.
     application, project: whose query it is: an id that the storage directory was given once, and the project's name.
@@ -76,7 +89,9 @@ class SinkContext:
     on_boundary: Callable[[Boundary, int], None] = _nobody
     on_error: Callable[[HeadraceError], None] = _nobody
     on_warning: Callable[[Finding], None] = _nobody
+    on_retry: Callable[[int], None] = _nobody
     on_computed: Callable[[int, bool], None] = _nobody
+    on_written: Callable[[int, float], None] = _nobody
     empty_batches: frozenset[int] = frozenset()
     application: str = "unnamed"
     project: str = ""
@@ -106,12 +121,14 @@ class Rows:
     """A few rows for people: values as JSON has them, texts cut to a length that can be read.
 
     order: what the first ones are, as in `the greatest hour first`; empty: as they come. more: there are others.
+    stopped: which limit beside that of the rows ended the answer, as in `stopped after 64 MB`; empty: none.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | int | float | bool | None, ...], ...]
     more: bool = False
     order: str = ""
+    stopped: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

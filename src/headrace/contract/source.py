@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint.identity import log_offset
-from headrace.checkpoint.source_prefix import SourcePrefix
+from headrace.checkpoint.prefix import SourcePrefix
 from headrace.contract.connector import Connector, overrides
 from headrace.contract.options import OptionError
 from headrace.contract.source_values import Lag, SourceFacts
@@ -56,6 +57,14 @@ class Source(Connector):
         it does not find then is silently left out of them (files), or lost.
         """
 
+    def changed(self, prefix: SourcePrefix) -> OptionError | None:
+        """What of `prefix` is seen, without a JVM, to hold something else than when its batches were planned.
+
+        Asked before each start of the batches that were planned and not committed: the sink may hold them already, and
+        state that is made again of other rows would not fit it. Such a start is refused.
+        """
+        return None
+
     def starting_position(self) -> str:
         """Where a query without a checkpoint begins, as the end of a sentence: `at the earliest messages`.
 
@@ -71,6 +80,14 @@ class Source(Connector):
         """
         last = prefix.batches[-1].end if prefix.batches else None
         return "its offsets are those of a directory of files" if log_offset(last) is not None else ""
+
+    def has_no_effect(self, option: str, value: str, log: Path) -> bool:
+        """Whether an option leaves all rows that a query has read as they are; a change of it then changes nothing.
+
+        Asked of both values of an option that has changed; `place` stands for those that say which directory it is.
+        log: Spark's own log of what the query has read, in its checkpoint.
+        """
+        return False
 
     def without_rate_limit(self) -> Source:
         """The same source without a bound on the size of batches, for a trigger that has none."""
@@ -114,25 +131,27 @@ class Source(Connector):
         return None
 
     def lag(self, prefix: SourcePrefix) -> Lag | None:
-        """What lies after `prefix`, without a JVM; None where it cannot be determined cheaply.
+        """What lies after `prefix`, asked of the source itself without a JVM; None where that cannot be done cheaply.
 
-        `prefix` has the source's own log and the newest batch alone.
+        Called after a batch, at a scrape of the metrics and by commands, also while nothing runs, in a thread of its
+        own: it may take some seconds, and a system that does not answer is None. `prefix` has the source's own log,
+        which may be ahead, and the newest committed batch alone; none before the first.
         """
         return None
 
     def reported_lag(self, end: str, latest: str) -> Lag | None:
         """What lies between two offsets of Spark's, where a batch ended and where the source did when it was planned.
 
-        Asked after each batch of which Spark reports both, so that it asks nobody; it goes before `lag`.
+        Asked after each batch of which Spark reports both, so that it asks nobody; then `lag` is not asked after it.
         """
         return None
 
-    def left_out(self, prefix: SourcePrefix) -> OptionError | None:
+    def left_out(self, prefix: SourcePrefix) -> Iterator[OptionError]:
         """What lies there and will never be given, without a JVM; asked by `verify`, and from time to time by `run`.
 
         `prefix` has the source's own log, and perhaps the newest batch alone.
         """
-        return None
+        return iter(())
 
     def health(self, spark: SparkSession) -> OptionError | None:
         """What keeps a query that has begun its second batch from getting rows, of which Spark says nothing.
@@ -170,6 +189,11 @@ class Source(Connector):
         """
         what = f"what the source {type(self).__name__} has given cannot be read again"
         raise SourceError(Finding(code="HR433", what=what, fix="read from a source that keeps its rows, such as files"))
+
+    @property
+    def again(self) -> str:
+        """What to do with rows that were rejected, for a finding."""
+        return "correct them, and give them to the source again"
 
     def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
         """The rows of `prefix` that were quarantined: (file STRING, record STRING, batch LONG); None: none ever are."""

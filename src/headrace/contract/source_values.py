@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +32,22 @@ def bad_rows_metric(source: str) -> str:
 class Lag:
     """What a source still holds that no batch has taken yet. `unit` is the field's word: files, rows, messages.
 
-    left_out: how many besides no batch will ever take.
+    left_out: how many besides no batch will ever take; changed: how many of them are no longer what a batch has read.
+    oldest_ms: when the oldest of it came, in milliseconds since 1970: a message's timestamp, a file's modification
+        time; None: not known, or nothing waits.
+    at_ms: when it was so; None: just now, or when what it stands in was written.
     """
 
     count: int
     unit: str
     bytes: int | None = None
     left_out: int = 0
+    changed: int = 0
+    oldest_ms: int | None = field(default=None, compare=False)
+    at_ms: int | None = field(default=None, compare=False)
+
+    def waiting_seconds(self, now: float) -> float | None:
+        """How long the oldest has waited at `now`, in seconds since 1970; 0 where nothing waits, None: not known."""
+        if not self.count:
+            return 0.0
+        return None if self.oldest_ms is None else max(0.0, now - self.oldest_ms / 1000)

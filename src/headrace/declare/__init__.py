@@ -2,7 +2,6 @@
 
 from headrace.declare.assembly import Assembly
 from headrace.declare.connectors import sink, source
-from headrace.declare.counters import counter
 from headrace.declare.declarations import (
     DECLARED,
     Declared,
@@ -13,11 +12,22 @@ from headrace.declare.declarations import (
     DeclaredTable,
     DeclaredView,
 )
-from headrace.declare.decorators import broadcast, query, table, view
+from headrace.declare.decorators import (
+    TIMED,
+    available_now,
+    broadcast,
+    continuous,
+    counter,
+    every,
+    once,
+    parse_trigger,
+    query,
+    real_time,
+    table,
+    view,
+)
 from headrace.declare.faults import collecting
-from headrace.declare.launcher import set_starter
-from headrace.declare.own_query import project_of
-from headrace.declare.triggers import TIMED, available_now, continuous, every, once, parse_trigger, real_time
+from headrace.declare.own_query import project_of, set_starter
 from headrace.declare.variables import Variables
 
 __all__ = [

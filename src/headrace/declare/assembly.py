@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from headrace import model, registry
-from headrace.contract import object_options, path_options
+from headrace.contract import object_options, path_options, without_values
 from headrace.declare.declarations import (
     DeclaredCounter,
     DeclaredQuery,
@@ -25,6 +25,12 @@ from headrace.declare.option_values import OptionValueError, read_option
 from headrace.declare.variables import Variables
 from headrace.errors import Finding, PlatformError, Where, nearest
 from headrace.redaction import remember_settings
+
+# What is said of a source beside its connector, and of a query beside its sink.
+BESIDE: Mapping[registry.ConnectorKind, tuple[str, ...]] = {
+    "source": ("watermark", "renamed_from"),
+    "sink": ("mode", "trigger", "on_change", "renamed_from", "restart", "state_budget"),
+}
 
 
 @dataclass(kw_only=True)
@@ -58,7 +64,7 @@ class Assembly:
         """The sink's connector, or None when it has faults."""
         return self._connector("sink", declared)
 
-    def query(self, name: str, declared: DeclaredQuery) -> model.Query | None:
+    def query(self, name: str, declared: DeclaredQuery[..., Any]) -> model.Query | None:
         """The query, or None when its sink has faults."""
         sink = self.sink(declared.sink) if declared.sink else None
         if declared.sink is None or sink is None:
@@ -83,16 +89,24 @@ class Assembly:
     def _connector(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Any | None:
         options = dict(declared.options)
         options.update(self._by_position(kind, declared))
-        unresolved = set()
+        unresolved: dict[str, list[Finding]] = {}
         for option, value in options.items():
-            before = len(self.findings)
-            options[option] = self.variables.expand(value, declared.lines.get(option, declared.where), self.findings)
-            if len(self.findings) > before:
-                unresolved.add(option)
+            faults: list[Finding] = []
+            options[option] = self.variables.expand(value, declared.lines.get(option, declared.where), faults)
+            if faults:
+                unresolved[option] = faults
         remember_settings(options)
-        built, faults = build(kind, declared.kind, options, declared.where, lines=declared.lines, unresolved=unresolved)
+        lacking = [fault for faults in unresolved.values() for fault in faults]
+        may_lack = self.variables.may_lack
+        self.findings.extend(() if may_lack else lacking)
+        built, faults = build(
+            kind, declared.kind, options, declared.where, lines=declared.lines, unresolved=unresolved, may_lack=may_lack
+        )
         self.findings.extend(faults)
-        return None if built is None else with_objects(absolute(built, self.root), self.modules)
+        if built is None:
+            return None
+        built = with_objects(absolute(built, self.root), self.modules)
+        return without_values(built, lacking) if lacking else built
 
     def _by_position(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Mapping[str, Any]:
         if not declared.arguments or declared.kind not in registry.known(kind):
@@ -103,7 +117,7 @@ class Assembly:
         if len(declared.arguments) > 1 or clash:
             what = f"{whose} is given '{clash[0]}' twice" if clash else f"{whose} takes one option by position"
             fix = f"name the options: {', '.join(names)}"
-            self.findings.append(Finding(code="HR111", what=what, fix=fix, where=declared.where))
+            self.findings.append(Finding(code="HR103", what=what, fix=fix, where=declared.where))
         return {name: value for name, value in zip(names[:1], declared.arguments, strict=False) if name not in clash}
 
 
@@ -115,11 +129,13 @@ def build(
     *,
     lines: Mapping[str, Where] | None = None,
     unresolved: Collection[str] = (),
+    may_lack: bool = False,
 ) -> tuple[Any | None, list[Finding]]:
     """The connector that `options` describe, or None and every fault of them; nothing of the connector is run.
 
     `lines` tells where single options stand, if that is known; `unresolved` are options that were given but whose
-    values are not known, so that they are not also reported as missing. No finding repeats a value; it may be secret.
+    values are not known, so that they are not also reported as missing; with `may_lack` they stay as they are written.
+    No finding repeats a value; it may be secret.
     """
     if (unknown := unknown_connector(kind, name, where)) is not None:
         return None, [unknown]
@@ -141,6 +157,9 @@ def build(
         try:
             values[option] = read_option(cls, option, options[option])
         except OptionValueError as error:
+            if may_lack and option in unresolved:
+                values[option] = options[option]
+                continue
             wrong = True
             if option not in unresolved:
                 what = f"{whose}: option '{option}' takes {error}"
@@ -152,7 +171,7 @@ def build(
     except ValueError as error:
         fix = "correct the options that are named"
         return None, [*findings, Finding(code="HR113", what=f"{whose}: {error}", fix=fix, where=where)]
-    return (None if findings or unresolved else built), findings
+    return (None if findings or (unresolved and not may_lack) else built), findings
 
 
 def unknown_connector(kind: registry.ConnectorKind, name: str, where: Where) -> Finding | None:
@@ -170,13 +189,23 @@ def unknown_connector(kind: registry.ConnectorKind, name: str, where: Where) -> 
 def unknown_options(
     kind: registry.ConnectorKind, name: str, options: Iterable[str], where: Where, lines: Mapping[str, Where]
 ) -> list[Finding]:
-    """A finding for each of `options` that the connector does not have, at its own line."""
+    """A finding for each of `options` that the connector does not have, at its own line.
+
+    lines: of a file in which keys that are not the connector's stand beside it.
+    """
     known = registry.option_names(kind, name)
+    beside = {key: f"write {key} one level higher, beside {name}:" for key in BESIDE[kind]}
+    if kind == "sink":
+        beside = {key: f"write {key} at the query, beside sink:" for key in BESIDE[kind]}
+    if not lines:  # Python, where they are arguments of the same call, or of the query's decorator
+        beside = {key: f"did you mean '{key}'?" for key in BESIDE[kind]}
+        if kind == "sink":
+            beside = {key: f"give {key} to @hr.query: @hr.query(sink=..., {key}=...)" for key in BESIDE[kind]}
     return [
         Finding(
-            code="HR111",
+            code="HR103",
             what=f"the {kind} '{name}' has no option '{option}'",
-            fix=nearest(option, known),
+            fix=nearest(option, known, elsewhere=beside),
             where=lines.get(option, where),
         )
         for option in options
@@ -223,7 +252,7 @@ def _named(text: str, modules: Sequence[ModuleType]) -> Any:
     return found
 
 
-def transform(declared: DeclaredTransform) -> model.PythonTransform:
+def transform(declared: DeclaredTransform[..., Any]) -> model.PythonTransform:
     """The body of a decorated function."""
     return model.PythonTransform(
         function=declared.function,
@@ -233,7 +262,7 @@ def transform(declared: DeclaredTransform) -> model.PythonTransform:
     )
 
 
-def table(name: str, declared: DeclaredTable) -> model.Table:
+def table(name: str, declared: DeclaredTable[..., Any]) -> model.Table:
     """The table that a decorated function declares."""
     return model.Table(
         name=name,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace import registry
-from headrace.declare import location as place
 from headrace.declare.assembly import unknown_connector, unknown_options
-from headrace.declare.declarations import DeclaredSink, DeclaredSource
-from headrace.declare.faults import is_collecting, report
-from headrace.declare.former_names import former_names
+from headrace.declare.declarations import DeclaredSink, DeclaredSource, former_names
+from headrace.declare.faults import is_collecting, of_frame, report
 from headrace.errors import Finding, Where
 from headrace.model import Duration, Watermark
+
+if TYPE_CHECKING:
+    from headrace.declare import signatures
 
 
 class _Sources:
@@ -31,7 +32,7 @@ class _Sources:
             **options: Any,
         ) -> DeclaredSource:
             frame = sys._getframe(1)
-            where = place.of_frame(frame)
+            where = of_frame(frame)
             if name is not None and not isinstance(name, str):
                 report(
                     Finding(code="HR117", what=f"the name {name!r} is no text", fix="write it in quotes", where=where)
@@ -62,7 +63,7 @@ class _Sinks:
 
         def declare(*arguments: Any, **options: Any) -> DeclaredSink:
             frame: FrameType = sys._getframe(1)
-            where = place.of_frame(frame)
+            where = of_frame(frame)
             _judge("sink", kind, options, where)
             return DeclaredSink(kind=kind, arguments=arguments, options=options, where=where)
 
@@ -72,8 +73,9 @@ class _Sinks:
         return list(registry.known("sink"))
 
 
-source = _Sources()
-sink = _Sinks()
+# What each connector takes is known at run time from its fields; type checkers and editors read it in a stub.
+source = cast("signatures.Sources", _Sources())
+sink = cast("signatures.Sinks", _Sinks())
 
 
 def _refuse_private(kind: str) -> None:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from headrace.contract import OutputMode
 from headrace.declare.faults import is_collecting, report
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where
 from headrace.model import Default, Duration, Trigger, Watermark
 from headrace.model.project import OnChange
-from headrace.model.restart import Restart
+from headrace.model.trigger import Restart
 
-Starter: TypeAlias = Callable[..., Any]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+Starter: TypeAlias = Callable[..., "StreamingQuery"]
 starters: list[Starter] = []  # what starts a query, once an outer room has said how; see `starting`
 
 
@@ -47,14 +54,14 @@ class DeclaredSink:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DeclaredTransform:
-    """A function that was decorated; calling it calls the function, unchanged.
+class DeclaredTransform(Generic[P, R]):
+    """A function that was decorated; calling it calls the function, unchanged, and its signature is the function's.
 
     inputs: the parameter names, but for `spark`, which asks for the session itself.
     scope: declared things that the surrounding function had in sight, if it was not declared in a module.
     """
 
-    function: Callable[..., Any]
+    function: Callable[P, R]
     name: str
     inputs: tuple[str, ...] = ()
     wants_spark: bool = False
@@ -66,7 +73,7 @@ class DeclaredTransform:
         object.__setattr__(self, "__wrapped__", self.function)
         object.__setattr__(self, "__doc__", self.function.__doc__)
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
         return self.function(*arguments, **named)
 
     @property
@@ -85,12 +92,12 @@ class DeclaredTransform:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DeclaredView(DeclaredTransform):
+class DeclaredView(DeclaredTransform[P, R]):
     """A view as declared."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DeclaredTable(DeclaredTransform):
+class DeclaredTable(DeclaredTransform[P, R]):
     """A table as declared."""
 
     refresh: Duration | None = None
@@ -119,7 +126,7 @@ class DeclaredCounter:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DeclaredQuery(DeclaredTransform):
+class DeclaredQuery(DeclaredTransform[P, R]):
     """A query as declared; without a sink only where a fault has been reported."""
 
     sink: DeclaredSink | None = None
@@ -130,21 +137,40 @@ class DeclaredQuery(DeclaredTransform):
     restart: Restart | None = None
     state_budget_bytes: int | None = None
 
-    def start(self, spark: Any, **overrides: Any) -> Any:
+    def start(
+        self,
+        spark: SparkSession,
+        *,
+        trigger: Trigger | str | None = None,
+        root: Path | str | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> StreamingQuery:
         """Start the query in the caller's session and return Spark's StreamingQuery.
 
-        overrides: `trigger`, or `root`, the directory that relative paths and storage start from (the working
-        directory by default), or `environ`. Raises ProjectError for faults of the declarations.
+        root: the directory that relative paths and storage start from (None: the working directory). environ: what
+        `${VAR}` is looked up in (None: the process's own). Raises ProjectError for faults of the declarations.
         """
         if is_collecting():
             what = f"query '{self.name}' is started by the file that declares it, while the project is loaded"
             fix = "put the start under: if __name__ == '__main__':"
             report(Finding(code="HR121", what=what, fix=fix, where=self.where))
-            return None
+            return None  # type: ignore[return-value]  # The project is not loaded, and nothing uses it.
         if not starters:
             raise HeadraceError(Finding(code="HR122", what="nothing is there to start queries", fix="import headrace"))
-        return starters[0](self, spark, **overrides)
+        return starters[0](self, spark, trigger=trigger, root=root, environ=environ)
 
 
-Declared: TypeAlias = DeclaredSource | DeclaredView | DeclaredTable | DeclaredQuery | DeclaredCounter
+Declared: TypeAlias = (
+    DeclaredSource | DeclaredView[..., Any] | DeclaredTable[..., Any] | DeclaredQuery[..., Any] | DeclaredCounter
+)
 DECLARED = (DeclaredSource, DeclaredView, DeclaredTable, DeclaredQuery, DeclaredCounter)
+
+
+def former_names(given: Any, whose: str, where: Where) -> tuple[str, ...]:
+    """One name, or several, the newest first; what is no name is reported."""
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    if all(isinstance(name, str) and name.strip() for name in names):
+        return names
+    what = f"{whose}: renamed_from {given!r} is neither a name nor a list of names"
+    report(Finding(code="HR548", what=what, fix='write renamed_from="its_old_name"', where=where))
+    return ()

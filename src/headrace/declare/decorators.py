@@ -1,4 +1,4 @@
-"""`query`, `view`, `table` and `broadcast`: decorators that make functions of DataFrames known to a project."""
+"""The decorators that make functions of DataFrames known to a project, their triggers, and counters."""
 
 from __future__ import annotations
 
@@ -6,24 +6,70 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from headrace.contract import OUTPUT_MODES, OutputMode
-from headrace.declare import location as place
-from headrace.declare.declarations import DECLARED, DeclaredQuery, DeclaredSink, DeclaredTable, DeclaredView
-from headrace.declare.faults import report
-from headrace.declare.former_names import former_names
-from headrace.declare.triggers import parse_trigger
+from headrace.declare.declarations import (
+    DECLARED,
+    DeclaredCounter,
+    DeclaredQuery,
+    DeclaredSink,
+    DeclaredTable,
+    DeclaredView,
+    former_names,
+)
+from headrace.declare.faults import of_frame, of_function, report
 from headrace.errors import Finding, Where, nearest
-from headrace.model import TRIGGERS, Default, Duration, Every, Trigger
+from headrace.model import TRIGGERS, AvailableNow, Continuous, Default, Duration, Every, Once, RealTime, Trigger
 from headrace.model.project import ON_CHANGE, OnChange
-from headrace.model.restart import EXAMPLE, Restart, restart_of
+from headrace.model.trigger import EXAMPLE, Restart, restart_of
 from headrace.units import size_bytes
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 Body = Callable[..., Any]
+P = ParamSpec("P")
+R = TypeVar("R")
+Rows = TypeVar("Rows", bound="DataFrame")
+available_now = AvailableNow()
+once = Once()
+WORDS: dict[str, Trigger] = {"default": Default(), "available-now": available_now, "once": once}
+# Those that take a length of time, by the word before it.
+TIMED: dict[str, type[Every] | type[Continuous] | type[RealTime]] = {
+    "every": Every,
+    "continuous": Continuous,
+    "real_time": RealTime,
+}
 
 
-def query(
+class RestartPolicy(TypedDict, total=False):
+    """When a query is started again after a failure that passes by itself; see `restart` in the configuration."""
+
+    limit: int | None
+    pause: str
+    longest_pause: str
+    quiet: str
+
+
+class DeclaresQuery(Protocol):
+    """What `query` is for type checkers: its sink is needed, and the function keeps its signature."""
+
+    def __call__(
+        self,
+        *,
+        sink: DeclaredSink,
+        mode: OutputMode = "append",
+        trigger: Trigger | str | None = None,
+        name: str | None = None,
+        on_change: OnChange = "refuse",
+        renamed_from: str | Sequence[str] = (),
+        restart: RestartPolicy | Literal["never"] | None = None,
+        state_budget: str | int | None = None,
+    ) -> Callable[[Callable[P, Rows]], DeclaredQuery[P, Rows]]: ...
+
+
+def _query(
     function: Body | None = None,
     /,
     *,
@@ -49,19 +95,19 @@ def query(
         report(_by_position("sink", "@hr.query(sink=hr.sink.console())", frame))
         sink, function = function, None
 
-    def declare(body: Body) -> DeclaredQuery:
+    def declare(body: Body) -> DeclaredQuery[..., Any]:
         common = _common(body, name, frame)
         where, whose = common["where"], f"query '{common['name']}'"
         if not isinstance(sink, DeclaredSink):
             fault = "has no sink" if sink is None else "has a sink that is none of the declared kinds"
             fix = "write @hr.query(sink=hr.sink.console()), or another sink's name for console"
-            report(Finding(code="HR120", what=f"{whose} {fault}", fix=fix, where=where))
+            report(Finding(code="HR112", what=f"{whose} {fault}", fix=fix, where=where))
         if mode not in OUTPUT_MODES:
             what = f"{whose} has no output mode '{mode}'"
             report(Finding(code="HR119", what=what, fix=nearest(str(mode), OUTPUT_MODES), where=where))
         if on_change not in ON_CHANGE:
             what = f"{whose} has no on_change '{on_change}'"
-            report(Finding(code="HR133", what=what, fix=nearest(str(on_change), ON_CHANGE), where=where))
+            report(Finding(code="HR119", what=what, fix=nearest(str(on_change), ON_CHANGE), where=where))
         return DeclaredQuery(
             **common,
             sink=sink if isinstance(sink, DeclaredSink) else None,
@@ -76,69 +122,18 @@ def query(
     return declare if function is None else declare(function)
 
 
-@overload
-def view(function: Body, /) -> DeclaredView: ...
-@overload
-def view(*, name: str | None = None) -> Callable[[Body], DeclaredView]: ...
-def view(function: Body | None = None, /, *, name: str | None = None) -> Any:
-    """Declare a function of its inputs to a DataFrame as a view, inlined where its name is asked for."""
-    frame = sys._getframe(1)
-
-    def declare(body: Body) -> DeclaredView:
-        return DeclaredView(**_common(body, name, frame))
-
-    return declare if function is None else declare(function)
-
-
-@overload
-def table(function: Body, /) -> DeclaredTable: ...
-@overload
-def table(*, name: str | None = None, refresh: Trigger | str | None = None) -> Callable[[Body], DeclaredTable]: ...
-def table(function: Body | None = None, /, *, name: str | None = None, refresh: Trigger | str | None = None) -> Any:
-    """Declare a function to a bounded DataFrame as a table.
-
-    It is computed at the start of each query that reads it, and with `refresh`, such as `every("10 minutes")`, again at
-    that interval while the query runs.
-    """
-    return _table(function, name, refresh, sys._getframe(1), broadcast=False)
-
-
-@overload
-def broadcast(function: Body, /) -> DeclaredTable: ...
-@overload
-def broadcast(*, name: str | None = None, refresh: Trigger | str | None = None) -> Callable[[Body], DeclaredTable]: ...
-def broadcast(function: Body | None = None, /, *, name: str | None = None, refresh: Trigger | str | None = None) -> Any:
-    """Declare a function to a value of Python's, such as a dict, that functions for rows look things up in.
-
-    Who asks for it by name gets a broadcast variable of Spark's: each worker is sent one copy, which is its `.value`.
-    It is computed, and with `refresh` computed again, as a table is.
-    """
-    return _table(function, name, refresh, sys._getframe(1), broadcast=True)
-
-
-def _table(
-    function: Body | None, name: str | None, refresh: Trigger | str | None, frame: FrameType, *, broadcast: bool
-) -> Any:
-    def declare(body: Body) -> DeclaredTable:
-        common = _common(body, name, frame)
-        whose = f"{'broadcast' if broadcast else 'table'} '{common['name']}'"
-        return DeclaredTable(**common, refresh=_refresh(refresh, whose, common["where"]), broadcast=broadcast)
-
-    return declare if function is None else declare(function)
-
-
 def _no_function() -> None:
     """What stands for something that was decorated and is no function; its fault has been reported."""
 
 
 def _by_position(option: str, example: str, frame: FrameType) -> Finding:
     what = f"the {option} is given by position, where a decorator has the function"
-    return Finding(code="HR117", what=what, fix=f"write {example}", where=place.of_frame(frame))
+    return Finding(code="HR117", what=what, fix=f"write {example}", where=of_frame(frame))
 
 
 def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
     """What every decorated function has; its parameters are judged here."""
-    where = place.of_function(body, place.of_frame(frame))
+    where = of_function(body, of_frame(frame))
     called = str(name or getattr(body, "__name__", type(body).__name__))
     if name is not None and not isinstance(name, str):
         what = f"the name {name!r} is no text"
@@ -147,6 +142,9 @@ def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
         what = f"'{called}' is no function, but {'a class' if inspect.isclass(body) else type(body).__name__}"
         report(Finding(code="HR117", what=what, fix="decorate a function of its inputs: def", where=where))
         body = _no_function
+    if wrong := _not_plain(body):
+        fix = "write def in place of async def" if wrong.startswith("an async") else "return the DataFrame"
+        report(Finding(code="HR117", what=f"'{called}' is {wrong}", fix=fix, where=where))
     inputs = tuple(_parameters(body, called, where))
     in_module = frame.f_locals is frame.f_globals
     return {
@@ -157,6 +155,13 @@ def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
         "where": where,
         "scope": {} if in_module else _declared(frame.f_locals),
     }
+
+
+def _not_plain(body: Body) -> str:
+    """What a function is that gives something to be awaited or gone through; empty for one that gives its value."""
+    if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
+        return "an async function, which nothing awaits"
+    return "a generator, which yields in place of returning" if inspect.isgeneratorfunction(body) else ""
 
 
 def _declared(names: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,6 +187,125 @@ def _parameters(body: Body, called: str, where: Where) -> list[str]:
     return names
 
 
+def _restart(given: Any, whose: str, where: Where) -> Restart | None:
+    if given is None:
+        return None
+    policy, faults = restart_of(given)
+    for fault in faults:
+        report(Finding(code="HR104", what=f"{whose}: {fault}", fix=f"write for example {EXAMPLE}", where=where))
+    return policy
+
+
+def _budget(given: Any, whose: str, where: Where) -> int | None:
+    found = None if given is None else size_bytes(str(given))
+    if given is not None and found is None:
+        what = f"{whose}, state_budget: '{given}' is no size"
+        report(Finding(code="HR104", what=what, fix="write for example state_budget='2g'", where=where))
+    return found
+
+
+def _trigger(given: Any, whose: str, where: Where) -> Trigger:
+    if given is None:
+        return Default()
+    if isinstance(given, TRIGGERS):
+        return given
+    what = "a trigger is neither a text nor made by every()"
+    if isinstance(given, str):
+        try:
+            return parse_trigger(given)
+        except ValueError as error:
+            what = str(error)
+    fix = "write every('5 seconds'), continuous('1 second'), real_time('5 minutes') or available_now"
+    report(Finding(code="HR119", what=f"{whose}: {what}", fix=fix, where=where))
+    return Default()
+
+
+def parse_trigger(text: str) -> Trigger:
+    """The trigger that `text` names or whose interval it is; raises ValueError, with a sentence, when it is none."""
+    word = text.strip().lower().replace("_", "-").replace(" ", "-")
+    if word in WORDS:
+        return WORDS[word]
+    first, _, rest = text.strip().partition(" ")
+    if first.lower() in TIMED and not any(character.isdigit() for character in rest):
+        raise ValueError(f"'{rest.strip()}' is not a length of time")
+    if not any(character.isdigit() for character in text):
+        near = nearest(word, WORDS)
+        raise ValueError(f"there is no trigger '{text}'" + (f"; {near}" if near.startswith("did you mean") else ""))
+    if (kind := TIMED.get(first.lower().replace("-", "_"))) is not None:
+        return kind(Duration.parse(rest))
+    return Every(Duration.parse(text))
+
+
+query: DeclaresQuery = _query
+
+
+@overload
+def view(function: Callable[P, Rows], /) -> DeclaredView[P, Rows]: ...
+
+
+@overload
+def view(*, name: str | None = None) -> Callable[[Callable[P, Rows]], DeclaredView[P, Rows]]: ...
+
+
+def view(function: Body | None = None, /, *, name: str | None = None) -> Any:
+    """Declare a function of its inputs to a DataFrame as a view, inlined where its name is asked for."""
+    frame = sys._getframe(1)
+
+    def declare(body: Body) -> DeclaredView[..., Any]:
+        return DeclaredView(**_common(body, name, frame))
+
+    return declare if function is None else declare(function)
+
+
+@overload
+def table(function: Callable[P, Rows], /) -> DeclaredTable[P, Rows]: ...
+
+
+@overload
+def table(
+    *, name: str | None = None, refresh: Trigger | str | None = None
+) -> Callable[[Callable[P, Rows]], DeclaredTable[P, Rows]]: ...
+
+
+def table(function: Body | None = None, /, *, name: str | None = None, refresh: Trigger | str | None = None) -> Any:
+    """Declare a function to a bounded DataFrame as a table.
+
+    It is computed at the start of each query that reads it, and with `refresh`, such as `every("10 minutes")`, again at
+    that interval while the query runs.
+    """
+    return _table(function, name, refresh, sys._getframe(1), broadcast=False)
+
+
+@overload
+def broadcast(function: Callable[P, R], /) -> DeclaredTable[P, R]: ...
+
+
+@overload
+def broadcast(
+    *, name: str | None = None, refresh: Trigger | str | None = None
+) -> Callable[[Callable[P, R]], DeclaredTable[P, R]]: ...
+
+
+def broadcast(function: Body | None = None, /, *, name: str | None = None, refresh: Trigger | str | None = None) -> Any:
+    """Declare a function to a value of Python's, such as a dict, that functions for rows look things up in.
+
+    Who asks for it by name gets a broadcast variable of Spark's: each worker is sent one copy, which is its `.value`.
+    It is computed, and with `refresh` computed again, as a table is.
+    """
+    return _table(function, name, refresh, sys._getframe(1), broadcast=True)
+
+
+def _table(
+    function: Body | None, name: str | None, refresh: Trigger | str | None, frame: FrameType, *, broadcast: bool
+) -> Any:
+    def declare(body: Body) -> DeclaredTable[..., Any]:
+        common = _common(body, name, frame)
+        whose = f"{'broadcast' if broadcast else 'table'} '{common['name']}'"
+        return DeclaredTable(**common, refresh=_refresh(refresh, whose, common["where"]), broadcast=broadcast)
+
+    return declare if function is None else declare(function)
+
+
 def _refresh(given: Any, whose: str, where: Where) -> Duration | None:
     if given is None:
         return None
@@ -197,34 +321,51 @@ def _refresh(given: Any, whose: str, where: Where) -> Duration | None:
     return None
 
 
-def _restart(given: Any, whose: str, where: Where) -> Restart | None:
-    if given is None:
-        return None
-    policy, faults = restart_of(given if isinstance(given, (str, Mapping)) else type(given).__name__)
-    for fault in faults:
-        report(Finding(code="HR860", what=f"{whose}: {fault}", fix=f"write for example {EXAMPLE}", where=where))
-    return policy
+def counter(zero: Any = 0, *, param: Any = None, name: str | None = None) -> DeclaredCounter:
+    """Declare a counter, which begins with `zero`; a query's function asks for it by name, and its rows `add` to it.
+
+    What is added in a batch counts once, when the batch is committed: neither a task that is tried again nor a batch
+    that is broken off and made again counts twice. param: adds values of a type of your own, by `zero(value)` and
+    `addInPlace(one, other)`, as an AccumulatorParam of Spark's.
+    """
+    where = of_frame(sys._getframe(1))
+    if name is not None and not isinstance(name, str):
+        report(Finding(code="HR117", what=f"the name {name!r} is no text", fix="write it in quotes", where=where))
+        name = str(name)
+    if param is None and (isinstance(zero, bool) or not isinstance(zero, (int, float, complex))):
+        what = f"a counter that begins with a value of type {type(zero).__name__} does not know how to add to it"
+        fix = "begin with a number, or give a param with zero(value) and addInPlace(one, other)"
+        report(Finding(code="HR801", what=what, fix=fix, where=where))
+    lacking = [
+        each for each in ("zero", "addInPlace") if param is not None and not callable(getattr(param, each, None))
+    ]
+    if lacking:
+        what = f"the param of a counter has no {' and no '.join(lacking)}"
+        fix = "give an object of a class with zero(value) and addInPlace(one, other)"
+        report(Finding(code="HR801", what=what, fix=fix, where=where))
+    return DeclaredCounter(zero=zero, param=param, name=name, where=where)
 
 
-def _budget(given: Any, whose: str, where: Where) -> int | None:
-    found = None if given is None else size_bytes(str(given))
-    if given is not None and found is None:
-        what = f"{whose}, state_budget: '{given}' is no size"
-        report(Finding(code="HR860", what=what, fix="write for example state_budget='2g'", where=where))
-    return found
+def every(interval: str) -> Trigger:
+    """A batch at a fixed interval: `every("5 seconds")`."""
+    return _timed("every", interval)
 
 
-def _trigger(given: Any, whose: str, where: Where) -> Trigger:
-    if given is None:
+def continuous(checkpoint: str) -> Trigger:
+    """No batches, but rows one by one, with a checkpoint at this interval: `continuous("1 second")`."""
+    return _timed("continuous", checkpoint)
+
+
+def real_time(batch: str) -> Trigger:
+    """Rows one by one, in batches of this length, at least 5 seconds: `real_time("5 minutes")`."""
+    return _timed("real_time", batch)
+
+
+def _timed(word: str, interval: str) -> Trigger:
+    where = of_frame(sys._getframe(2))
+    try:
+        return TIMED[word](Duration.parse(interval))
+    except (ValueError, AttributeError) as error:
+        what = str(error) if isinstance(error, ValueError) else "the interval of a trigger is not a text"
+        report(Finding(code="HR118", what=what, fix=f"write {word}('5 seconds')", where=where))
         return Default()
-    if isinstance(given, TRIGGERS):
-        return given
-    what = "a trigger is neither a text nor made by every()"
-    if isinstance(given, str):
-        try:
-            return parse_trigger(given)
-        except ValueError as error:
-            what = str(error)
-    fix = "write every('5 seconds'), continuous('1 second'), real_time('5 minutes'), available_now or once"
-    report(Finding(code="HR119", what=f"{whose}: {what}", fix=fix, where=where))
-    return Default()

@@ -1,13 +1,17 @@
-"""Faults of declarations: raised at once in a script or notebook, collected while a project is loaded."""
+"""Where a declaration stands, and its faults: raised at once in a script, collected while a project is loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import cast
+from inspect import unwrap
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
 
-from headrace.errors import Finding, ProjectError
+from headrace.errors import Finding, ProjectError, Where
 
 _collected: ContextVar[list[Finding] | None] = ContextVar("headrace_declaration_faults", default=None)
 
@@ -34,3 +38,23 @@ def report(finding: Finding) -> None:
         cast("list[Finding]", _collected.get()).append(finding)
     else:
         raise ProjectError(finding)
+
+
+def shown(path: Path | str) -> str:
+    """`path` as messages name it: relative to the working directory if it lies there, else absolute."""
+    text = str(path)
+    if text.startswith("<"):
+        return text
+    absolute, here = os.path.abspath(text), os.getcwd()
+    return os.path.relpath(absolute, here) if absolute.startswith(here.rstrip(os.sep) + os.sep) else absolute
+
+
+def of_frame(frame: FrameType) -> Where:
+    """The file and line that `frame` is at."""
+    return Where(file=shown(frame.f_code.co_filename), line=frame.f_lineno)
+
+
+def of_function(function: Callable[..., Any], otherwise: Where) -> Where:
+    """The file and line at which `function` begins, its decorators included."""
+    code = getattr(unwrap(function), "__code__", None)
+    return otherwise if code is None else Where(file=shown(code.co_filename), line=code.co_firstlineno)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import UnionType
@@ -42,6 +43,10 @@ def read_option(cls: Any, name: str, value: Any) -> Any:
     hint = option_type(cls, name)
     if isinstance(value, Mapping) and get_args(hint) == (str, str):
         value = {key: _text(item) for key, item in value.items()}
+    if isinstance(value, str) and "\0" in value:
+        raise OptionValueError("a text without a null character", "remove \\0 from the text")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise OptionValueError("a number that is finite", "write for example 60")
     if not _fits(hint, value):  # what fits as it is does without pydantic, whose import takes a tenth of a second
         value = _converted(cls, name, value)
     return tuple(value) if isinstance(value, list) else value
@@ -106,9 +111,12 @@ def _expected(hint: Any, value: Any) -> tuple[str, str]:
         fits = lists if isinstance(value, str) and lists and str not in parts else found
         return " or ".join(each[0] for each in found), fits[0][1]
     if origin is Literal:
-        words = ", ".join(map(str, parts[:-1])) + (" or " if parts[1:] else "") + str(parts[-1])
+        named = [str(part) for part in parts if part != ""]
+        words = ", ".join(named[:-1]) + (" or " if named[1:] else "") + named[-1]
         near = nearest(str(value), map(str, parts)) if isinstance(value, str) else ""
-        return f"one of {words}" if parts[1:] else words, near if near.startswith("did") else "write one of them"
+        return f"one of {words}" if named[1:] else words, near if near.startswith(
+            "did"
+        ) else f"write {'one of them' if named[1:] else words}"
     if origin in (tuple, list, Sequence):
         inside = value if isinstance(value, str) and value.isidentifier() else "a, b"
         whole = parts[:1] == (int,)

@@ -1,12 +1,13 @@
-"""The project around one query that a script or a notebook starts."""
+"""The project around one query that a script or a notebook starts, and its start in the caller's own session."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace import model
+from headrace.declare import declarations
 from headrace.declare.assembly import Assembly, counter, table, transform
 from headrace.declare.declarations import (
     DECLARED,
@@ -17,12 +18,18 @@ from headrace.declare.declarations import (
     DeclaredTransform,
     DeclaredView,
 )
+from headrace.declare.decorators import parse_trigger
 from headrace.declare.variables import Variables
 from headrace.errors import ProjectError
+from headrace.model import Trigger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def project_of(
-    declared: DeclaredQuery, *, root: Path | str | None = None, environ: Mapping[str, str] | None = None
+    declared: DeclaredQuery[..., Any], *, root: Path | str | None = None, environ: Mapping[str, str] | None = None
 ) -> model.Project:
     """The small project around one query: what it reads, found by name where its functions were written.
 
@@ -32,7 +39,7 @@ def project_of(
     home = Path(root or Path.cwd()).resolve()
     assembly = Assembly(root=home, variables=Variables.of(home, environ))
     found: dict[str, dict[str, Any]] = {"sources": {}, "tables": {}, "views": {}, "counters": {}}
-    waiting: list[tuple[str, DeclaredTransform]] = [(name, declared) for name in declared.inputs]
+    waiting: list[tuple[str, DeclaredTransform[..., Any]]] = [(name, declared) for name in declared.inputs]
     seen: set[str] = set()
     while waiting:
         name, asking = waiting.pop(0)
@@ -63,3 +70,21 @@ def project_of(
         queries={query.name: query},
         secrets=dict(assembly.variables.secrets),
     )
+
+
+def set_starter(start: Callable[..., StreamingQuery]) -> None:
+    """Say how to run: `start(project, query, spark, trigger=trigger)`, which only an outer room knows."""
+
+    def start_declared(
+        declared: DeclaredQuery[..., Any],
+        spark: SparkSession,
+        *,
+        trigger: Trigger | str | None = None,
+        root: Path | str | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> StreamingQuery:
+        project = project_of(declared, root=root, environ=environ)
+        wanted = parse_trigger(trigger) if isinstance(trigger, str) else trigger
+        return start(project, project.queries[declared.name], spark, trigger=wanted)
+
+    declarations.starters[:] = [start_declared]

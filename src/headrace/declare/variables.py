@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from headrace.declare.location import shown
-from headrace.declare.texts import NoText, read_text
+from headrace.declare.faults import shown
 from headrace.errors import Finding, ProjectError, Where, nearest
 from headrace.redaction import remember, secrets_in
 
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SECRET_NAME = re.compile(r"PASS|PWD|SECRET|TOKEN|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
+MOST_BYTES = 5_000_000
 
 
 @dataclass(kw_only=True)
@@ -29,6 +30,8 @@ class Variables:
     dotenv: what the project's `.env` file says, looked at last; `dotenv_file` is that file, there or not, and
         `dotenv_passed_over` are the lines of it that say nothing.
     secrets: secret values given out, each with the text that stood for it.
+    may_lack: whether the project may lack variables of what works on data: sources, sinks, settings of Spark, hooks.
+    lacking: what is wrong with settings and hooks, if they may lack theirs.
     """
 
     environ: Mapping[str, str]
@@ -39,9 +42,11 @@ class Variables:
     dotenv_passed_over: tuple[int, ...] = ()
     root: Path
     secrets: dict[str, str] = field(default_factory=dict)
+    may_lack: bool = False
+    lacking: list[Finding] = field(default_factory=list)
 
     @classmethod
-    def of(cls, root: Path, environ: Mapping[str, str] | None = None) -> Variables:
+    def of(cls, root: Path, environ: Mapping[str, str] | None = None, *, may_lack: bool = False) -> Variables:
         """The variables of the project at `root`, before any target is chosen."""
         file = root / ".env"
         try:
@@ -49,7 +54,7 @@ class Variables:
         except NoText as error:
             raise ProjectError(
                 Finding(
-                    code="HR124",
+                    code="HR115",
                     what=f"the project's file of variables cannot be read: {error}",
                     fix="make it a readable UTF-8 text file of lines KEY=VALUE, or remove it",
                     where=Where(file=shown(file)),
@@ -61,6 +66,7 @@ class Variables:
             dotenv_file=file,
             dotenv_passed_over=passed_over,
             root=root,
+            may_lack=may_lack,
         )
 
     def get(self, name: str) -> str | None:
@@ -85,7 +91,7 @@ class Variables:
             if match.group() == "$$":
                 return "$"
             value = self._resolve(match, where, findings)
-            return "" if value is None else value
+            return match.group() if value is None else value
 
         return _REFERENCE.sub(replaced, text)
 
@@ -94,7 +100,7 @@ class Variables:
         if inside is not None and inside.startswith("file:"):
             return self._from_file(inside.removeprefix("file:"), where, findings)
         name, has_default, default = (inside or "").partition(":-")
-        if not _NAME.match(name):
+        if not _NAME.match(name) or "${" in default:
             findings.append(
                 Finding(
                     code="HR107",
@@ -122,7 +128,7 @@ class Variables:
         except (NoText, RuntimeError) as error:
             findings.append(
                 Finding(
-                    code="HR106",
+                    code="HR115",
                     what=f"the secret file '{text}' cannot be read: {error}",
                     fix="write the secret into that file, or correct its path",
                     where=where,
@@ -172,3 +178,29 @@ def read_dotenv(text: str) -> tuple[dict[str, str], tuple[int, ...]]:
             # The parser counts from the empty lines in front.
             passed_over.append(binding.original.line + said[: len(said) - len(said.lstrip())].count("\n"))
     return found, tuple(passed_over)
+
+
+class NoText(Exception):
+    """A file cannot be read as text; the message says why, as `Permission denied` does."""
+
+
+def read_text(path: Path) -> str:
+    """The text of `path`, without a byte order mark; raises NoText."""
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise NoText("it is a directory")
+        if not stat.S_ISREG(status.st_mode):
+            raise NoText("it is no regular file")
+        if status.st_size > MOST_BYTES:
+            raise NoText(f"it has {status.st_size:,} bytes, and {MOST_BYTES:,} are the most")
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise NoText("it is not UTF-8 text") from error
+    except ValueError as error:  # a path with a null character
+        raise NoText("its name is no name of a file") from error
+    except OSError as error:
+        raise NoText(error.strerror or "it cannot be opened") from error
+    if "\0" in text:
+        raise NoText("it is not text: it holds null characters")
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from headrace.demo.processes import Child, Line, run_visibly, uninterrupted
 from headrace.demo.starter import LANDING, QUERY, RESULT, SEED, refuse_unless_empty, write_project
-from headrace.errors import Finding, HeadraceError, Where
-from headrace.progress import BatchRecord
+from headrace.errors import Finding, HeadraceError, Where, reason
+from headrace.observe.progress import BatchRecord
 
 SETTINGS = "demo.json"
 IDLE_SECONDS = 5.0
@@ -78,7 +78,7 @@ def demo(
 
     Raises HeadraceError when Java is missing, the directory is not the demo's, or the driver does not come up.
     """
-    from headrace.spark.java import require_java
+    from headrace.spark.jvm.preconditions import require_java
 
     require_java()
     pace = _prepare(directory, audience, pace)
@@ -117,7 +117,7 @@ def _kept_pace(settings: Path) -> Pace:
         raise HeadraceError(
             Finding(
                 code="HR094",
-                what=f"the settings of the demo in '{settings}' cannot be read: {error}",
+                what=f"the settings of the demo in '{settings}' cannot be read: {reason(error)}",
                 fix="give the demo another directory, or correct the file",
             )
         ) from error

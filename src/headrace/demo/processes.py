@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from headrace.spark.processes import kill_all
+from headrace.spark.jvm.gateway import kill_all
 
 Line: TypeAlias = Mapping[str, Any]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import yaml
@@ -29,6 +31,13 @@ class Entry:
     value: Tree
     where: Where
 
+    def lines(self) -> Iterator[int | None]:
+        """The lines of it, and of all that is in it."""
+        yield self.where.line
+        inside = self.value.values() if isinstance(self.value, dict) else self.value
+        for entry in inside if not isinstance(inside, (str, int, float, type(None))) else ():
+            yield from entry.lines()
+
     def plain(self) -> Any:
         """The value without its lines."""
         if isinstance(self.value, dict):
@@ -40,19 +49,42 @@ class Entry:
 
 @dataclass(kw_only=True)
 class Reading:
-    """Reads one document's entries, filling in variables; `findings` holds what was wrong."""
+    """Reads one document's entries, filling in variables; `findings` holds what was wrong.
+
+    misplaced: where keys stand that are not known there, and that what they were meant for may lack.
+    """
 
     variables: Variables
     findings: list[Finding] = field(default_factory=list)
+    misplaced: list[Where] = field(default_factory=list)
 
     def fault(self, code: str, what: str, fix: str, where: Where) -> None:
         """Record one fault."""
         self.findings.append(Finding(code=code, what=what, fix=fix, where=where))
 
+    @contextmanager
+    def lacking(self) -> Iterator[None]:
+        """Where the project may lack variables, faults inside are set aside for those who need what they are of."""
+        faults = self.findings
+        self.findings = self.variables.lacking if self.variables.may_lack else faults
+        try:
+            yield
+        finally:
+            self.findings = faults
+
     def mapping(
-        self, entry: Entry | None, what: str, keys: Collection[str] | None = None, *, example: str = "key: value"
+        self,
+        entry: Entry | None,
+        what: str,
+        keys: Collection[str] | None = None,
+        *,
+        example: str = "key: value",
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Entry]:
-        """The entries of a mapping, only those of `keys` if they are given; an absent one is empty."""
+        """The entries of a mapping, only those of `keys` if they are given; an absent one is empty.
+
+        elsewhere: keys that have their place elsewhere, each with what to write there.
+        """
         if entry is None or entry.value is None:
             return {}
         if not isinstance(entry.value, dict):
@@ -65,17 +97,28 @@ class Reading:
             return entry.value
         for key, value in entry.value.items():
             if key not in keys:
-                self.fault("HR103", f"{what} has no key '{key}'", nearest(key, keys), value.where)
+                self.misplaced.append(value.where)
+                self.fault("HR103", f"{what} has no key '{key}'", nearest(key, keys, elsewhere=elsewhere), value.where)
         return {key: value for key, value in entry.value.items() if key in keys}
 
-    def text(self, entry: Entry | None, what: str, *, may_be_empty: bool = False) -> str | None:
-        """A text with its variables filled in; numbers are taken as they are written."""
+    def text(
+        self, entry: Entry | None, what: str, *, may_be_empty: bool = False, may_be_number: bool = True
+    ) -> str | None:
+        """A text with its variables filled in; numbers and true or false are taken as they are written, if they may."""
         if entry is None or entry.value is None:
             return None
         if isinstance(entry.value, (dict, list)):
             self.fault("HR104", f"{what} is not a text", "write one text here, in quotes if need be", entry.where)
             return None
         value = entry.value
+        if not may_be_number and not isinstance(value, str):
+            written = str(value).lower() if isinstance(value, bool) else value
+            what = f"{what.rstrip(',')} is {written}, which is no text"
+            self.fault("HR104", what, "write one text here, in quotes if it is meant so", entry.where)
+            return None
+        if isinstance(value, str) and "\0" in value:
+            self.fault("HR104", f"{what.rstrip(',')} holds a null character", "remove \\0 from the text", entry.where)
+            return None
         if isinstance(value, str) and not value.strip() and not may_be_empty:
             self.fault("HR104", f"{what.rstrip(',')} is empty", "write a text here, or leave the key out", entry.where)
             return None
@@ -91,10 +134,10 @@ class Reading:
         found = {key: self.text(value, f"{what}, {key},", may_be_empty=True) for key, value in entries.items()}
         return {key: text for key, text in found.items() if text is not None}
 
-    def many(self, entry: Entry, what: str) -> list[tuple[str, Where]]:
+    def many(self, entry: Entry, what: str, *, may_be_number: bool = True) -> list[tuple[str, Where]]:
         """A list of texts, or one text in its place."""
         items = entry.value if isinstance(entry.value, list) else [entry]
-        found = [(self.text(item, what), item.where) for item in items]
+        found = [(self.text(item, what, may_be_number=may_be_number), item.where) for item in items]
         return [(text, where) for text, where in found if text is not None]
 
 
@@ -210,7 +253,7 @@ class _Walk:
             elif key.value in own:
                 what = f"the key '{key.value}' stands here and at line {own[key.value].where.line}"
                 fix = "keep one of the two"
-                self.findings.append(Finding(code="HR102", what=what, fix=fix, where=self.where(key)))
+                self.findings.append(Finding(code="HR109", what=what, fix=fix, where=self.where(key)))
             else:
                 own[key.value] = self.entry(value, key, above)
         return {**merged, **own}

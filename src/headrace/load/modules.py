@@ -1,29 +1,44 @@
-"""A project's Python files, each run once a load under a name of its own."""
+"""A project's files: its root, its headrace.yml, and its Python files, each run once a load under a name of its own."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import itertools
+import os
 import re
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, cast
 
 from headrace.declare import DECLARED, collecting
-from headrace.declare.location import shown
-from headrace.errors import Finding, HeadraceError, Where, nearest
+from headrace.declare.faults import shown
+from headrace.errors import Finding, HeadraceError, ProjectError, Where, nearest
 from headrace.spark.ddl import SchemaError
-from headrace.spark.deferred import deferring
+from headrace.spark.plans.deferred import deferring
+from headrace.units import Duration
 from headrace.user_code import innermost, is_installed
 
+LIMIT_VARIABLE = "HEADRACE_LOAD_TIMEOUT"
+LIMIT = Duration.parse("60 seconds")
+# After so many it is said which file is being loaded.
+QUIET_SECONDS = 5.0
 _load_number = itertools.count(1)
 _borrowed: dict[str, ModuleType] = {}
 _of_root: dict[Path, tuple[ModuleType, ...]] = {}
+DOCUMENTS = ("headrace.yml", "headrace.yaml")
+_NOT_OURS = re.compile(r"(test_.*|.*_test|conftest|setup|_.*)\.py\Z")
+_MENTIONS = re.compile(rb"\bheadrace\b")
+# Conditions that do not hold while a project is loaded.
+_NEVER = re.compile(r"(typing\.)?TYPE_CHECKING\Z|__name__ == '__main__'\Z")
 
 
 def project_modules(root: Path) -> tuple[ModuleType, ...]:
@@ -31,20 +46,67 @@ def project_modules(root: Path) -> tuple[ModuleType, ...]:
     return _of_root.get(root, ())
 
 
-def run(root: Path, files: Sequence[Path]) -> tuple[list[tuple[str, Any]], list[Finding]]:
-    """Run `files` and return what they declare, by name and in order, with every fault of theirs."""
+class _TookTooLong(BaseException):
+    """A file of the project has not come to its end within the limit; no `except Exception` of it takes this."""
+
+
+def run(root: Path, files: Sequence[Path], limit: Duration = LIMIT) -> tuple[list[tuple[str, Any]], list[Finding]]:
+    """Run `files`, each for `limit` at most, and return what they declare, by name and in order, with their faults."""
     runner = _Runner(root, files, next(_load_number))
     before = dict(sys.modules)
     with collecting() as findings, _importing(root, runner, before), deferring():
         for file in files:
             try:
-                runner.module(file)
+                with _watched(file, root, limit):
+                    runner.module(file)
             except HeadraceError as error:
                 findings.extend(error.findings)
-            except (Exception, SystemExit) as error:
+            except (Exception, SystemExit, _TookTooLong) as error:
                 findings.append(_finding(error, file, root))
     _of_root[root] = tuple(runner.modules.values()) + _below(root, before)
     return list(_declared(runner.modules.values())), findings
+
+
+@contextmanager
+def _watched(file: Path, root: Path, limit: Duration) -> Iterator[None]:
+    """Say on stderr at which line the file is if that takes long, and end it after `limit`.
+
+    Only the main thread can be ended, by a signal, also where it waits: SIGURG, which does nothing if it comes late.
+    """
+    thread, done = threading.current_thread(), threading.Event()
+
+    def raise_in(*_: object) -> None:
+        if not done.is_set():
+            raise _TookTooLong(f"it has not come to its end within {limit.text}")
+
+    def watch() -> None:
+        if limit.seconds > QUIET_SECONDS and not done.wait(QUIET_SECONDS):
+            where = _line_of(thread, root) or Where(file=shown(file))
+            what = f"{file.name} is still being loaded after {QUIET_SECONDS:g} seconds, and is at this line"
+            print(Finding(code="HR132", what=what, where=where), file=sys.stderr, flush=True)
+        if ends and not done.wait(max(0.0, limit.seconds - QUIET_SECONDS) or limit.seconds):
+            signal.pthread_kill(cast(int, thread.ident), signal.SIGURG)
+
+    ends = thread is threading.main_thread()
+    before = signal.signal(signal.SIGURG, raise_in) if ends else None
+    threading.Thread(target=watch, name=f"load of {file.name}", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+        if ends:
+            signal.signal(signal.SIGURG, before or signal.SIG_DFL)
+
+
+def _line_of(thread: threading.Thread, root: Path) -> Where | None:
+    """The line of a file below `root` at which a thread is."""
+    frame: FrameType | None = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if Path(file).is_relative_to(root) and not is_installed(file):
+            return Where(file=shown(file), line=frame.f_lineno)
+        frame = frame.f_back
+    return None
 
 
 class _Fresh(SourceFileLoader):
@@ -143,6 +205,8 @@ def _finding(error: BaseException, file: Path, root: Path) -> Finding:
         where = Where(file=shown(found[0]), line=found[1])
     said = str(error.msg if isinstance(error, SyntaxError) else error).strip().split("\n")[0]
     what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if isinstance(error, _TookTooLong):
+        what = said
     if isinstance(error, SchemaError):
         what = error.what
     elif type(error).__module__.startswith("pyspark."):
@@ -154,6 +218,11 @@ def _finding(error: BaseException, file: Path, root: Path) -> Finding:
 def _fix(error: BaseException) -> str:
     """What to do about an exception of a user's file, as far as its kind tells."""
     text = str(error)
+    if isinstance(error, _TookTooLong):
+        return (
+            "put what waits into a function that is called when a query starts, as @hr.table def rows(spark): ..., or "
+            f"allow more: export {LIMIT_VARIABLE}='5 minutes'"
+        )
     if isinstance(error, SchemaError):
         return error.fix
     if isinstance(error, ModuleNotFoundError) and error.name:
@@ -180,3 +249,98 @@ def _fix(error: BaseException) -> str:
     if near.startswith("did you mean"):
         return near
     return "the file is run when the project is loaded; correct this line"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectFiles:
+    """The files of a project.
+
+    modules: the Python files that are loaded when `headrace.yml` does not name them: those at the top that import
+        headrace as they are loaded, for no other can declare anything, and a script beside them must not be run.
+    passed_over: Python files at the top that are not loaded.
+    """
+
+    root: Path
+    document: Path | None
+    modules: tuple[Path, ...]
+    passed_over: tuple[Path, ...] = ()
+
+
+def find(path: str | Path) -> ProjectFiles:
+    """The project at `path`: a directory, its `headrace.yml` or one Python file. Raises ProjectError if none is."""
+    given = Path(path).expanduser()
+    if given.is_file() and given.suffix == ".py":
+        return ProjectFiles(root=given.resolve().parent, document=None, modules=(given.resolve(),))
+    if given.is_file() and given.suffix in {".yml", ".yaml"}:
+        return _directory(given.resolve().parent, given.resolve())
+    if given.is_dir():
+        root = given.resolve()
+        # A directory or a broken link of that name is reported when it is read.
+        there = [root / name for name in DOCUMENTS if os.path.lexists(root / name)]
+        document = there[0] if there else None
+        if len(there) > 1:
+            what = f"{' and '.join(DOCUMENTS)} are both there, and only one can be read"
+            where = Where(file=shown(there[1]), line=1)
+            raise ProjectError(Finding(code="HR101", what=what, fix="keep one of the two", where=where))
+        return _directory(root, document)
+    what = "is neither a directory, a headrace.yml nor a Python file" if given.exists() else "does not exist"
+    fix = "give the directory of a project, or make one: headrace init NAME"
+    raise ProjectError(Finding(code="HR100", what=f"there is no project at '{shown(given)}', which {what}", fix=fix))
+
+
+def _directory(root: Path, document: Path | None) -> ProjectFiles:
+    files = sorted(root.glob("*.py"))
+    modules = [file for file in files if not _NOT_OURS.match(file.name) and _imports_headrace(file)]
+    place = ProjectFiles(
+        root=root,
+        document=document,
+        modules=tuple(modules),
+        passed_over=tuple(file for file in files if file not in modules),
+    )
+    if document is None and not modules:
+        raise ProjectError(nothing_at(place))
+    return place
+
+
+def nothing_at(place: ProjectFiles) -> Finding:
+    """The finding that nothing is declared at `place`, with what was looked for."""
+    files = [file.name for file in (*place.modules, *place.passed_over)]
+    python = f"Python files that declare a query (found: {', '.join(files)})" if files else "Python files (found: none)"
+    return Finding(
+        code="HR100",
+        what=f"there is no project in '{shown(place.root)}'; looked for {', '.join(DOCUMENTS)} and {python}",
+        fix="go to a project's directory, or make one: headrace init NAME",
+    )
+
+
+def _imports_headrace(file: Path) -> bool:
+    """Whether the file imports headrace outside of functions; one that cannot be read is loaded, which reports it."""
+    try:
+        text = file.read_bytes()
+        return bool(_MENTIONS.search(text)) and any(map(_is_import, _when_loaded(ast.parse(text).body)))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+
+
+def _when_loaded(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that a load may run, those inside of `if`, `try` and the like too."""
+    for statement in statements:
+        yield statement
+        parts = [getattr(statement, part, []) for part in ("body", "orelse", "finalbody")]
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if isinstance(statement, ast.If) and _NEVER.match(ast.unparse(statement.test)):
+            parts = [statement.orelse]
+        parts += [each.body for each in (*getattr(statement, "handlers", []), *getattr(statement, "cases", []))]
+        for part in parts:
+            yield from _when_loaded(part)
+
+
+def _is_import(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Import):
+        return any(alias.name.partition(".")[0] == "headrace" for alias in statement.names)
+    return (
+        isinstance(statement, ast.ImportFrom)
+        and not statement.level
+        and (statement.module or "").partition(".")[0] == "headrace"
+    )

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from headrace import model
+from headrace import model, registry
+from headrace.check import structure
 from headrace.declare import (
     Assembly,
     Declared,
@@ -20,63 +21,72 @@ from headrace.declare import (
     Variables,
 )
 from headrace.declare.assembly import counter, table, transform
-from headrace.declare.faults import is_collecting
-from headrace.declare.location import of_frame, shown
-from headrace.declare.texts import NoText, read_text
+from headrace.declare.faults import is_collecting, of_frame, shown
+from headrace.declare.variables import NoText, read_text
 from headrace.errors import Finding, ProjectError, Where
-from headrace.load import document, modules, operations, sql, targets, yaml_connectors, yaml_queries
-from headrace.load import location as places
+from headrace.load import document, modules, operations, sql, targets, yaml_queries
 from headrace.load.document import Entry, Reading
+from headrace.load.modules import ProjectFiles, find, nothing_at
 from headrace.load.yaml_queries import Select, WrittenQuery
+from headrace.units import Duration
 
+_SECTIONS = ("sources", "tables", "views", "queries")
 KEYS = (
-    "name",
-    "modules",
-    "sources",
-    "tables",
-    "views",
-    "queries",
-    "targets",
+    *targets.OF_THE_PROJECT,
     "spark",
     "state_store",
     "storage",
-    "checkpoint_durability",
+    targets.DURABILITY,
     *operations.KEYS,
 )
 
 
 def load(
-    path: str | Path = ".", *, target: str | None = None, environ: Mapping[str, str] | None = None
+    path: str | Path = ".",
+    *,
+    target: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    may_lack_variables: bool = False,
 ) -> model.Project:
     """The project at `path`, seen from `target`, with variables taken from `environ` (the process's own by default).
 
     `path` is a directory, a headrace.yml or one Python file. Raises ProjectError with every fault found.
+    may_lack_variables: for looks and orders, which need no passwords. Sources, sinks and settings of Spark whose
+    variables are not set raise ProjectError when they are used.
     """
+    try:
+        return _load(path, target, environ, may_lack=may_lack_variables)
+    except ProjectError:
+        if not may_lack_variables:
+            raise
+        # What is wrong may come of a variable that is not set, which is then to be said first.
+        return _load(path, target, environ, may_lack=False)
+
+
+def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | None, *, may_lack: bool) -> model.Project:
     if is_collecting():
         what = "a file of the project loads it, while the load runs that file"
         fix = "put the loading under: if __name__ == '__main__':"
         raise ProjectError(Finding(code="HR121", what=what, fix=fix, where=of_frame(_caller())))
-    place = places.find(path)
-    variables = Variables.of(place.root, environ)
+    place = find(path)
+    variables = Variables.of(place.root, environ, may_lack=may_lack)
     reading = Reading(variables=variables)
     top, where = _top(place, reading)
     chosen = targets.choose(top, reading, target, where)
     name = reading.text(top.get("name"), "name") or (_own_name(place))
-    sources = yaml_connectors.sources(top.get("sources"), reading)
+    sources = yaml_queries.sources(top.get("sources"), reading)
     selects = yaml_queries.selects(top, reading, place.root)
     queries = yaml_queries.queries(top.get("queries"), reading, place.root)
-    declared, faults = modules.run(place.root, _module_files(top, place, reading))
+    declared, faults = modules.run(place.root, _module_files(top, place, reading), _load_limit(reading, where))
     if place.document is None and not declared and not faults:
-        raise ProjectError(places.nothing_at(place))
+        raise ProjectError(nothing_at(place))
     own = modules.project_modules(place.root)
     assembly = Assembly(root=place.root, variables=variables, modules=own)
     parts = _Parts(assembly)
     parts.take_written(sources, selects, queries)
     parts.take_declared(declared)
     findings = [*reading.findings, *faults, *parts.findings, *assembly.findings]
-    if findings:
-        raise ProjectError.of_all(findings)
-    return model.Project(
+    project = model.Project(
         name=name,
         root=place.root,
         target=chosen,
@@ -88,6 +98,21 @@ def load(
         secrets=dict(variables.secrets),
         modules=own,
     )
+    if findings:
+        # What is whole is judged too, so that one look tells all that is wrong.
+        names = {*parts.places, *(key for section in _SECTIONS for key in _mapping(top.get(section)))}
+        lines = {where.line for where in reading.misplaced}
+        entries = {name: entry for section in _SECTIONS for name, entry in _mapping(top.get(section)).items()}
+        unsound = [name for name, entry in entries.items() if not lines.isdisjoint(entry.lines())]
+        besides = structure.declared(
+            project, faulty=None if faults or not top else names, unsound=[*unsound, *parts.twice]
+        )
+        raise ProjectError.of_all([*findings, *(each for each in besides if each.severity == "error")])
+    return project
+
+
+def _mapping(section: Entry | None) -> Mapping[str, Entry]:
+    return section.value if section is not None and isinstance(section.value, dict) else {}
 
 
 def _caller() -> FrameType:
@@ -98,12 +123,12 @@ def _caller() -> FrameType:
     return frame
 
 
-def _own_name(place: places.ProjectFiles) -> str:
+def _own_name(place: ProjectFiles) -> str:
     alone = place.document is None and len(place.modules) == 1 and not place.passed_over
     return place.root.name or (place.modules[0].stem if alone else "project")
 
 
-def _top(place: places.ProjectFiles, reading: Reading) -> tuple[dict[str, Entry], Where]:
+def _top(place: ProjectFiles, reading: Reading) -> tuple[dict[str, Entry], Where]:
     if place.document is None:
         return {}, Where(file=shown(place.root))
     file = shown(place.document)
@@ -115,10 +140,31 @@ def _top(place: places.ProjectFiles, reading: Reading) -> tuple[dict[str, Entry]
         return {}, where
     tree, faults = document.read(text, file)
     reading.findings.extend(faults)
-    return reading.mapping(tree, place.document.name, KEYS), where
+    return reading.mapping(tree, place.document.name, KEYS, elsewhere=_elsewhere()), where
 
 
-def _module_files(top: dict[str, Entry], place: places.ProjectFiles, reading: Reading) -> list[Path]:
+def _elsewhere() -> dict[str, str]:
+    """Keys that do not stand at the top of the file, each with its place."""
+    of_target = [key for key in targets.KEYS if key not in KEYS]
+    return {
+        **{key: f"write it at a target: targets: {{dev: {{{key}: ...}}}}" for key in of_target},
+        **{kind: f"write it below sources: {{NAME: {{{kind}: ...}}}}" for kind in registry.known("source")},
+        **{key: f"write it at a query: queries: {{NAME: {{{key}: ...}}}}" for key in yaml_queries.QUERY_KEYS},
+        "watermark": "write it at a source: sources: {NAME: {..., watermark: {column: time, delay: 2 hours}}}",
+    }
+
+
+def _load_limit(reading: Reading, where: Where) -> Duration:
+    """How long one Python file may take to load."""
+    given = reading.variables.get(modules.LIMIT_VARIABLE)
+    try:
+        return modules.LIMIT if given is None else Duration.parse(given)
+    except ValueError as error:
+        reading.fault("HR118", f"{modules.LIMIT_VARIABLE}: {error}", "write for example '5 minutes'", where)
+        return modules.LIMIT
+
+
+def _module_files(top: dict[str, Entry], place: ProjectFiles, reading: Reading) -> list[Path]:
     if "modules" not in top:
         return list(place.modules)
     files = []
@@ -145,6 +191,7 @@ class _Parts:
     counters: dict[str, model.Counter] = field(default_factory=dict)
     queries: dict[str, model.Query] = field(default_factory=dict)
     waiting: list[tuple[Select, WrittenQuery | None]] = field(default_factory=list)
+    twice: set[str] = field(default_factory=set)
 
     def claim(self, name: str, where: Where) -> bool:
         """Whether `name` is still free; if not, both places are reported."""
@@ -152,6 +199,7 @@ class _Parts:
             self.places[name] = where
             return True
         what = f"'{name}' is declared here and at {self.places[name]}"
+        self.twice.add(name)
         self.findings.append(Finding(code="HR109", what=what, fix="rename one of the two", where=where))
         return False
 

@@ -14,12 +14,11 @@ from headrace.declare.option_values import option_schema
 from headrace.errors import HeadraceError
 from headrace.load import operations, targets
 from headrace.load.project import KEYS
-from headrace.load.yaml_connectors import SOURCE_KEYS, WATERMARK_KEYS
-from headrace.load.yaml_queries import QUERY_KEYS, SQL_KEYS, TABLE_KEYS
+from headrace.load.yaml_queries import QUERY_KEYS, SOURCE_KEYS, SQL_KEYS, TABLE_KEYS, WATERMARK_KEYS
 from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS
 from headrace.model.project import DURABILITIES, ON_CHANGE
-from headrace.model.restart import NEVER, RESTART_KEYS
 from headrace.model.state_store import OPTIONS, Choice
+from headrace.model.trigger import NEVER, RESTART_KEYS
 
 Schema = dict[str, Any]
 
@@ -52,6 +51,7 @@ _DOCS: Mapping[str, str] = {
     "command": "A command that gets each event on its standard input, as JSON.",
     "timeout": "How long one event may take.",
     "log": "The log of a running application.",
+    "exit_on_failure": "Whether a query that fails ends the application, which a supervisor then starts again.",
     "telemetry": "What is sent on request; addresses are set by the variables OTEL_* and OPENLINEAGE_*.",
     "otlp": "Whether metrics and traces are sent to an OpenTelemetry collector.",
     "openlineage": "Whether the datasets that queries read and write are reported to OpenLineage.",
@@ -101,9 +101,9 @@ def _settings() -> dict[str, Schema]:
     """What stands at the top of the file and in a target."""
     return {
         "master": _TEXT,
-        "storage": _TEXT,
-        "worker_packages": _TEXT,
-        "shared_paths": _NAMES,
+        "storage": {"type": "string"},
+        "worker_packages": {"type": "string"},
+        "shared_paths": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
         "spark": _by_name(_TEXT),
         "state_store": _state_store(),
         targets.DURABILITY: _one_of(DURABILITIES),
@@ -127,6 +127,7 @@ def _operations() -> dict[str, Schema]:
         "metrics": {**metrics, "required": ["port"]},
         "hooks": {"anyOf": [hook, {"type": "array", "items": hook}]},
         "log": _object(operations.LOG_KEYS, log),
+        "exit_on_failure": _FLAG,
         "telemetry": _object(operations.TELEMETRY_KEYS, dict.fromkeys(operations.TELEMETRY_KEYS, _FLAG)),
     }
 

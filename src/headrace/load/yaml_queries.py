@@ -1,21 +1,22 @@
-"""The queries, views and tables of `headrace.yml`, each a SELECT with its settings."""
+"""The sources, sinks, queries, views and tables of headrace.yml, each with its settings and lines."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from headrace import registry
 from headrace.contract import OUTPUT_MODES, OutputMode
-from headrace.declare import TIMED, DeclaredSink, parse_trigger
-from headrace.declare.location import shown
-from headrace.declare.texts import NoText, read_text
-from headrace.errors import NOWHERE, Where, nearest
+from headrace.declare import TIMED, DeclaredSink, DeclaredSource, parse_trigger
+from headrace.declare.faults import shown
+from headrace.declare.variables import NoText, read_text
+from headrace.errors import NOWHERE, PlatformError, Where, nearest
 from headrace.load.document import Entry, Reading
-from headrace.load.yaml_connectors import former_names, sink
-from headrace.model import Default, Duration, Trigger
+from headrace.model import Default, Duration, Trigger, Watermark
 from headrace.model.project import ON_CHANGE, OnChange
-from headrace.model.restart import EXAMPLE, NEVER, RESTART_KEYS, Restart, restart_of
+from headrace.model.trigger import EXAMPLE, NEVER, RESTART_KEYS, Restart, restart_of
 from headrace.units import size_bytes
 
 SQL_KEYS = ("sql", "select", "description")
@@ -36,6 +37,10 @@ _ELSEWHERE = {
     "output": "write it as sink",
     "watermark": "write it below the source: watermark: {column: time, delay: 2 hours}",
 }
+# Beside the kind of a source.
+SOURCE_KEYS = ("watermark", "renamed_from")
+WATERMARK_KEYS = ("column", "delay")
+_EXAMPLE = "files: {path: ..., format: json, schema: ...}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +79,7 @@ def selects(top: dict[str, Entry], reading: Reading, root: Path) -> list[Select]
     """The sections `tables` and `views`; what is wrong goes to `reading`."""
     found = []
     for section, kind, keys in (("tables", "table", TABLE_KEYS), ("views", "view", SQL_KEYS)):
-        for name, entry in reading.mapping(top.get(section), section, example="name: SELECT ...").items():
+        for name, entry in reading.mapping(top.get(section), section, example='name: "SELECT ..."').items():
             select = _select(kind, name, entry, reading, root, keys)
             if select is not None:
                 refresh = _refresh(f"table '{name}'", entry, reading) if kind == "table" else None
@@ -84,17 +89,12 @@ def selects(top: dict[str, Entry], reading: Reading, root: Path) -> list[Select]
 
 def queries(entry: Entry | None, reading: Reading, root: Path) -> list[WrittenQuery]:
     """The section `queries`; what is wrong goes to `reading`."""
-    entries = reading.mapping(entry, "queries", example="name: {select: SELECT ..., sink: ...}")
+    entries = reading.mapping(entry, "queries", example='name: {select: "SELECT ...", sink: ...}')
     return [_query(name, each, reading, root) for name, each in entries.items()]
 
 
 def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuery:
     whose = f"query '{name}'"
-    if isinstance(entry.value, dict):
-        for key in [key for key in entry.value if key in _ELSEWHERE]:
-            reading.fault("HR103", f"{whose} has no key '{key}'", _ELSEWHERE[key], entry.value[key].where)
-        left = {key: value for key, value in entry.value.items() if key not in _ELSEWHERE}
-        entry = replace(entry, value=left)
     select = _select("query", name, entry, reading, root, QUERY_KEYS)
     keys = entry.value if isinstance(entry.value, dict) else {}
     mode = reading.text(keys.get("mode"), f"{whose}, mode,") or "append"
@@ -103,7 +103,7 @@ def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuer
     on_change = reading.text(keys.get("on_change"), f"{whose}, on_change,") or "refuse"
     if on_change not in ON_CHANGE:
         what = f"{whose} has no on_change '{on_change}'"
-        reading.fault("HR133", what, nearest(on_change, ON_CHANGE), keys["on_change"].where)
+        reading.fault("HR119", what, nearest(on_change, ON_CHANGE), keys["on_change"].where)
     return WrittenQuery(
         name=name,
         select=select,
@@ -125,12 +125,18 @@ def _select(kind: str, name: str, entry: Entry, reading: Reading, root: Path, ke
         key = "sql" if entry.value.strip().endswith(".sql") else "select"
         found = {key: entry}
     else:
-        found = reading.mapping(entry, whose, keys)
+        there = {}
+        if kind == "query" and isinstance(entry.value, dict):
+            there = {**options_of_sink(entry.value.get("sink")), **_ELSEWHERE}
+            # What follows a comma inside of braces is the next key to YAML.
+            cut = [key for key, value in entry.value.items() if value.value is None and " " in key]
+            there |= dict.fromkeys(cut, "put the SELECT in quotes: inside of braces a comma ends it")
+        found = reading.mapping(entry, whose, keys, elsewhere=there)
     if not isinstance(entry.value, (str, dict, type(None))):
         return None
     if ("sql" in found) == ("select" in found):
         what = "has both sql and select" if "sql" in found else "has no SELECT"
-        reading.fault("HR120", f"{whose} {what}", "give sql: a file, or select: the text", entry.where)
+        reading.fault("HR112", f"{whose} {what}", "give sql: a file, or select: the text", entry.where)
         return None
     if "select" in found:
         text = reading.text(found["select"], f"{whose}, select,")
@@ -183,10 +189,12 @@ def _restart(whose: str, entry: Entry | None, reading: Reading) -> Restart | Non
         keys = reading.mapping(entry, f"{whose}, restart,", RESTART_KEYS)
         found = {key: reading.text(value, f"{whose}, restart, {key},") for key, value in keys.items()}
         policy, faults = restart_of({key: text for key, text in found.items() if text is not None})
+    elif isinstance(entry.value, list):
+        policy, faults = restart_of(entry.plain())
     else:
         policy, faults = restart_of(reading.text(entry, f"{whose}, restart,") or NEVER)
     for fault in faults:
-        reading.fault("HR860", f"{whose}: {fault}", f"write for example {EXAMPLE}", entry.where)
+        reading.fault("HR104", f"{whose}: {fault}", f"write for example {EXAMPLE}", entry.where)
     return policy
 
 
@@ -197,7 +205,7 @@ def _budget(whose: str, entry: Entry | None, reading: Reading) -> int | None:
     found = size_bytes(text)
     if found is None:
         what = f"{whose}, state_budget: '{text}' is no size"
-        reading.fault("HR860", what, "write for example state_budget: 2g", entry.where)
+        reading.fault("HR104", what, "write for example state_budget: 2g", entry.where)
     return found
 
 
@@ -205,7 +213,7 @@ def _trigger(whose: str, entry: Entry | None, reading: Reading) -> Trigger:
     if entry is None:
         return Default()
     word, where = "", entry.where
-    fix = "write {every: 5 seconds}, {continuous: 1 second}, {real_time: 5 minutes}, default, available-now or once"
+    fix = "write {every: 5 seconds}, {continuous: 1 second}, {real_time: 5 minutes}, default or available-now"
     if isinstance(entry.value, dict):
         found = reading.mapping(entry, f"{whose}, trigger,", tuple(TIMED))
         given = [key for key in TIMED if key in found]
@@ -226,3 +234,144 @@ def _trigger(whose: str, entry: Entry | None, reading: Reading) -> Trigger:
     except ValueError as error:
         reading.fault("HR119", f"{whose}, trigger: {error}", fix, entry.where)
         return Default()
+
+
+def sources(entry: Entry | None, reading: Reading) -> dict[str, DeclaredSource]:
+    """The section `sources`; what is wrong goes to `reading`."""
+    entries = reading.mapping(entry, "sources", example=f"name: {{{_EXAMPLE}}}")
+    found = {name: _source(name, each, reading) for name, each in entries.items()}
+    return {name: source for name, source in found.items() if source is not None}
+
+
+def _source(name: str, entry: Entry, reading: Reading) -> DeclaredSource | None:
+    whose = f"source '{name}'"
+    keys = reading.mapping(entry, whose, example=_EXAMPLE)
+    watermark = keys.get("watermark")
+    kind = _kind("source", whose, {key: keys[key] for key in keys if key not in SOURCE_KEYS}, entry, reading)
+    if kind is None:
+        return None
+    options, arguments, lines = _options(keys[kind], f"{whose}, {kind},", reading)
+    return DeclaredSource(
+        kind=kind,
+        options=options,
+        arguments=arguments,
+        lines=lines,
+        watermark=_watermark(whose, watermark, reading) if watermark else None,
+        renamed_from=former_names(whose, keys.get("renamed_from"), reading),
+        where=entry.where,
+    )
+
+
+def sink(whose: str, query: Entry, entry: Entry | None, reading: Reading) -> DeclaredSink | None:
+    """The sink of a query, or None when it has faults."""
+    if entry is None:
+        if isinstance(query.value, (dict, str, type(None))):
+            reading.fault("HR112", f"{whose} has no sink", "add for example sink: console", query.where)
+        return None
+    if isinstance(entry.value, str):
+        return DeclaredSink(kind=entry.value, where=entry.where)
+    keys = reading.mapping(entry, f"{whose}, sink,", example="sqlite: {path: ..., table: ...}")
+    kind = _kind("sink", f"the sink of {whose}", keys, entry, reading)
+    if kind is None:
+        return None
+    options, arguments, lines = _options(keys[kind], f"{whose}, sink, {kind},", reading)
+    return DeclaredSink(kind=kind, options=options, arguments=arguments, lines=lines, where=keys[kind].where)
+
+
+def former_names(whose: str, entry: Entry | None, reading: Reading) -> tuple[str, ...]:
+    """The names that a source or a query had before."""
+    if entry is None or entry.value is None:
+        return ()
+    return tuple(name for name, _ in reading.many(entry, f"{whose}, renamed_from,"))
+
+
+def _kind(
+    what: registry.ConnectorKind, whose: str, keys: dict[str, Entry], entry: Entry, reading: Reading
+) -> str | None:
+    """The one key that names the kind; others are misspelt or too many."""
+    known = registry.known(what)
+    if keys and not any(key in known for key in keys) and (fix := _meant_kind(what, keys)):
+        reading.fault("HR112", f"{whose} says no kind above its options", fix, entry.where)
+        return None
+    if not keys:
+        if isinstance(entry.value, dict) or entry.value is None:
+            fix = f"write one of {', '.join(known)} below it, with its options"
+            reading.fault("HR112", f"{whose} says no kind", fix, entry.where)
+        return None
+    kinds = [key for key in keys if key in known] or list(keys)
+    for key in keys:
+        if key != kinds[0]:
+            also = SOURCE_KEYS if what == "source" else ()
+            reading.misplaced.append(keys[key].where)
+            inside = {name: f"write it inside: {kinds[0]}: {{{name}: ...}}" for name in _option_names(what, kinds[0])}
+            fix = f"a {what} has one kind" if key in known else nearest(key, (*known, *also), elsewhere=inside)
+            reading.fault("HR103", f"{whose} has no key '{key}' beside '{kinds[0]}'", fix, keys[key].where)
+    return kinds[0]
+
+
+def _meant_kind(what: registry.ConnectorKind, keys: dict[str, Entry]) -> str:
+    """How to write a source or sink whose options stand without its kind above them; empty if it is another mistake."""
+    for word in ("type", "kind", "connector", "format", "name"):
+        said = keys[word].value if word in keys else None
+        if isinstance(said, str) and said in registry.known(what):
+            rest = ", ".join(f"{key}: ..." for key in keys if key != word)
+            return f"write {said}: {{{rest}}}"
+    options = {kind: _option_names(what, kind) for kind in registry.known(what)}
+    fits = [kind for kind, names in options.items() if set(keys) <= set(names)]
+    if not fits or (len(keys) == 1 and len(fits) > 2):
+        return ""
+    kind = "files" if "files" in fits else fits[0]
+    return f"write {kind}: {{{', '.join(f'{key}: ...' for key in keys)}}}, or another kind"
+
+
+def _option_names(what: registry.ConnectorKind, kind: str) -> tuple[str, ...]:
+    try:
+        return registry.option_names(what, kind) if kind in registry.known(what) else ()
+    except PlatformError:
+        return ()
+
+
+def options_of_sink(entry: Entry | None) -> dict[str, str]:
+    """The options of the sink that is declared there, each with how to write it inside of the sink."""
+    value = entry.value if entry is not None else None
+    kinds = [value] if isinstance(value, str) else list(value) if isinstance(value, dict) else []
+    names = [(kind, name) for kind in kinds for name in _option_names("sink", kind)]
+    return {name: f"write it inside of the sink: {{{kind}: {{{name}: ...}}}}" for kind, name in names}
+
+
+def _options(entry: Entry, what: str, reading: Reading) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, Where]]:
+    """Raw options, or one value in their place, which is the connector's first option."""
+    if entry.value is None:
+        return {}, (), {}
+    if not isinstance(entry.value, (dict, list)):
+        return {}, (entry.value,), {}
+    keys = reading.mapping(entry, what, example="option: value")
+    return (
+        {key: value.plain() for key, value in keys.items()},
+        (),
+        {key: value.where for key, value in keys.items()},
+    )
+
+
+def _watermark(whose: str, entry: Entry, reading: Reading) -> Watermark | None:
+    if isinstance(entry.value, list) and len(entry.value) == 2:
+        keys = dict(zip(WATERMARK_KEYS, entry.value, strict=True))
+    elif not isinstance(entry.value, dict):
+        fix = "write watermark: {column: time, delay: 2 hours}"
+        reading.fault("HR118", f"the watermark of {whose} is not a pair of a column and a delay", fix, entry.where)
+        return None
+    else:
+        keys = reading.mapping(entry, f"{whose}, watermark,", WATERMARK_KEYS)
+    found = {key: reading.text(keys.get(key), f"{whose}, watermark, {key},") for key in WATERMARK_KEYS}
+    for key in WATERMARK_KEYS:
+        if key not in keys or keys[key].value is None:
+            fix = "write watermark: {column: time, delay: 2 hours}"
+            reading.fault("HR112", f"the watermark of {whose} lacks '{key}'", fix, entry.where)
+    column, delay = found["column"], found["delay"]
+    if column is None or delay is None:
+        return None
+    try:
+        return Watermark(column=column, delay=Duration.parse(delay))
+    except ValueError as error:
+        reading.fault("HR118", f"the watermark of {whose}: {error}", "write for example 2 hours", keys["delay"].where)
+        return None

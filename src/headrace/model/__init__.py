@@ -3,14 +3,16 @@
 from headrace.model.project import (
     Counter,
     Project,
+    PythonTransform,
     Query,
     Source,
+    SqlTransform,
     Table,
     Target,
+    Transform,
     View,
     Watermark,
 )
-from headrace.model.transform import PythonTransform, SqlTransform, Transform
 from headrace.model.trigger import TRIGGERS, AvailableNow, Continuous, Default, Every, Once, RealTime, Trigger
 from headrace.units import Duration
 

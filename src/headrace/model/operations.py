@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
+from headrace.errors import NOWHERE, Where
 from headrace.units import Duration
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -26,12 +27,13 @@ class Metrics:
 
 @dataclass(frozen=True, kw_only=True)
 class Hook:
-    """Who gets events: a URL by POST, or a command on its standard input."""
+    """Who gets events: a URL by POST, or a command on its standard input, whose path is one of the project."""
 
     on: tuple[HookEvent, ...] = HOOK_EVENTS
     webhook: str = field(default="", repr=False)
     command: tuple[str, ...] = ()
     timeout: Duration = _TEN_SECONDS
+    where: Where = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +55,10 @@ class Telemetry:
 
 @dataclass(frozen=True, kw_only=True)
 class Operations:
-    """All of it."""
+    """All of it. exit_on_failure: a query that fails ends the application, which a supervisor starts again."""
 
     metrics: Metrics | None = None
     hooks: tuple[Hook, ...] = ()
     log: Log | None = None
     telemetry: Telemetry = field(default_factory=Telemetry)
+    exit_on_failure: bool = False

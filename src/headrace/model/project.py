@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import dis
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from headrace import contract
-from headrace.errors import NOWHERE, Finding, Where
+from headrace.errors import NOWHERE, Finding, ProjectError, Where
 from headrace.model.operations import Operations
-from headrace.model.restart import Restart
-from headrace.model.transform import PythonTransform, Transform
-from headrace.model.trigger import Default, Trigger
+from headrace.model.trigger import Default, Restart, Trigger
 from headrace.redaction import Redactor, redacted
-from headrace.storage.location import is_remote, located
+from headrace.storage.location import is_remote, located, scheme_of
 from headrace.units import Duration
 
 INPUT_KINDS = ("source", "table", "view")
@@ -44,6 +44,66 @@ class Source:
     where: Where = NOWHERE
     renamed_from: tuple[str, ...] = ()
     lines: Mapping[str, Where] = field(default_factory=dict, compare=False, repr=False)
+
+    def at(self, option: str) -> Where:
+        """Where an option is declared; else where the source is."""
+        return self.lines.get(option, self.where)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonTransform:
+    """A function of DataFrames, injected by parameter name; `spark` asks for the session itself."""
+
+    function: Callable[..., Any] = field(compare=False)
+    inputs: tuple[str, ...]
+    wants_spark: bool = False
+    where: Where = NOWHERE
+
+    def __str__(self) -> str:
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    def names(self) -> frozenset[str]:
+        """The globals, methods and attributes that the function uses, and the functions of its module that it calls."""
+        return frozenset(name for code in self._codes() for name in code.co_names)
+
+    def line_of(self, name: str) -> tuple[str, int] | None:
+        """The file and the line in which they use something called `name`; None if they do not."""
+        for code in self._codes():
+            line = code.co_firstlineno
+            if name in code.co_names:
+                for step in dis.get_instructions(code):
+                    line = _line(step) or line
+                    if step.argval == name:
+                        return code.co_filename, line
+        return None
+
+    def _codes(self) -> Iterator[CodeType]:
+        seen: set[Any] = set()
+        queue: list[Any] = [self.function]
+        while queue:
+            function = queue.pop()
+            if not isinstance(function, FunctionType) or function in seen:
+                continue
+            seen.add(function)
+            codes = list(_with_inner(function.__code__))
+            yield from codes
+            called = [function.__globals__.get(name) for code in codes for name in code.co_names]
+            queue += [each for each in called if getattr(each, "__module__", None) == function.__module__]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlTransform:
+    """One SELECT; `inputs` are the declared names that it reads, found in the text before any Spark is there."""
+
+    sql: str
+    inputs: tuple[str, ...]
+    where: Where = NOWHERE
+
+    def __str__(self) -> str:
+        return "sql"
+
+
+Transform: TypeAlias = PythonTransform | SqlTransform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +179,10 @@ class Query:
     sink_where: Where = field(default=NOWHERE, compare=False, repr=False)
     sink_lines: Mapping[str, Where] = field(default_factory=dict, compare=False, repr=False)
 
+    def sink_at(self, option: str) -> Where:
+        """Where an option of the sink is declared; else where the query is."""
+        return self.sink_lines.get(option, self.where)
+
 
 Durability: TypeAlias = Literal["power_loss", "process"]
 DURABILITIES: tuple[Durability, ...] = get_args(Durability)
@@ -134,6 +198,7 @@ class Target:
     checkpoint_durability: what a checkpoint survives without being restored from the sink's ledger: the end of the
     process, or the machine's loss of power too.
     operations: how a running application is watched.
+    lines: where its storage and single settings are declared, if that is known.
     """
 
     name: str = "dev"
@@ -145,7 +210,18 @@ class Target:
     shared_paths: tuple[str, ...] = ()
     checkpoint_durability: Durability = "power_loss"
     operations: Operations = field(default_factory=Operations)
+    lacking: tuple[Finding, ...] = ()
     where: Where = NOWHERE
+    lines: Mapping[str, Where] = field(default_factory=dict, compare=False, repr=False)
+
+    def at(self, key: str) -> Where:
+        """Where a setting, or the storage, is declared; else where the target is."""
+        return self.lines.get(key, self.where)
+
+    def require_settings(self) -> None:
+        """Raise ProjectError where the target was loaded without the variables of its settings of Spark."""
+        if self.lacking:
+            raise ProjectError(self.lacking)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +262,8 @@ class Project:
 
         It holds all that the result depends on, and may lie beyond this machine.
         """
+        if scheme_of(self.target.storage) is not None:
+            self.target.require_settings()
         return located(self.root, self.target.storage, self.target.spark)
 
     @property
@@ -193,8 +271,11 @@ class Project:
         """Where the history, the log and the sockets of this machine's drivers are: the storage, if it is local."""
         if self.local is not None:
             return self.local
+        beyond = self.root / ".headrace" / "targets" / self.target.name
+        if self.target.lacking and scheme_of(self.target.storage) is not None:
+            return beyond
         storage = self.storage
-        return self.root / ".headrace" / "targets" / self.target.name if is_remote(storage) else storage
+        return beyond if is_remote(storage) else storage
 
     def inputs(self) -> dict[str, Source | Table | View]:
         """Every name of something with rows, or a value, that a transformation may ask for."""
@@ -262,3 +343,27 @@ class Project:
         """The tables that feed `query` and are recomputed while it runs, each after those that it reads itself."""
         found = [thing for thing in self.upstream(query.transform) if isinstance(thing, Table) and thing.refresh]
         return tuple(sorted(found, key=lambda table: len(list(self.upstream(table.transform)))))
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function, and of the functions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
+
+
+def _line(step: dis.Instruction) -> int | None:
+    """The line that an instruction begins or, from Python 3.13 on, is of."""
+    found = getattr(step, "line_number", None) or step.starts_line
+    return int(found) if found else None
+
+
+def code_of(transform: Transform) -> str:
+    """The SQL or Python of a transformation, as it is written."""
+    if isinstance(transform, SqlTransform):
+        return transform.sql.strip()
+    try:
+        return inspect.getsource(transform.function).rstrip()
+    except (OSError, TypeError):  # Defined by a program, or its file is gone.
+        return str(transform)

@@ -1,14 +1,17 @@
-"""When a query makes its next batch.
+"""When a query makes its next batch, and how often it is started again after a failure.
 
 Source: Structured Streaming guide, "Triggers".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias
 
 from headrace.units import Duration
+
+_SECOND, _FIVE_MINUTES, _TEN_MINUTES = map(Duration.parse, ("1 second", "5 minutes", "10 minutes"))
 
 
 @dataclass(frozen=True)
@@ -82,3 +85,64 @@ class RealTime:
 
 Trigger: TypeAlias = Default | Every | AvailableNow | Once | Continuous | RealTime
 TRIGGERS = (Default, Every, AvailableNow, Once, Continuous, RealTime)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restart:
+    """A restart policy: the pause doubles with each failure, and failures are counted anew after a quiet time.
+
+    limit: after so many restarts the next failure is final; 0: none is made; None: there is no limit. pause: before the
+    first restart. longest_pause: before any. quiet: what a query has to run without failing to be counted anew.
+    """
+
+    limit: int | None = None
+    pause: Duration = _SECOND
+    longest_pause: Duration = _FIVE_MINUTES
+    quiet: Duration = _TEN_MINUTES
+
+    def pause_before(self, restart: int) -> float:
+        """The seconds before the restart of this number, counted from 1."""
+        # 2 ** 1000 is more than a float holds.
+        return float(min(self.pause.seconds * 2 ** min(restart - 1, 60), self.longest_pause.seconds))
+
+
+RESTART_KEYS = tuple(field.name for field in fields(Restart))
+NEVER = "never"
+EXAMPLE = "restart: {limit: 8, pause: 1 second, longest_pause: 5 minutes, quiet: 10 minutes}, or restart: never"
+
+
+def restart_of(given: Any) -> tuple[Restart, tuple[str, ...]]:
+    """The policy that a mapping or a word declares, and a sentence for each thing that is wrong with it."""
+    if not isinstance(given, (str, Mapping)):
+        return Restart(), (f"restart is {given!r}, and takes keys and values or '{NEVER}'",)
+    if isinstance(given, str):
+        wrong = () if given == NEVER else (f"restart has no word '{given}'",)
+        return replace(Restart(), limit=0), wrong
+    found: dict[str, Any] = {}
+    faults = []
+    for key, value in given.items():
+        try:
+            found |= dict(_read(key, value))
+        except ValueError as error:
+            faults.append(str(error))
+    policy = replace(Restart(), **found)
+    if policy.longest_pause.seconds < policy.pause.seconds:
+        faults.append(f"restart, longest_pause: {policy.longest_pause} is shorter than the pause of {policy.pause}")
+    return policy, tuple(faults)
+
+
+def _read(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if key not in RESTART_KEYS:
+        raise ValueError(f"restart has no key '{key}'")
+    if key == "limit":
+        if not str(value).isdigit():
+            raise ValueError(f"restart, limit: '{value}' is no whole number from 0")
+        yield key, int(value)
+    else:
+        try:
+            length = value if isinstance(value, Duration) else Duration.parse(str(value))
+        except ValueError as error:
+            raise ValueError(f"restart, {key}: {error}") from error
+        if not length.seconds:
+            raise ValueError(f"restart, {key}: '{value}' is no time at all")
+        yield key, length

@@ -5,23 +5,34 @@ Source: guide, "Recovery Semantics after Changes in a Streaming Query", and how 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.plan.compared_ends import ends, renamed_sources
 from headrace.plan.difference import Difference, Kind, python_changes
-from headrace.plan.form import Operator, QueryForm
+from headrace.plan.ends import ends, renamed_sources
+from headrace.queries.form import Operator, QueryForm
 
 _REORDERED = "in another order"
+# A column with its type, a text or a number; and a comparison of two of them.
+_OPERAND = r"(?:[A-Za-z_][\w.]* [a-z]+(?:\(\d+,\d+\))?|'[^']*'|-?[\d.]+(?: [a-z]+)?)"
+_COMPARED = re.compile(rf"\((?P<one>{_OPERAND}) (?P<sign><=?) (?P<other>{_OPERAND})\)")
+_EQUAL = re.compile(rf"=\((?P<one>{_OPERAND}), (?P<other>{_OPERAND})\)")
+# A text as it is; a column or a number without its type, and a column without its source.
+_UNTYPED = re.compile(r"('[^']*')|(?:\b[A-Za-z_]\w*\.(?=[A-Za-z_]))?\b([\w.]+) [a-z]+(?:\(\d+,\d+\))?(?= [<>=]|$|[,)])")
+_OPERATOR = re.compile(r"\boperator (\d+)\b")
 
 
 def compare(before: QueryForm, now: QueryForm) -> tuple[Difference, ...]:
     """All that differs between what ran and what is to run; none if both mean the same."""
-    found = tuple(ends(before, now))
+    older = before.format != now.format
+    if older:
+        before, now = before.without_code(), now.without_code()
+    found = (*ends(before, now), *_packages(before, now))
     if renamed_sources(before, now):
         return found  # The expressions name the sources.
-    if before.python_version != now.python_version and before.python and before.shape == now.shape:
-        return (*_other_python(before, now), *found)
-    if before.spark != now.spark and before.declared and before.declared == now.declared:
+    if older and before.shape and before.shape == now.shape:
+        return (*found, *_watermarks(before, now))
+    if before.spark != now.spark and (older or before.declared) and before.declared == now.declared:
         # Another Spark writes the plan of the same code otherwise; what it keeps in another order it takes for another.
         return (*found, *(each for each in _operators(before, now) if _REORDERED in each.why))
     return (*found, *_operators(before, now), *_watermarks(before, now), *_result(before, now))
@@ -60,7 +71,7 @@ def _operator(part: str, was: Operator, is_: Operator, before: QueryForm, now: Q
         fits = len(old) == len(new)
         order = f"{_REORDERED}: " if sorted(old) == sorted(new) else ""
         why = (
-            f"{order}Spark takes the state for what it is not, silently where the types allow it"
+            f"{order}Spark would read the old state as if the new query had written it, unless types differ"
             if fits
             else "Spark cannot read the state that is there"
         )
@@ -160,7 +171,41 @@ def _changed(
     was, is_ = _unfolded(old, before), _unfolded(new, now)
     changed, functions = python_changes(was, is_, before, now)
     told = f"{part}: {'; '.join(changed)}" if changed else part
-    return Difference(verdict=verdict, part=told, before=was, now=is_, why=why, functions=functions)
+    was, is_ = _readable(was, before), _readable(is_, now)
+    said = "" if changed else _filters(part, was, is_)
+    return Difference(verdict=verdict, part=told, before=was, now=is_, why=why, functions=functions, said=said)
+
+
+def _readable(text: str, form: QueryForm) -> str:
+    """`text` with its comparisons as people write them, and what keeps state by its kind."""
+    text = _OPERATOR.sub(lambda found: f"the {_kind(int(found[1]), form)}", text)
+    return _COMPARED.sub(_compared, _EQUAL.sub(r"\g<one> = \g<other>", text))
+
+
+def _kind(number: int, form: QueryForm) -> str:
+    return form.operators[number].kind if number < len(form.operators) else f"operator {number}"
+
+
+def _compared(found: re.Match[str]) -> str:
+    one, sign, other = found["one"], found["sign"], found["other"]
+    if not one[0].isalpha() and other[0].isalpha():  # `5 < a`: the normal form has one direction.
+        one, sign, other = other, sign.replace("<", ">"), one
+    return f"{one} {sign} {other}"
+
+
+def _filters(part: str, old: str, new: str) -> str:
+    """Which filters were added or removed, where all else is as it was; empty if it is not."""
+    (source, _, was), (other, _, is_) = old.partition(" WHERE "), new.partition(" WHERE ")
+    before, now = ([each for each in text.split(" AND ") if each] for text in (was, is_))
+    gone, come = (
+        ", ".join(each for each in these if each not in those) for these, those in ((before, now), (now, before))
+    )
+    if source != other or not (gone or come) or any(each.count("(") != each.count(")") for each in (*before, *now)):
+        return ""
+    gone, come = (_UNTYPED.sub(lambda found: found[1] or found[2], each) for each in (gone, come))
+    if gone and come:
+        return f"in {part}, the filter {gone} was replaced by {come}"
+    return f"in {part}, the filter {come or gone} was {'added' if come else 'removed'}"
 
 
 def _unfolded(text: str, form: QueryForm) -> str:
@@ -174,14 +219,17 @@ def _listed(these: Sequence[str], others: Sequence[str], form: QueryForm) -> str
     return ", ".join(_unfolded(each, form) if each not in others else each for each in these) or "none"
 
 
-# ------------------------------------------------------------------------------------------------------ the engine
+# ---------------------------------------------------------------------------------------------------- the packages
 
 
-def _other_python(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
-    yield Difference(
-        verdict="safe",
-        part="the version of Python",
-        before=before.python_version,
-        now=now.python_version,
-        why="each makes other bytecode of the same code: whether the Python functions have changed was not compared",
-    )
+def _packages(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
+    """Installed packages that the Python functions use are known by their versions alone."""
+    for name in sorted({*before.packages} & {*now.packages}):
+        if before.packages[name] != now.packages[name]:
+            yield Difference(
+                verdict="safe",
+                part=f"the package {name}",
+                before=before.packages[name],
+                now=now.packages[name],
+                why="whether what the Python functions use of it does what it did was not compared",
+            )

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from headrace.spark.plan_json import Node
+from headrace.spark.plans.plan_json import Node
 
 LONG = 160
 _COMMUTATIVE = {

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import re
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoint.source_names import renamed
-from headrace.checkpoint.uses import source_of
+from headrace.checkpoint.sources import renamed, source_of
 from headrace.model import Project, PythonTransform, Query, SqlTransform, Table, Transform
+from headrace.plan.code.meaning import libraries, meaning
+from headrace.plan.code.objects import BY_SESSION
+from headrace.plan.code.values import digest_of
 from headrace.plan.ends import sink_facts, source_facts, within
-from headrace.plan.form import QueryForm
 from headrace.plan.normal import normal
-from headrace.plan.python_code import meaning
-from headrace.spark.plan_json import Node, PlanTree, StaticInput, plan_tree
-from headrace.spark.plans import parsed_text
-from headrace.spark.python_functions import functions
-from headrace.spark.source_leaves import with_source_leaves
-from headrace.storage.file_digest import digest_of
+from headrace.queries.form import QueryForm
+from headrace.redaction import SECRET_NAME
+from headrace.spark.plans.analysed import parsed_text
+from headrace.spark.plans.plan_json import Node, PlanTree, StaticInput, plan_tree
+from headrace.spark.plans.python_functions import data_source, functions
+from headrace.spark.plans.source_uses import with_source_leaves
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,6 +99,7 @@ def form_of(
         pieces=pieces,
         shape=hashlib.sha256(repr((shape.operators, shape.result, sorted(shape.columns))).encode()).hexdigest()[:16],
         spark=frame.sparkSession.version,
+        packages=code.packages(),
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
     )
 
@@ -120,11 +126,12 @@ class _Code:
         known = self._functions.get(identity)
         if known is None:
             return f"python {name}"
-        return self.kept(known.function, f"{known.eval_type} {known.return_type}")
+        eval_type = BY_SESSION.get(known.eval_type, known.eval_type)
+        return self.kept(known.function, f"{eval_type} {known.return_type}")
 
-    def kept(self, function: Any, further: str = "") -> str:
-        """What stands for `function`, whose meaning is kept."""
-        told = meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords)
+    def kept(self, function: Any, further: str = "", *, files: bool = True) -> str:
+        """What stands for `function`, whose meaning is kept, with what the `files` hold that it opens."""
+        told = meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords, files=files)
         digest = hashlib.sha256(f"{told['digest']} {further}".encode()).hexdigest()[:12]
         self.found[f"python {digest}"] = told
         return f"python {digest}"
@@ -132,23 +139,42 @@ class _Code:
     def pieces(self, query: Query) -> dict[str, str]:
         """Digests of the code of the query, under no name, and of the views and tables that feed it."""
         upstream = self._project.upstream(query.transform)
-        things = {thing.name: thing.transform for thing in upstream if hasattr(thing, "transform")}
-        return {name: self._piece(transform) for name, transform in {"": query.transform, **things}.items()}
+        things = {thing.name: thing for thing in upstream if hasattr(thing, "transform")}
+        return {name: self._piece(thing) for name, thing in {"": query, **things}.items()}
 
-    def _piece(self, transform: Transform) -> str:
+    def _piece(self, thing: Any) -> str:
+        transform, refreshed = thing.transform, isinstance(thing, Table) and bool(thing.refresh)
         if isinstance(transform, PythonTransform):
-            return str(meaning(transform.function, owned=self._owned, salt=self._salt)["digest"])[:16]
+            told = meaning(transform.function, owned=self._owned, salt=self._salt, files=not refreshed)
+            return str(told["digest"])[:16]
         bare = " ".join(re.sub(r"--[^\n]*|/\*.*?\*/", " ", transform.sql, flags=re.DOTALL).split())
         return hashlib.sha256(bare.encode()).hexdigest()[:16]
 
+    def packages(self) -> dict[str, str]:
+        """The versions of the installed packages that the functions use."""
+        tops = {name.partition(".")[0] for told in self.found.values() for name in libraries(told)}
+        tops -= {*sys.stdlib_module_names, "pyspark", "headrace"}
+        names = {name for top in tops for name in _distributions().get(top, ())}
+        return {name: version(name) for name in sorted(names)}
+
     def _owned(self, module: ModuleType) -> bool:
-        """Whether a module is one of the project's own."""
-        file = getattr(module, "__file__", None)
-        if module in self._project.modules:
-            return True
-        if not file or "site-packages" in Path(file).parts:
-            return False
-        return Path(file).resolve().is_relative_to(self._project.root.resolve())
+        """Whether the code of a module is followed: that of the project, and of helpers that nobody installed."""
+        return module in self._project.modules or _is_followed(getattr(module, "__file__", None), module.__name__)
+
+
+@cache
+def _is_followed(file: str | None, name: str) -> bool:
+    if not file or name.partition(".")[0] in ("headrace", "pyspark", "py4j"):
+        return False
+    path = Path(file).resolve()
+    if {"site-packages", "dist-packages"} & {*path.parts}:
+        return False
+    return not any(path.is_relative_to(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib"))
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return packages_distributions()
 
 
 class _Inputs:
@@ -170,9 +196,16 @@ class _Inputs:
                 for table in self._tables
                 if isinstance(table.transform, PythonTransform)
             ]
-            return f"table of an RDD {', '.join(map(self._within, static.paths))} by {', '.join(functions)}"
+            named = (pattern for path in static.paths for pattern in path.split(","))
+            paths = [path for pattern in named for path in glob.glob(_local(pattern))]
+            holding = f" holding {digest_of(paths)}" if paths else ""
+            return f"table of an RDD {', '.join(map(self._within, static.paths))}{holding} by {', '.join(functions)}"
         if not static.paths:
-            return f"table {static.kind}"
+            if not static.source:
+                return f"table {static.kind}"
+            plain = {key: value for key, value in static.options.items() if not SECRET_NAME.search(key)}
+            told = ", ".join(f"{key}={within(self._project, value)}" for key, value in sorted(plain.items()))
+            return f"table {static.kind} given [{told}] by {self._code.kept(data_source(self._spark, static.source))}"
         refreshed = [table for table in self._tables if any(_is_version(path, table) for path in static.paths)]
         if refreshed:
             return f"refreshed table {refreshed[0].name} made by {self._definition(refreshed[0])}"
@@ -189,7 +222,7 @@ class _Inputs:
 
     def _of_transform(self, transform: Transform) -> str:
         if isinstance(transform, PythonTransform):
-            return self._code.kept(transform.function)
+            return self._code.kept(transform.function, files=False)
         told = parsed_text(self._spark, transform.sql) if isinstance(transform, SqlTransform) else repr(transform)
         return f"SQL {hashlib.sha256(told.encode()).hexdigest()[:12]}"
 

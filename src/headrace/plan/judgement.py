@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from headrace.errors import NOWHERE, Finding
+from headrace.errors import NOWHERE, CheckpointError, Finding
 from headrace.model import Project, Query
+from headrace.plan.code.meaning import name_of, not_comparable
 from headrace.plan.comparison import compare
-from headrace.plan.difference import Difference, Kind, worst
-from headrace.plan.form import FORMAT, QueryForm
-from headrace.plan.located import located
-from headrace.plan.manifest import QueryRevision
-from headrace.plan.python_code import name_of, not_comparable
-from headrace.plan.ways_out import anew, reset_command
+from headrace.plan.difference import Difference, Kind, located, worst
+from headrace.queries.form import FORMAT, QueryForm
+from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.manifest import QueryRevision, changed_line, forms
+from headrace.queries.ways_out import anew, reset_command
 
 SHOWN = 160
 
@@ -52,11 +53,19 @@ class Judgement:
 
 
 def judged(
-    project: Project, query: Query, known: Sequence[QueryRevision], now: QueryRevision, *, begun: bool
+    project: Project,
+    query: Query,
+    known: Sequence[QueryRevision],
+    now: QueryRevision,
+    *,
+    begun: bool,
+    checkpoint: Path | None = None,
+    versions: Path | None = None,
 ) -> Judgement:
     """Compare the form that is to run with the last one that ran; a query without a batch is `same`.
 
-    begun: whether a batch was committed.
+    begun: whether a batch was committed. checkpoint: its directory, which tells of options that had no effect.
+    versions: where the code that ran was noted.
     """
     if not known or not begun:
         return Judgement(query=query.name, verdict="same", from_batch=now.from_batch)
@@ -68,7 +77,10 @@ def judged(
         was, is_ = QueryForm.of(before.form), QueryForm.of(now.form)
         if unreadable := is_.unreadable or was.unreadable:
             return _by_fingerprint(query, before, now, why=unreadable)
-        differences = located(project, query, was, is_, compare(was, is_))
+        found = [each for each in compare(was, is_) if not _has_no_effect(project, each, checkpoint)]
+        differences = located(project, query, was, is_, found)
+        if versions is not None and any(not each.about for each in differences):
+            differences = tuple(_with_code(differences, changed_line(project, query, versions)))
     except (TypeError, KeyError, ValueError) as error:
         return Judgement(
             query=query.name, verdict="forbidden", from_batch=now.from_batch, notes=(_unreadable(query, before, error),)
@@ -78,8 +90,18 @@ def judged(
         verdict=worst(differences),
         from_batch=now.from_batch,
         differences=differences,
-        notes=tuple(_not_compared(query, was, is_)),
+        notes=(*_older(query, before, was, now), *_not_compared(query, was, is_)),
     )
+
+
+def _has_no_effect(project: Project, difference: Difference, checkpoint: Path | None) -> bool:
+    """Whether an option of a source that differs left all that was read as it is, and does so now."""
+    kind, _, rest = difference.about.partition(" ")
+    name, _, option = rest.partition(" ")
+    if checkpoint is None or kind != "source" or not option or name not in project.sources:
+        return False
+    connector, log = project.sources[name].connector, checkpoint / "sources" / name
+    return all(connector.has_no_effect(option, value, log) for value in (difference.before, difference.now))
 
 
 def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
@@ -93,7 +115,7 @@ def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
         code, fix = _WAYS_OUT[difference.verdict]
         yield Finding(
             code=code,
-            what=f"{past}: {_described(difference)}; {difference.why}",
+            what=f"{past}: {difference.described(SHOWN)}; {difference.why}",
             fix=difference.fix or fix.format(query=query.name, anew=anew(query)),
             where=difference.where if difference.where != NOWHERE else query.where,
         )
@@ -106,8 +128,8 @@ def remarks(query: Query, judgement: Judgement) -> Iterator[Finding]:
         if difference.verdict in ("safe", "forward"):
             yield Finding(
                 code="HR538",
-                what=f"query '{query.name}' is another from batch {judgement.from_batch} on: {_described(difference)}; "
-                f"{difference.why}",
+                what=f"query '{query.name}' is another from batch {judgement.from_batch} on: "
+                f"{difference.described(SHOWN)}; {difference.why}",
                 where=difference.where if difference.where != NOWHERE else query.where,
             )
 
@@ -123,12 +145,11 @@ _WAYS_OUT = {
 }
 
 
-def _described(difference: Difference) -> str:
-    return f"{difference.part} was {_cut(difference.before)} and is {_cut(difference.now)}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+def _with_code(differences: Sequence[Difference], code: tuple[str, str]) -> Iterator[Difference]:
+    """The differences, the first that stands in the code with the lines that differ."""
+    for difference in differences:
+        yield difference if difference.about else replace(difference, code=code)
+        code = code if difference.about else ("", "")
 
 
 def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Finding:
@@ -155,6 +176,22 @@ def _not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Find
             )
 
 
+def _older(query: Query, before: QueryRevision, was: QueryForm, now: QueryRevision) -> Iterator[Finding]:
+    """That the code of the Python functions cannot be compared this once; it is kept in today's form from now on."""
+    if was.format < FORMAT and was.python:
+        yield Finding(
+            code="HR445",
+            what=f"the Python functions of query '{query.name}' up to batch {now.from_batch - 1} were recorded by "
+            f"Headrace {before.headrace} in an older form: whether their code was changed was not compared this once",
+            fix=f"nothing, if it was not; {_tells(query)}",
+            where=query.where,
+        )
+
+
+def _tells(query: Query) -> str:
+    return f"`headrace verify {query.name}` shows whether the result is that of the query as it is now"
+
+
 def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, *, why: str = "") -> Judgement:
     """A query of which only a digest of the plan and of the columns is known: all that an older Headrace kept.
 
@@ -163,7 +200,7 @@ def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, *, 
     """
     notes: tuple[Finding, ...] = ()
     past = f"up to batch {now.from_batch - 1}"
-    tells = f"`headrace verify {query.name}` shows whether the result is that of the query as it is now"
+    tells = _tells(query)
     if before.fingerprint != now.fingerprint:
         if why or (before.shape is not None and before.shape != now.shape):
             finding = Finding(
@@ -184,3 +221,33 @@ def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, *, 
             )
         notes = (finding,)
     return Judgement(query=query.name, verdict="same", from_batch=now.from_batch, notes=notes)
+
+
+def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding]:
+    """The finding for a query without a checkpoint whose rows one of another name has written; nothing otherwise.
+
+    Begun anew, it would write all of them once more, into the same place.
+    """
+    for former in _undeclared(project):
+        layout = QueryLayout(project.storage, former, latest_generation(project.storage, former))
+        try:
+            known = forms(layout.manifest)
+            ran = QueryForm.of(known[-1].form or {}) if known else QueryForm()
+        except (CheckpointError, TypeError, KeyError, ValueError):
+            continue  # It is not declared, so nothing is told of what it has left.
+        if "place" in ran.sink and ran.sink == form.sink:
+            same = "means the same" if ran.digest == form.digest else "writes to the same place"
+            yield Finding(
+                code="HR547",
+                what=f"query '{query.name}' has never run, and looks like '{former}' renamed, which is no longer "
+                f"declared and {same}: it would read its sources from the beginning and write its rows once more",
+                fix=f"give it `renamed_from: {former}`, which keeps its checkpoint; or write to another place; or, if "
+                f"the rows of '{former}' are gone, remove {layout.home.parent}",
+                where=query.where,
+            )
+
+
+def _undeclared(project: Project) -> list[str]:
+    home = project.storage / "queries"
+    names = sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
+    return [name for name in names if name not in project.queries]

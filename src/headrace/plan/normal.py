@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.plan.expressions import Expressions, conjuncts, not_null
-from headrace.plan.form import Operator
 from headrace.plan.plan_nodes import PYTHON_PROJECTIONS, given_by, gives_anew, identity, join_type, names, reads
-from headrace.spark.plan_json import STREAMS, Node, PlanTree, StaticInput
+from headrace.queries.form import Operator
+from headrace.spark.plans.plan_json import STREAMS, Node, PlanTree, StaticInput
 
 # They change nothing of a row: where rows lie, hints, counts on the way.
 _PASSING = frozenset(

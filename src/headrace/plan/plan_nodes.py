@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.spark.plan_json import Node
+from headrace.spark.plans.plan_json import Node
 
 PYTHON_PROJECTIONS = ("ArrowEvalPython", "BatchEvalPython")
 

@@ -8,18 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
+from headrace.contract import Observer
 from headrace.errors import Finding
 from headrace.model import Project
-from headrace.progress import BatchRecord
+from headrace.observe.progress import BatchRecord
 from headrace.redaction import redacted
 from headrace.run.counted import missed_records, rightly_counted
 from headrace.run.notes import Notes
 from headrace.run.query_run import QueryRun
-from headrace.run.result import Reporter
-from headrace.run.starts import Start
-from headrace.spark.batch_work import batch_work
-from headrace.spark.messages import is_from_spark
-from headrace.spark.plan_text import plan_text
+from headrace.spark.messages.refusals import is_from_spark
+from headrace.spark.plans.plan_text import plan_text
+from headrace.spark.stream.work import batch_work, task_skew
 from headrace.storage.durable import replace_file
 
 if TYPE_CHECKING:
@@ -27,13 +26,15 @@ if TYPE_CHECKING:
 
 HEARTBEAT_SECONDS = 1.0
 LOOK_SECONDS, LOOKS = 1.0, 4
+# The tasks of a shorter batch differ by what the machine does beside them.
+SKEW_FROM_MS = 500
 PLAN_LONGEST = 200_000
 
 
 class Account:
     """Keeps account of the queries of one run; a failure of it is reported once and ends no stream."""
 
-    def __init__(self, project: Project, spark: SparkSession, notes: Notes, reporter: Reporter) -> None:
+    def __init__(self, project: Project, spark: SparkSession, notes: Notes, reporter: Observer) -> None:
         self.project = project
         self.spark = spark
         self.notes = notes
@@ -50,7 +51,9 @@ class Account:
             return  # An idle query repeats its last progress.
         self.archive(watched)
         if watched.archive is not None:
-            record = rightly_counted(self.project, watched.running, record, self.spark, first=not watched.batches)
+            record = rightly_counted(self.project, watched.running, record, self.spark)
+        record = self._with_times(watched, record)
+        record = self._with_quarantine(watched, record)
         watched.batches += 1
         watched.rows += record.rows
         watched.last_batch = record.batch
@@ -63,9 +66,27 @@ class Account:
             self.notes.tell(ill)
         if watched.batches == 1 and watched.archive is not None:
             self.notes.guarded(watched.query, lambda: self._keep_plan(watched))
-        if watched.quarantine is not None:
-            quarantine = watched.quarantine
-            self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
+
+    def _with_times(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
+        """The record with what the sink took of the batch, and how uneven its tasks were."""
+        running, seconds = watched.running, watched.running.written.pop(record.batch, None)
+        skew = None
+        if record.duration_ms >= SKEW_FROM_MS:
+            skew, running.last_job = task_skew(self.spark, record.run_id, after=running.last_job)
+        # Spark's figure is of whole milliseconds, and its clock another.
+        most = record.durations.get("addBatch", record.duration_ms)
+        write_ms = None if seconds is None else min(most, round(1000 * seconds))
+        return replace(record, write_ms=write_ms, skew=skew)
+
+    def _with_quarantine(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
+        """The record with how many rows of it were quarantined, which are written there first."""
+        quarantine = watched.quarantine
+        if quarantine is None:
+            return record
+        self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
+        written = quarantine.written.pop(record.batch, {})
+        sources = (replace(each, quarantined=written.get(each.name, each.quarantined)) for each in record.sources)
+        return replace(record, sources=tuple(sources))
 
     def _keep_plan(self, watched: QueryRun) -> None:
         """Note the plans of the first batch, for pages that start no Spark."""
@@ -145,16 +166,14 @@ class Account:
             watched.looked_at = now
             seconds = now - watched.event_at
             work = batch_work(self.spark, str(watched.running.handle.runId), seconds=seconds)
+            watched.at_work(work)
             if work is not None:
                 self.reporter.working(watched.query.name, work)
 
-    def beat(self, runs: Iterable[QueryRun | Start]) -> None:
-        """Let the history know that these runs are alive."""
+    def beat(self, runs: Sequence[int]) -> None:
+        """Let the history know that these runs, and this process, are alive."""
         now = time.monotonic()
         if now - self.heartbeat_at < HEARTBEAT_SECONDS:
             return
         self.heartbeat_at = now
-        for run in runs:
-            run_id = run.history_run
-            if run_id is not None:
-                self.notes.record(lambda history, run_id=run_id: history.heartbeat(run_id))  # type: ignore[misc]
+        self.notes.record(lambda history: history.heartbeat(runs))

@@ -7,36 +7,32 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.catalog import registered_tables
-from headrace.build.plan_builder import build
+from headrace.build.plan_builder import build, registered_tables
 from headrace.check.analysed import analysed, noteworthy
-from headrace.check.capacity import HeldState, memory, small_files
-from headrace.check.closures import Changed, changed_by, driver_variables
-from headrace.check.cluster import state_partitions
-from headrace.check.determinism import asked_by_functions
+from headrace.check.closures import Changed, Watched, changed_by, driver_variables, side_effects, watched
 from headrace.check.guarantee import guarantee
+from headrace.check.locations import speculation, state_partitions
 from headrace.check.places import places
-from headrace.check.result import CheckResult
+from headrace.check.result import CheckResult, HeldState, memory, small_files
 from headrace.check.state_bounds import StateBound
 from headrace.check.structure import concerning, structure
-from headrace.check.user_functions import Asked, asked_by, is_users
-from headrace.check.while_built import Watched, side_effects, watched
-from headrace.contract import SinkContext
-from headrace.declare.location import shown
-from headrace.errors import CheckpointError, Finding, HeadraceError, Where
-from headrace.history import History
+from headrace.check.user_functions import Asked, asked_by, asked_by_functions, is_users
+from headrace.declare.faults import shown
+from headrace.errors import Finding, HeadraceError, Where
 from headrace.model import Project, PythonTransform, Query, View
-from headrace.model.layout import history_file
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
+from headrace.observe.history import History
+from headrace.queries.layout import history_file
+from headrace.queries.naming import named
 from headrace.registry import known_failures
-from headrace.run.application import known_facts
-from headrace.run.rename_record import kept_in
-from headrace.spark.failures import finding_of_message
-from headrace.spark.plans import PlanFacts, plan_facts
-from headrace.spark.session_conf import all_settings, applied, default_partitions, executor_memory, is_cluster
+from headrace.run.sink_work import of_sink
+from headrace.run.state_store import session_settings
+from headrace.spark.jvm.session_conf import all_settings, applied, default_partitions, executor_memory, is_cluster
+from headrace.spark.messages.failures import finding_of_message
+from headrace.spark.plans.analysed import PlanFacts, plan_facts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 def check(
@@ -50,9 +46,9 @@ def check(
     """Every finding about `project` and the guarantee of each of `queries` (None: all) that is not refused.
 
     `spark`: a session, None for one made for it, False for the structure alone. `connect`: whether databases and other
-    systems are asked if they would take the results. `whole`: whether the shape of the rest of the project is looked at
-    too, beside that of `queries`. A query whose own structure is wrong is not analysed; it keeps
-    no other from being so.
+    systems are asked if they have what is read and would take the results. `whole`: whether the shape of the rest of
+    the project is looked at too, beside that of `queries`. A query whose own structure is wrong is not analysed; it
+    keeps no other from being so.
     """
     chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
     beside = tuple(places(project))
@@ -101,8 +97,11 @@ def _analyse(
     own = spark is None
     spark = spark or session(project, purpose="short")
     try:
-        with applied(spark, project.target.state_store):
-            return [finding for query in queries for finding in _analysed(project, query, spark, plans, held, connect)]
+        with applied(spark, session_settings(project, spark)):
+            found = list(_of_sources(project, queries, spark)) if connect else []
+            for query in queries:
+                found += _analysed(project, query, spark, plans, held, connect)
+            return found
     finally:
         if own:
             spark.stop()
@@ -135,7 +134,7 @@ def _analysed(
                 findings += _capacity(query, spark, facts, held.get(query.name))
                 findings += (*notes, *asked_by_functions(query, asked), *side_effects(query, seen, asked))
                 findings += driver_variables(query, _changed(project, query, executed))
-                findings += _of_sink(project, query, frame, connect)
+                findings += of_sink(project, query, frame, connect=connect)
     except HeadraceError as error:
         yield from error.findings
         return
@@ -208,27 +207,18 @@ def _capacity(query: Query, spark: SparkSession, facts: PlanFacts, held: HeldSta
     if is_cluster(spark):
         cores = default_partitions(spark)
         yield from state_partitions(query, partitions=partitions, cores=cores, keeps_state=facts.keeps_state)
+        speculative = str(spark.conf.get("spark.speculation", "false")).lower() == "true"
+        yield from speculation(query, speculative=speculative, keeps_state=facts.keeps_state)
     yield from small_files(query, tasks=partitions if facts.keeps_state else 1)
     in_memory = spark.conf.get(PROVIDER_KEY, None) != PROVIDERS["rocksdb"]
     yield from memory(query, held, in_memory=in_memory, memory_bytes=executor_memory(spark))
 
 
-def _of_sink(project: Project, query: Query, frame: DataFrame, connect: bool) -> Iterator[Finding]:
-    """Whether the sink would take the result."""
-    try:
-        layout = kept_in(project, query)
-    except CheckpointError as error:
-        yield from error.findings
-        return
-    context = SinkContext(
-        query=layout.query,
-        generation=layout.generation,
-        mode=query.mode,
-        checkpoint=layout.checkpoint,
-        **known_facts(project),
-    )
-    found = list(query.sink.check_result(frame, context))
-    if connect and not _refused(iter(found)):
-        found += query.sink.check_connection(frame, context)
-    for finding in found:
-        yield finding if finding.where.file else finding.but(where=query.where)
+def _of_sources(project: Project, queries: Sequence[Query], spark: SparkSession) -> Iterator[Finding]:
+    """Whether what the queries are to read is there, each source asked once."""
+    for source in dict.fromkeys(source.name for query in queries for source in project.sources_of(query)):
+        try:
+            with named(f"source '{source}'", project.sources[source].where):
+                project.sources[source].connector.check_connection(spark)
+        except HeadraceError as error:
+            yield from error.findings

@@ -6,35 +6,34 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
-from queue import SimpleQueue
 from typing import Any
 
+from headrace.contract import Observer
 from headrace.errors import Finding, HeadraceError
-from headrace.history import History
 from headrace.model import Project
-from headrace.model.layout import history_file
 from headrace.model.operations import Log
-from headrace.operate.address import asked_at
-from headrace.operate.board import Board
-from headrace.operate.control_server import ControlServer
-from headrace.operate.hooks import Hooks
-from headrace.operate.lineage import Lineage
-from headrace.operate.log import RunLog
-from headrace.operate.metrics import Metrics
-from headrace.operate.metrics_server import MetricsServer
-from headrace.operate.orders import Orders
-from headrace.operate.otlp import Otlp
+from headrace.observe.board import Board
+from headrace.observe.control_server import ControlServer
+from headrace.observe.history import History
+from headrace.observe.hooks import Hooks
+from headrace.observe.lag import SourceLags
+from headrace.observe.lineage import Lineage
+from headrace.observe.log import RunLog
+from headrace.observe.metrics import Metrics, require
+from headrace.observe.observers import Observers
+from headrace.observe.orders import Orders
+from headrace.observe.otlp import Otlp
+from headrace.observe.service import Notifier
+from headrace.observe.serving import asked_at
+from headrace.queries.layout import history_file
 from headrace.run.event_lines import EventLines
-from headrace.run.reporters import Reporters
-from headrace.run.result import Reporter
 from headrace.run.spark_lines import SparkLines
 from headrace.run.stop import StopRequest
-from headrace.run.telemetry import Sent, Traced
-from headrace.run.watchers import Hooked, Logged, Measured
-from headrace.spark.stderr_filter import taps
+from headrace.spark.jvm.stderr_filter import taps
+from headrace.storage.private import FULL
 
 # How long the main thread may take to hear a signal, while it may hang.
 _HEARD_SECONDS = 1.0
@@ -42,9 +41,9 @@ _HEARD_SECONDS = 1.0
 
 @contextmanager
 def controlled(
-    project: Project, board: Board, orders: Orders, request: StopRequest, reporter: Reporter, *, owns_process: bool
-) -> Iterator[Reporter]:
-    """Listen on the project's socket, serve its metrics and tell its hooks; the reporter that is given tells them all.
+    project: Project, board: Board, orders: Orders, request: StopRequest, reporter: Observer, *, owns_process: bool
+) -> Iterator[Observer]:
+    """Listen on the project's socket, serve its metrics and let all who observe the run hear of it.
 
     Without a socket the run is as it was, after one warning. Raises PlatformError where metrics cannot be served.
     """
@@ -63,19 +62,18 @@ def controlled(
 
     stopping = threading.Lock()
     in_main_thread = threading.current_thread() is threading.main_thread()
-    reporters: list[Reporter] = [reporter]
-    later: SimpleQueue[Finding] = SimpleQueue()
+    observers, operations = Observers(reporter), project.target.operations
     with ExitStack() as stack:
-        _serve_metrics(project, board, reporters, stack, later.put)
-        if project.target.operations.telemetry.openlineage:
-            lineage = Lineage(project.name, version("pyspark"), later.put)
-            stack.callback(lineage.close)
-            reporters.append(Traced(lineage, project, board))
-        _log(project, reporters, stack)
-        if project.target.operations.hooks:
-            hooks = Hooks(project.target.operations.hooks, project.name, later.put)
-            stack.callback(hooks.close)
-            reporters.append(Hooked(hooks, board))
+        stack.callback(observers.close)
+        _serve_metrics(project, board, observers, stack)
+        if operations.telemetry.openlineage:
+            observers.add(Lineage(project.name, version("pyspark"), observers.report))
+        if owns_process:
+            observers.add(Notifier(board))
+        _log(project, observers, stack)
+        if operations.hooks:
+            observers.add(Hooks(operations.hooks, project.name, observers.report))
+        observers.install(project)
         try:
             server = ControlServer(
                 project.local_storage,
@@ -89,11 +87,11 @@ def controlled(
             reporter.note(_no_socket(error))
         else:
             stack.callback(server.close)
-            reporters.append(EventLines(server.tell))
-        yield Reporters(reporters, later)
+            observers.add(EventLines(server.tell))
+        yield observers
 
-    while not later.empty():
-        reporter.note(later.get())
+    for finding in observers.untold():
+        reporter.note(finding)
 
 
 def _ask_by_signal(request: StopRequest) -> None:
@@ -104,41 +102,39 @@ def _ask_by_signal(request: StopRequest) -> None:
         time.sleep(0.01)
 
 
-def _serve_metrics(
-    project: Project, board: Board, reporters: list[Reporter], stack: ExitStack, report: Callable[[Finding], None]
-) -> None:
+def _serve_metrics(project: Project, board: Board, observers: Observers, stack: ExitStack) -> None:
     operations = project.target.operations
     settings = operations.metrics
     if settings is None and not operations.telemetry.otlp:
         return
-    metrics = Metrics(project.name, board, lambda: _verdicts(project))
-    reporters.append(Measured(metrics))
+    metrics = Metrics(project.name, board, lambda: _verdicts(project), SourceLags(project).of)
+    observers.add(metrics)
     if operations.telemetry.otlp:
-        otlp = Otlp(metrics, report)
-        stack.callback(otlp.close)
-        reporters.append(Sent(otlp))
+        observers.add(Otlp(metrics, observers.report))
     if settings is None:
         return
-    server = MetricsServer(settings, board, metrics)
-    stack.callback(server.close)
+    require("starlette", "uvicorn")
+    from headrace.observe.metrics_server import metrics_served
+
+    port = stack.enter_context(metrics_served(settings, board, metrics))
     if not settings.port:
-        what = f"metrics are served at http://{asked_at(settings.address, server.port)}/metrics"
-        reporters[0].note(Finding(code="HR876", what=what))
+        what = f"metrics are served at http://{asked_at(settings.address, port)}/metrics"
+        observers.note(Finding(code="HR876", what=what))
 
 
-def _log(project: Project, reporters: list[Reporter], stack: ExitStack) -> None:
+def _log(project: Project, observers: Observers, stack: ExitStack) -> None:
     """Write the log, whose default is plain text; without it the run is as it was, after one warning."""
     try:
         log = RunLog(project.local_storage, project.target.operations.log or Log())
     except OSError as error:
         what = f"the log cannot be written: {error.filename}: {error.strerror or error}"
-        reporters[0].note(Finding(code="HR878", what=what, fix="give the right to write into the storage directory"))
+        fix = "make room on that disk" if error.errno in FULL else "give the right to write into the storage directory"
+        observers.note(Finding(code="HR878", what=what, fix=fix))
         return
-    stack.callback(log.close)
-    reporters.append(Logged(log))
+    observers.add(log)
     stack.enter_context(log.taking_user_output())
     spark_lines = SparkLines(log)
-    reporters.append(spark_lines)
+    observers.add(spark_lines)
     taps.append(spark_lines.take)
     stack.callback(taps.remove, spark_lines.take)
 

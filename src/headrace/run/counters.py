@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckpointError, Finding, HeadraceError
+from headrace.errors import CheckpointError, Finding, HeadraceError, reason
 from headrace.model import Counter, Query
-from headrace.model.layout import QueryLayout
-from headrace.spark.counting import Counting, added_up
-from headrace.spark.pickling import kept, taken_up
+from headrace.queries.layout import QueryLayout
+from headrace.spark.stream.broadcasts import kept, taken_up
+from headrace.spark.stream.counting import Counting, added_up
 from headrace.storage import json_lines
 from headrace.storage.durable import replace_file
-from headrace.storage.faults import writing_to
+from headrace.storage.private import writing_to
 
 # Spark keeps the checkpoint's files of 100 batches, so that no start goes farther back.
 KEPT, _MOST = 200, 400
@@ -139,7 +139,7 @@ class Counters:
             Finding(
                 code="HR807",
                 what=f"the counter{which} of query '{self.query.name}' cannot be added up: "
-                f"{type(error).__name__}: {error}",
+                f"{type(error).__name__}: {reason(error)}",
                 fix="correct the addInPlace of its param; if its type has changed, give the counter another name",
                 where=self.query.where,
             )
@@ -164,7 +164,7 @@ def read(query: Query, path: Path) -> list[Line]:
         raise CheckpointError(
             Finding(
                 code="HR808",
-                what=f"the counters of query '{query.name}' cannot be read from {path}: {error}",
+                what=f"the counters of query '{query.name}' cannot be read from {path}: {reason(error)}",
                 fix="bring the file back from a copy, or remove it: then the counters start again from their zero",
                 where=query.where,
             )

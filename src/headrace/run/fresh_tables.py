@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.errors import Finding
+from headrace.errors import Finding, HeadraceError
 from headrace.run.account import Account
 from headrace.run.notes import Notes
 from headrace.run.query_run import QueryRun
@@ -13,7 +13,7 @@ from headrace.run.refresh import Refresher
 from headrace.run.running import Running
 from headrace.run.starts import Begun
 from headrace.run.watching import Watching
-from headrace.spark.graceful_stop import Halt
+from headrace.spark.stream.foreach_batch import Halt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ class FreshTables:
         if refresher.versions != watched.running.versions:
             watched.stop_gracefully = Halt(watched.running.handle, self._spark)
 
-    def resume(self, watched: QueryRun) -> Finding | None:
+    def resume(self, watched: QueryRun) -> HeadraceError | None:
         """Start a halted query over the newest versions of its tables: for all others it has never stopped.
 
         Returns why that failed.
@@ -65,9 +65,9 @@ class FreshTables:
         versions = watched.refresher.versions if watched.refresher is not None else None
         running, finishing = self._start_again(watched, versions)
         if not isinstance(running, Running):
-            for finding in running[1:]:
+            for finding in running.findings[1:]:
                 self._notes.tell(finding)
-            return running[0]
+            return running
         self._account.tell_news(watched)
         before.clean_up()
         self._watching.restarted(watched, running)

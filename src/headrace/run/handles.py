@@ -8,14 +8,16 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from headrace.contract import Observer
+from headrace.contract.query_state import QueryState
 from headrace.errors import HeadraceError, QueryFailed
 from headrace.model import Project, Trigger
-from headrace.operate.board import ENDED, Board, Post
-from headrace.operate.orders import Order, Orders, Verb, who
-from headrace.run.result import Reporter, RunResult
+from headrace.observe.board import Board
+from headrace.observe.orders import Order, Orders, Verb, who
+from headrace.run.result import RunResult
 from headrace.run.stop import StopRequest
 from headrace.run.supervise import run
-from headrace.spark.borrowed_session import activate
+from headrace.spark.jvm.session_conf import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +37,9 @@ class QueryHandle:
 
     @property
     def state(self) -> str:
-        """How it stands: waiting, starting, running, stopping, paused, restarting, finished, stopped or failed."""
-        return self._post.state
+        """How it stands: waiting, starting, running, pausing, stopping, paused, restarting, finished, stopped
+        or failed."""
+        return self._now.state
 
     @property
     def id(self) -> str:
@@ -51,7 +54,7 @@ class QueryHandle:
     @property
     def isActive(self) -> bool:  # noqa: N802
         """Whether it runs, or will run again."""
-        return self._post.state not in ENDED
+        return not self._now.has_ended
 
     @property
     def status(self) -> dict[str, Any]:
@@ -74,13 +77,13 @@ class QueryHandle:
 
     def exception(self) -> QueryFailed | None:
         """Why it failed, as one finding; None if it did not. While it waits for a restart, what it failed of last."""
-        post = self._post
-        return QueryFailed(post.error) if post.error is not None and post.state in ("failed", "restarting") else None
+        now = self._now
+        return QueryFailed(now.cause) if now.cause is not None and now.state in ("failed", "restarting") else None
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait for its end, for at most `timeout` seconds; then it says whether it has ended. Raises if it failed."""
-        ended = self._application.board.wait(lambda posts: posts[self.name].state in ENDED, timeout)
-        if ended and self._post.state == "failed" and (error := self.exception()) is not None:
+        ended = self._application.board.wait(lambda states: states[self.name].has_ended, timeout)
+        if ended and self._now.state == "failed" and (error := self.exception()) is not None:
             raise error
         return ended if timeout is not None else None
 
@@ -108,18 +111,19 @@ class QueryHandle:
         return answer.said
 
     @property
-    def _post(self) -> Post:
+    def _now(self) -> QueryState:
         found = self._application.board.get(self.name)
-        assert found is not None, "a handle is made of a post"
+        assert found is not None, "a handle is made of a state"
         return found
 
     @property
     def _spark(self) -> StreamingQuery:
         """Spark's own handle, waited for while the query starts."""
-        self._application.board.wait(lambda posts: posts[self.name].state not in ("waiting", "starting"))
-        handle: StreamingQuery | None = self._post.handle
-        if handle is None:
-            raise self.exception() or ValueError(f"query '{self.name}' has not run: it is {self.state}")
+        self._application.board.wait(lambda states: states[self.name].state not in ("waiting", "starting"))
+        live = self._application.board.live(self.name)
+        if live is None:
+            raise self.exception() or ValueError(f"query '{self.name}' does not run: it is {self.state}")
+        handle: StreamingQuery = live.handle
         return handle
 
 
@@ -143,31 +147,32 @@ class ApplicationHandle:
     @property
     def queries(self) -> list[QueryHandle]:
         """All its queries, also those that have ended."""
-        return [QueryHandle(self, name) for name in self.board.posts()]
+        return [QueryHandle(self, name) for name in self.board.states()]
 
     def get(self, query: str) -> QueryHandle:
         """A query by its name, or by Spark's id of it; raises KeyError."""
-        posts = self.board.posts()
-        for name, post in posts.items():
-            if query == name or (post.handle is not None and str(post.handle.id) == query):
+        states = self.board.states()
+        for name in states:
+            live = self.board.live(name)
+            if query == name or (live is not None and str(live.handle.id) == query):
                 return QueryHandle(self, name)
-        raise KeyError(f"no query '{query}'; there are {', '.join(posts) or 'none'}")
+        raise KeyError(f"no query '{query}'; there are {', '.join(states) or 'none'}")
 
     def awaitAnyTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait until any query has ended since `resetTerminated`; raises why, if one failed. See awaitTermination."""
 
-        def new(posts: Mapping[str, Post]) -> list[Post]:
-            return [post for post in posts.values() if post.state in ENDED and post.query not in self._reported]
+        def new(states: Mapping[str, QueryState]) -> list[QueryState]:
+            return [each for each in states.values() if each.has_ended and each.query not in self._reported]
 
-        ended = self.board.wait(lambda posts: bool(new(posts)), timeout)
-        for post in new(self.board.posts()):
-            if post.state == "failed" and post.error is not None:
-                raise QueryFailed(post.error)
+        ended = self.board.wait(lambda states: bool(new(states)), timeout)
+        for each in new(self.board.states()):
+            if each.state == "failed" and each.cause is not None:
+                raise QueryFailed(each.cause)
         return ended if timeout is not None else None
 
     def resetTerminated(self) -> None:  # noqa: N802
         """Forget the queries that have ended, so that `awaitAnyTermination` waits for another one."""
-        self._reported = frozenset(name for name, post in self.board.posts().items() if post.state in ENDED)
+        self._reported = frozenset(name for name, state in self.board.states().items() if state.has_ended)
 
     def addListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802
         """Have `listener` told when a query of the session starts, makes a batch, is idle or ends."""
@@ -200,7 +205,7 @@ def start_all(
     spark: SparkSession,
     *,
     trigger: Trigger | None = None,
-    reporter: Reporter | None = None,
+    reporter: Observer | None = None,
 ) -> ApplicationHandle:
     """Run queries of `project` in a thread, in the caller's session; returns once it is known which they are."""
     from pyspark.util import inheritable_thread_target
@@ -232,6 +237,6 @@ def start_all(
 
     threading.Thread(target=in_thread, name="headrace", daemon=True).start()
     board.wait(bool)
-    if not board.posts():
+    if not board.states():
         application.wait()
     return application

@@ -8,28 +8,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.check.live import live
-from headrace.check.policy import POLICY, kept_policy
-from headrace.check.refresh import refreshed
+from headrace.check.event_time import POLICY, kept_policy
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.handover import fill_gap, move
+from headrace.checkpoint.read_files import READ_FILES
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.contract import SinkContext, Writer
 from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime
-from headrace.plan.manifest import QueryRevision, enter, written_async
-from headrace.run.application import application
-from headrace.run.durability import secured
-from headrace.run.home import Home, entered, layout_of
-from headrace.run.naming import named
-from headrace.run.planned import Planned, planned
+from headrace.queries.application import application
+from headrace.queries.durability import secured
+from headrace.queries.home import Home, entered, layout_of
+from headrace.queries.manifest import QueryRevision, enter, note_version, written_async
+from headrace.queries.naming import named
+from headrace.queries.sink_location import enter_sink
+from headrace.run.planned import Planned, planned, unfit
 from headrace.run.running import Reports, Request, Running
-from headrace.run.sink_location import enter_sink
 from headrace.run.state_store import rows_tracked
-from headrace.spark.plans import PlanFacts
-from headrace.spark.served_query import served
-from headrace.spark.session_conf import default_partitions
+from headrace.spark.jvm.session_conf import applied, default_partitions, served
+from headrace.spark.plans.analysed import PlanFacts
 from headrace.storage.remembered import remembering
 
 if TYPE_CHECKING:
@@ -40,21 +38,25 @@ if TYPE_CHECKING:
 
 def launch(request: Request) -> Running:
     """Check and start the query; if that fails, nothing was started."""
+    request.begin("reading its checkpoint")
     # What is only looked at. Once the sink is opened an older driver may end its batch.
     with remembering(layout_of(request.project, request.query).checkpoint):
         home, plan = _looked_at(request)
     try:
         _set_policy(request.spark, home.checkpoint, request.project, request.query, plan.facts)
+        request.begin(f"making the sink {request.query.sink_kind} ready")
         reports = Reports(query=request.query, tell=request.tell)
         context = _context(request, home, plan, reports)
         writer = _open_sink(request, home, plan, context)
         reports.tell = None
         notes = (*plan.notes, *_prepare_checkpoint(request, home, plan, context))
         stream = writer.attach(_stream(writer.serialize(plan.frame), request.query, context))
-        with served(request.spark, request.query.name):
+        kept_in = {READ_FILES: str(home.layout.home) if home.lasting else ""}
+        with served(request.spark, request.query.name), applied(request.spark, kept_in):
             handle = stream.start()
         if plan.revision is not None:
             _enter_started(home, plan.revision, handle)
+            note_version(request.project, request.query, home.layout, plan.revision)
     except BaseException:
         home.remove_scratch()
         raise
@@ -69,6 +71,8 @@ def launch(request: Request) -> Running:
         faults=reports.faults,
         news=reports.news,
         computed=reports.computed,
+        retried=reports.retried,
+        written=reports.written,
         rows_tracked=rows_tracked(request.spark),
         tables=plan.tables,
         versions=plan.versions,
@@ -80,7 +84,8 @@ def launch(request: Request) -> Running:
 
 
 def _looked_at(request: Request) -> tuple[Home, Planned]:
-    _require_startable(request)
+    if findings := list(unfit(request.project, request.query, Home(layout=layout_of(request.project, request.query)))):
+        raise CheckFailed(findings)
     home = entered(request.project, request.query)
     try:
         return home, planned(request, home)
@@ -99,15 +104,6 @@ def _enter_started(home: Home, revision: QueryRevision, handle: StreamingQuery) 
         raise
 
 
-def _require_startable(request: Request) -> None:
-    """Raise if the query cannot start with its trigger, its sources and its tables, whatever its plan is."""
-    project, query = request.project, request.query
-    begun = Home(layout=layout_of(project, query)).begun and query.sink.facts.durable
-    unfit = (*live(project, query, query.trigger, begun=begun), *refreshed(project, query, query.trigger))
-    if unfit:
-        raise CheckFailed(unfit)
-
-
 def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> SinkContext:
     """The context of this start for the sink, and what the sink calls."""
     project, query = request.project, request.query
@@ -120,6 +116,8 @@ def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> S
         on_error=reports.faults.append,
         on_warning=reports.note,
         on_computed=reports.count,
+        on_retry=reports.retried.append,
+        on_written=reports.written.__setitem__,
         empty_batches=home.repartitions.batches(home.checkpoint),
         restoring=request.restoring,
         **(application(project).facts() if home.lasting else {}),

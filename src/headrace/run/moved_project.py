@@ -16,13 +16,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from headrace.checkpoint.read_files import ReadFiles
 from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
 from headrace.contract import Connector
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.model import Project, Query
-from headrace.model.layout import QueryLayout, latest_generation
+from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.storage.durable import replace_file
-from headrace.storage.faults import writing_to
+from headrace.storage.private import writing_to
 
 Move: TypeAlias = tuple[str, str]
 
@@ -73,6 +74,13 @@ def bring_schemas_along(layout: QueryLayout, former: str) -> None:
         _bring_schemas(layout, (f"{storage}/queries/{former}", f"{storage}/queries/{layout.query}"))
 
 
+def require_in_place(project: Project, query: Query) -> None:
+    """Raise CheckpointError, as `bring_along` would, for files that lie elsewhere; nothing is changed."""
+    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    if layout.home.is_dir():
+        _surveyed(query, layout, _present(project, query))
+
+
 def not_brought_along(project: Project, query: Query) -> Iterator[Finding]:
     """Say that the project was moved, and that the logs of `query` still name files at the old place.
 
@@ -103,14 +111,13 @@ def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
     before, now = _recorded(layout), _present(project, query)
     if before is not None and asdict(before) == {**asdict(now), "former": before.former}:
         return
-    logs = _logs(layout, now)
-    old = before.root if before is not None else _inferred(logs, now.root)
-    moves = _moves(before, old or now.root, now)
-    _require_homes(query, logs, moves)
-    changed = sum(rewrite(log.folder, *move) for move in moves for log in logs)
+    logs, old, moves = _surveyed(query, layout, now)
+    changed = sum(rewrite(log.folder, *move, log.home) for move in moves for log in logs)
     for move in moves:
         _bring_schemas(layout, move)
         _bring_archives(project, query, move)
+        with writing_to(layout.home):
+            ReadFiles(layout.home).moved(*move)
     if changed and old is not None:
         yield Finding(
             code="HR524",
@@ -122,6 +129,15 @@ def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
     if old is not None and old not in (now.root, *former):
         former = (*former, old)
     _record(layout, replace(now, former=former))
+
+
+def _surveyed(query: Query, layout: QueryLayout, now: Location) -> tuple[list[Log], str | None, list[Move]]:
+    """The logs of a query, the directory that the project lay in, and what moved; raises CheckpointError as said."""
+    before, logs = _recorded(layout), _logs(layout, now)
+    old = before.root if before is not None else _inferred(logs, now.root)
+    moves = _moves(before, old or now.root, now)
+    _require_homes(query, logs, moves)
+    return logs, old, moves
 
 
 def _moves(before: Location | None, old: str, now: Location) -> list[Move]:
@@ -213,7 +229,9 @@ def _bring_archives(project: Project, query: Query, move: Move) -> None:
     """A source that archives what it has read keeps each file there below its whole former path."""
     for source in project.sources_of(query):
         archive = source.connector.archive_path
-        if not _is_local(archive):
+        path = _local(source.connector)
+        # What stayed where it was is perhaps read by the project's original too.
+        if not _is_local(archive) or path is None or not below(_home(path), move[1]):
             continue
         old, new = Path(f"{archive}{move[0]}"), Path(f"{archive}{move[1]}")
         if old.is_dir() and not new.exists():
@@ -246,6 +264,11 @@ def _home(path: str) -> str:
     """The directory that a source's path or pattern begins with."""
     first = min((at for at in map(path.find, _GLOB) if at >= 0), default=None)
     return path.rstrip("/") if first is None else path[:first].rpartition("/")[0] or "/"
+
+
+def source_homes(project: Project, query: Query) -> dict[str, str]:
+    """By source, the directory below which its files lie on this machine."""
+    return {name: _home(path) for name, path in _present(project, query).sources.items()}
 
 
 def _file(layout: QueryLayout) -> Path:

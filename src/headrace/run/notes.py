@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headrace.contract import Observer
 from headrace.errors import Finding, HeadraceError
-from headrace.history import History
 from headrace.model import Project, Query
-from headrace.model.layout import history_file
-from headrace.run.result import Reporter
+from headrace.observe.history import History
+from headrace.queries.layout import history_file
 
 
 class Notes:
     """The history of a project, open for one run, and the run's reporter."""
 
-    def __init__(self, project: Project, reporter: Reporter) -> None:
+    def __init__(self, project: Project, reporter: Observer) -> None:
         self._project = project
         self._reporter = reporter
         self._history: History | None = None

@@ -3,111 +3,81 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from headrace.errors import Finding
-from headrace.model import Project, Query
-from headrace.operate.board import Board
-from headrace.operate.orders import Order, Orders, has_ended
-from headrace.run.holding import Holding
+from headrace.model import Query
+from headrace.observe.orders import Order, Orders, has_ended
 from headrace.run.query_run import QueryRun
+from headrace.run.states import States, Supervised
 from headrace.run.watching import Watching
 
 
 class OrderDesk:
-    """Takes orders, and keeps the queries that are to be started: at first all, then those that somebody wants again.
+    """Takes orders to the queries of a run.
 
-    anew: called with the name of a query that is started by order. stopped: called with one that is not started any
-    more. An order to start is answered by `started` or `not_started`.
+    stopped: called with one that is not started any more. An order to start is answered by `started` or `not_started`.
     """
 
-    def __init__(
-        self,
-        project: Project,
-        orders: Orders,
-        board: Board,
-        watching: Watching,
-        holding: Holding,
-        *,
-        anew: Callable[[str], None],
-        stopped: Callable[[Query], None],
-    ) -> None:
-        self.waiting: tuple[Query, ...] = ()
-        self._project, self._orders, self._board = project, orders, board
-        self._watching, self._holding = watching, holding
-        self._anew, self._stopped = anew, stopped
+    def __init__(self, orders: Orders, watching: Watching, states: States, *, stopped: Callable[[Query], None]) -> None:
+        self._orders, self._watching, self._states, self._stopped = orders, watching, states, stopped
         self._deferred: list[Order] = []
-        self._starting: dict[str, Order] = {}
-
-    def line_up(self, queries: Sequence[Query]) -> None:
-        """Let these be started before those that wait already."""
-        self.waiting = (*queries, *self.waiting)
-
-    def take_out(self, query: str) -> None:
-        """Let a query wait no more."""
-        self.waiting = tuple(each for each in self.waiting if each.name != query)
-
-    def begin_again(self, query: Query, order: Order) -> None:
-        """Start a query as soon as nothing else is being started."""
-        self._anew(query.name)
-        self._starting[query.name] = order
-        self.line_up([query])
 
     def started(self, query: str, batch: int) -> None:
         """A query has started, with this batch next."""
-        if (order := self._starting.pop(query, None)) is not None:
+        if (order := self._taken(query)) is not None:
             order.done(f"query '{query}' runs again, from batch {batch:,} on")
 
     def not_started(self, query: str, finding: Finding) -> None:
         """A start has failed."""
-        if (order := self._starting.pop(query, None)) is not None:
+        if (order := self._taken(query)) is not None:
             order.failed(finding)
 
-    def take(self, starting: str | None) -> None:
-        """Carry out what was ordered; `starting` is being started, and what is ordered of it waits for that."""
+    def take(self) -> None:
+        """Carry out what was ordered; what is ordered of a query that is being started waits for that."""
         given, self._deferred = self._deferred, []
         while (taken := self._orders.take()) is not None:
             given.append(taken)
         for order in given:
-            name = order.query
-            if name in self._starting or name == starting:
+            supervised = self._states.find(order.query)
+            if supervised is None:
+                order.failed(_not_run(order.query))
+            elif supervised.order is not None or supervised.state.state == "starting":
                 self._deferred.append(order)
-            elif (watched := self._watching.find(name)) is not None:
+            elif (watched := self._watching.find(order.query)) is not None:
                 _order_running(watched, order)
             else:
-                self._order_other(name, order)
+                self._order_other(supervised, order)
 
     def close(self) -> None:
         """The run is over: answer all that was not carried out, and all that comes."""
-        for order in (*self._deferred, *self._starting.values()):
+        for order in (*self._deferred, *(each.order for each in self._states if each.order is not None)):
             order.failed(has_ended(order.query))
         self._orders.close()
 
-    def _order_other(self, name: str, order: Order) -> None:
-        """Carry out what is asked of a query that is held, waits for its first start, or has ended."""
-        held, post = self._holding.find(name), self._board.get(name)
-        query = next((each for each in self.waiting if each.name == name), held.query if held else None)
-        if post is None or name not in self._project.queries:
-            order.failed(_not_run(name))
-        elif query is None:
-            self._order_ended(name, str(post.state), order)
-        elif order.verb == "pause" and held is not None and held.due is None:
-            order.done(f"query '{name}' is already paused, since {post.since:%Y-%m-%d %H:%M:%S} UTC by {post.by}")
+    def _taken(self, query: str) -> Order | None:
+        supervised = self._states[query]
+        order, supervised.order = supervised.order, None
+        return order
+
+    def _order_other(self, supervised: Supervised, order: Order) -> None:
+        """Carry out what is asked of a query that is paused, waits for its start or restart, or has ended."""
+        name, state = order.query, supervised.state
+        if state.has_ended:
+            self._order_ended(name, str(state.state), order)
+        elif order.verb == "pause" and state.state == "paused":
+            order.done(f"query '{name}' is already paused, since {state.since:%Y-%m-%d %H:%M:%S} UTC by {state.by}")
+        elif order.verb == "pause":
+            self._states.pause(name, order)
+        elif order.verb == "stop":
+            self._stopped(supervised.query)
+            order.done(f"query '{name}' has stopped")
         else:
-            self.take_out(name)
-            if held is not None:
-                self._holding.release(name)
-            if order.verb == "pause":
-                self._holding.pause(query, None, order)
-            elif order.verb == "stop":
-                self._stopped(query)
-                order.done(f"query '{name}' has stopped")
-            else:
-                self.begin_again(query, order)
+            self._states.start_again(name, order)
 
     def _order_ended(self, name: str, state: str, order: Order) -> None:
         if order.verb == "restart":
-            self.begin_again(self._project.queries[name], order)
+            self._states.start_again(name, order)
         elif order.verb == "stop":
             order.done(f"query '{name}' is not running: it has {state}")
         else:

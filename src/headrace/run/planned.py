@@ -7,32 +7,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.build.catalog import register_written
-from headrace.build.plan_builder import Reader, build
+from headrace.build.plan_builder import Reader, build, register_written
 from headrace.build.tables import Tables
 from headrace.check.analysed import analysed
-from headrace.check.triggers import cores
+from headrace.check.triggers import cores, live, refreshed
 from headrace.checkpoint.prefix import planned_prefix
-from headrace.checkpoint.uses import source_of
-from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
+from headrace.checkpoint.sources import source_of
+from headrace.contract import SinkContext
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, Project, Query, RealTime, Source, Trigger
-from headrace.plan.form import QueryForm
 from headrace.plan.forming import NO_NAMES, form_of
-from headrace.plan.judgement import judged, refusals, remarks
-from headrace.plan.manifest import QueryRevision, forms
-from headrace.plan.manifest import revision as revision_of
-from headrace.plan.renamed import renamed
-from headrace.run.application import application
-from headrace.run.checkpoint_look import require_state
+from headrace.plan.judgement import judged, refusals, remarks, renamed
+from headrace.queries.application import application, known_facts
+from headrace.queries.checkpoint_look import require_state
+from headrace.queries.form import QueryForm
+from headrace.queries.home import Home
+from headrace.queries.manifest import QueryRevision, forms
+from headrace.queries.manifest import revision as revision_of
+from headrace.queries.naming import named, with_command
+from headrace.queries.source_names import as_it_ran, former_sources
 from headrace.run.counters import Counters
-from headrace.run.home import Home
 from headrace.run.moved_project import bring_along
-from headrace.run.naming import named
 from headrace.run.running import Request
-from headrace.run.source_names import as_it_ran, former_sources
 from headrace.run.state_store import compared
-from headrace.spark.counting import Counting
-from headrace.spark.plans import PlanFacts, plan_facts, plan_text
+from headrace.spark.plans.analysed import PlanFacts, plan_facts, plan_text
+from headrace.spark.stream.counting import Counting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,11 +66,14 @@ class Planned:
 def planned(request: Request, home: Home) -> Planned:
     """Build the query and check it; raises where it cannot run, or not over its checkpoint."""
     project, query, spark = request.project, request.query, request.spark
+    if home.repartitions.cut_off(home.checkpoint) is None:
+        home.repartitions.forget_unbegun(home.checkpoint)
     kept = list(compared(project, query, home.checkpoint, home.repartitions, spark))
     if home.lasting:
         kept += bring_along(project, query)
-        _require_planned(project, query, home)
+        require_planned(project, query, home)
     _require_sources(request)
+    request.begin("making its plan")
     if findings := list(cores(project, query, spark)):
         raise CheckFailed(findings)
     register_written(project, query, spark)
@@ -94,7 +96,7 @@ def planned(request: Request, home: Home) -> Planned:
         revision = replace(revision, continues=is_renamed and not changes)
     if facts.keeps_state:
         require_state(query, home.checkpoint)
-    beginnings = () if home.begun else _beginnings(project, query)
+    beginnings = () if home.begun else _beginnings(project, query, home.layout.generation)
     return Planned(
         frame=frame,
         fingerprint=fingerprint(frame, query) if revision is None else revision.fingerprint,
@@ -138,13 +140,21 @@ def present(
     )
 
 
+def unfit(project: Project, query: Query, home: Home) -> Iterator[Finding]:
+    """Why the query cannot start with its trigger, its sources and its tables, whatever its plan is."""
+    yield from live(project, query, query.trigger, begun=home.begun and query.sink.facts.durable)
+    yield from refreshed(project, query, query.trigger)
+
+
 def _unchanged(project: Project, query: Query, home: Home, now: QueryRevision) -> tuple[Finding, ...]:
     """Raise CheckpointError if batches were made by a query that meant something else, or had another name."""
     if not home.begun and now.form is not None and (former := tuple(renamed(project, query, QueryForm.of(now.form)))):
         raise CheckpointError(former)
     # What was planned and not committed is made again by the query as it is now.
+    begun = home.checkpoint.last_committed is not None
+    checkpoint, versions = home.checkpoint.root, home.layout.versions
     judgement = judged(
-        project, query, forms(home.layout.manifest), now, begun=home.checkpoint.last_committed is not None
+        project, query, forms(home.layout.manifest), now, begun=begun, checkpoint=checkpoint, versions=versions
     )
     if refused := tuple(refusals(query, judgement)):
         raise CheckpointError(refused)
@@ -174,23 +184,43 @@ def _counters(request: Request, home: Home) -> Counters:
     return Counters.opened(query, declared, counting, home.layout if home.lasting else None, sync=sync)
 
 
-def _require_planned(project: Project, query: Query, home: Home) -> None:
+def require_planned(project: Project, query: Query, home: Home) -> None:
     """Raise SourceError if a batch that was planned and not committed can no longer be made as it was planned."""
-    sources = project.sources_of(query)
-    prefixes = planned_prefix(home.checkpoint, [source.name for source in sources])
-    connectors = {source.name: source.connector for source in sources}
+    sources = {source.name: source for source in project.sources_of(query)}
+    prefixes = planned_prefix(home.checkpoint, list(sources))
     for name, prefix in prefixes.items() if prefixes is not None else ():
-        connectors[source_of(name)].ensure_available(prefix)
+        source = sources[source_of(name)]
+        source.connector.ensure_available(prefix)
+        problem = source.connector.changed(prefix)
+        # A batch that never came in may be made over what is there now, as over a file that was mended.
+        if problem is not None and _is_in(project, query, home):
+            found = Finding(code=problem.code, what=problem.what, fix=problem.fix, where=source.where)
+            raise SourceError(with_command(query, found))
 
 
-def _beginnings(project: Project, query: Query) -> Iterator[Finding]:
+def _is_in(project: Project, query: Query, home: Home) -> bool:
+    """Whether the sink has the newest planned batch already."""
+    planned = home.checkpoint.last_batch
+    context = SinkContext(
+        query=query.name,
+        generation=home.layout.generation,
+        mode=query.mode,
+        checkpoint=home.checkpoint.root,
+        **known_facts(project),
+    )
+    last = None if query.sink.ledger is None else query.sink.ledger.last_batch(context)
+    return last is not None and planned is not None and last >= planned
+
+
+def _beginnings(project: Project, query: Query, generation: int) -> Iterator[Finding]:
+    """Where each source begins; a later generation is that of a rebuild or a reset, which says from where."""
+    starts = "starts for the first time" if generation == 1 else f"starts generation {generation}"
     for source in project.sources_of(query):
         if position := source.connector.starting_position():
             yield Finding(
                 code="HR131",
-                what=f"query '{query.name}' starts for the first time, and its source '{source.name}' begins "
-                f"{position}",
-                fix="set starting_offsets before the first start to begin elsewhere",
+                what=f"query '{query.name}' {starts}, and its source '{source.name}' begins {position}",
+                fix="to begin elsewhere, set starting_offsets before the first start" if generation == 1 else "",
                 where=source.where,
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,9 @@ from headrace.checkpoint.prefix import committed_prefix
 from headrace.contract import SourcePrefix, bad_rows_metric
 from headrace.errors import Finding, SourceError
 from headrace.model import Source
-from headrace.model.layout import QueryLayout
-from headrace.progress import BatchRecord
-from headrace.spark.messages import finding_of
+from headrace.observe.progress import BatchRecord
+from headrace.queries.layout import QueryLayout
+from headrace.spark.messages.refusals import finding_of
 from headrace.storage.durable import replacing
 
 if TYPE_CHECKING:
@@ -27,11 +27,15 @@ _READS = 3
 
 @dataclass(kw_only=True)
 class Quarantine:
-    """The rows of one query's sources that were quarantined. Written again, a batch's file holds the same rows."""
+    """The rows of one query's sources that were quarantined. Written again, a batch's file holds the same rows.
+
+    written: by batch and source, how many.
+    """
 
     layout: QueryLayout
     sources: tuple[Source, ...]
     spark: SparkSession
+    written: dict[int, dict[str, int]] = field(default_factory=dict)
 
     def catch_up(self) -> Iterator[Finding]:
         """Write what a run that died left unwritten: every committed batch after the last one seen to."""
@@ -41,6 +45,7 @@ class Quarantine:
         first = self._seen() + 1
         if first <= committed:
             yield from self._write(range(first, committed + 1))
+            self.written.clear()
             self._set_seen(committed)
 
     def batch_done(self, record: BatchRecord) -> Iterator[Finding]:
@@ -68,12 +73,13 @@ class Quarantine:
             part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in batches), log=whole.log)
             for batch, rows in self._rejected(source, part).items():
                 path = self._file(source.name, batch)
+                self.written.setdefault(batch, {})[source.name] = len(rows)
                 _write_whole(path, "".join(json.dumps(row, default=str) + "\n" for row in rows))
                 yield Finding(
                     code="HR305",
                     what=f"{len(rows)} rows of source '{source.name}' in batch {batch} do not fit the schema; "
                     f"they are in {path}",
-                    fix="fix them and let them land again as a new file",
+                    fix=source.connector.again,
                     where=source.where,
                 )
 

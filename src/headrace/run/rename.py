@@ -13,29 +13,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
-from headrace.contract import SinkContext, overrides
-from headrace.errors import CheckpointError, Finding, HeadraceError
-from headrace.history import History
+from headrace.contract import SinkContext
+from headrace.errors import CheckpointError, Finding, HeadraceError, NothingChanged
 from headrace.model import Project, Query
-from headrace.model.layout import QueryLayout, history_file, latest_generation
+from headrace.observe.history import History
 from headrace.plan.judgement import refusals
-from headrace.run import driver_lock
-from headrace.run.application import application
-from headrace.run.home import Home, layout_of
+from headrace.queries import driver_lock
+from headrace.queries.application import application
+from headrace.queries.home import Home, layout_of
+from headrace.queries.layout import QueryLayout, history_file, latest_generation
+from headrace.queries.naming import named
+from headrace.queries.rename_record import Rename, RenameRecord, has_run, pending
+from headrace.queries.sink_location import require_same_sink, table_before
+from headrace.queries.source_names import pending_sources
+from headrace.queries.source_names import record as source_record
 from headrace.run.moved_project import bring_schemas_along
-from headrace.run.naming import named
+from headrace.run.part_renames import rename_sources, rename_table
 from headrace.run.plan import judgement_over
-from headrace.run.rename_record import Rename, RenameRecord, has_run, pending
 from headrace.run.repartition import require_stopped
-from headrace.run.sink_location import require_same_sink, table_before
-from headrace.run.sink_rename import rename_table
-from headrace.run.source_names import pending_sources
-from headrace.run.source_names import record as source_record
-from headrace.run.source_rename import rename_sources
-from headrace.spark.session_conf import applied
+from headrace.run.state_store import session_settings
+from headrace.spark.jvm.session_conf import applied
 from headrace.storage.durable import move as move_directory
 from headrace.storage.durable import remove_tree, sync_directory
-from headrace.storage.faults import writing_to
+from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,10 +113,10 @@ def move(
         with named(f"the sink of query '{query.name}'", query.where):
             layout = _layout(storage, query, former)
             sink = table_before(project, query, layout) or query.sink
-            sink.rename_query(_context(project, query, layout), former, session)
-    except HeadraceError as error:
-        if not found.begun and all(finding.code == "HR549" for finding in error.findings):
-            # The sink has refused before it changed anything.
+            if sink.rename is not None:
+                sink.rename.rename_query(_context(project, query, layout), former, session)
+    except NothingChanged:
+        if not found.begun:
             RenameRecord.remove(storage, query.name)
         raise
     reached("sink")
@@ -165,9 +165,9 @@ def _locked(project: Project, query: Query, former: str, locked: Collection[str]
 def _require_resumable(project: Project, query: Query, spark: SparkSession, found: Rename, *, anew: bool) -> None:
     """Raise CheckpointError if the query has changed so that it does not resume from what has the former name."""
     sink = query.sink
-    if sink.facts.transactional and not overrides(sink, "rename_query"):
+    if sink.facts.transactional and sink.rename is None:
         what = f"query '{query.name}' cannot be renamed: the sink '{query.sink_kind}' keeps its name in a ledger"
-        fix = f"name it '{found.former}' again, or let the sink have a rename_query"
+        fix = f"name it '{found.former}' again, or let the sink have a `rename`"
         raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
     storage = project.storage
     layout = QueryLayout(storage, found.former, latest_generation(storage, found.former))
@@ -180,7 +180,7 @@ def _require_resumable(project: Project, query: Query, spark: SparkSession, foun
 def _require_same(project: Project, query: Query, spark: SparkSession, layout: QueryLayout) -> None:
     """Raise CheckpointError if what is kept in `layout` is of a query that meant something else."""
     require_same_sink(project, query, layout)
-    with applied(spark, project.target.state_store):
+    with applied(spark, session_settings(project, spark)):
         judgement = judgement_over(project, query, spark, Home(layout=layout))
     if refused := tuple(refusals(query, judgement)):
         raise CheckpointError(refused)

@@ -9,26 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Change, Repartitions, note_partitions
+from headrace.contract.query_state import RUNNING
 from headrace.errors import CheckFailed, CheckpointError, Finding, ProjectError, nearest
-from headrace.history import History
 from headrace.model import Project, Query
-from headrace.model.layout import QueryLayout, history_file, latest_generation
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
-from headrace.plan.ways_out import reset_command
-from headrace.run import driver_lock
-from headrace.run.checkpoint_look import require_usable
-from headrace.run.naming import commanded
-from headrace.run.rename_record import require_renamed
+from headrace.observe.history import History
+from headrace.queries import driver_lock
+from headrace.queries.checkpoint_look import require_usable
+from headrace.queries.layout import QueryLayout, history_file, latest_generation
+from headrace.queries.naming import commanded
+from headrace.queries.rename_record import require_renamed
+from headrace.queries.ways_out import reset_command
 from headrace.run.state_store import begun_with, query_settings
-from headrace.spark.messages import sentence_of
-from headrace.spark.session_conf import applied
-from headrace.spark.state_partitions import repartition_state
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.messages.refusals import sentence_of
+from headrace.spark.stream.state import repartition_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ESCAPED = re.compile(r'[\s"#%<>?\\^`{|}\[\]]')
-ALIVE = ("starting", "running", "stopping")
+ALIVE = ("starting", *RUNNING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     """
     if query not in project.queries:
         raise ProjectError(
-            Finding(code="HR606", what=f"no query is named '{query}'", fix=nearest(query, project.queries))
+            Finding(code="HR091", what=f"no query is named '{query}'", fix=nearest(query, project.queries))
         )
     declared = project.queries[query]
     if partitions < 1:
@@ -120,7 +121,7 @@ def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change
     own = spark is None
     spark = spark or session(project)
     try:
-        with applied(spark, query_settings(project, query)):
+        with applied(spark, query_settings(project, query, spark)):
             repartition_state(spark, checkpoint.root, change.after)
     except Exception as error:
         raise CheckpointError(

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import SinkContext
+from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
-from headrace.model.layout import QueryLayout
-from headrace.run.application import application, known_facts
-from headrace.run.naming import named
+from headrace.queries.application import application, known_facts
+from headrace.queries.layout import QueryLayout
+from headrace.queries.naming import named
+from headrace.queries.rename_record import kept_in
+from headrace.queries.sink_location import table_before
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class SinkWork:
@@ -52,3 +58,26 @@ class SinkWork:
         """Say of the faults of the sink whose they are."""
         with named(f"the sink of query '{self.query.name}'", self.query.where):
             yield
+
+
+def of_sink(project: Project, query: Query, frame: DataFrame, *, connect: bool) -> Iterator[Finding]:
+    """Whether the sink would take the next batch of the result `frame`; a start of the query would say the same.
+
+    connect: whether its system is asked, which changes nothing there; else the columns alone are looked at.
+    """
+    try:
+        layout = kept_in(project, query)
+        checkpoint = Checkpoint(layout.checkpoint)
+        context = replace(
+            SinkWork(project, replace(query, name=layout.query), None, changes=False).context(layout),
+            empty_batches=Repartitions(layout.repartitions).batches(checkpoint),
+        )
+        found = list(query.sink.check_result(frame, context))
+        if connect and not any(finding.severity == "error" for finding in found):
+            sink = table_before(project, query, layout) or query.sink
+            found += sink.check_connection(frame, context)
+    except CheckpointError as error:
+        yield from error.findings
+        return
+    for finding in found:
+        yield finding if finding.where.file else finding.but(where=query.where)

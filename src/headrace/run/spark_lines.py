@@ -6,12 +6,10 @@ import re
 from contextlib import suppress
 
 from headrace.checkpoint import Checkpoint
+from headrace.contract import Observer, QueryStart
 from headrace.errors import HeadraceError
-from headrace.model import Query
-from headrace.model.layout import QueryLayout
-from headrace.operate.log import RunLog
-from headrace.run.result import Silent
-from headrace.spark.said import Said
+from headrace.observe.log import RunLog
+from headrace.spark.jvm.stderr_filter import Said
 from headrace.storage.location import is_remote
 
 # A query's own thread, and what Spark's scheduler says of a query's tasks in threads that serve all of them.
@@ -19,17 +17,17 @@ _THREAD = re.compile(r"stream execution thread for (?P<query>\S+) \[id = ")
 _SCHEDULER = re.compile(r"\[queryId = (?P<id>[^\]]*)\] (?:\[batchId = (?P<batch>\d+)\] )?")
 
 
-class SparkLines(Silent):
+class SparkLines(Observer):
     """Takes lines in the thread that reads them, and knows from the run where each query has its checkpoint."""
 
     def __init__(self, log: RunLog) -> None:
         self._log = log
         self._checkpoints: dict[str, Checkpoint] = {}
 
-    def started(self, query: Query, layout: QueryLayout) -> None:
+    def started(self, start: QueryStart) -> None:
         # Who reads these lines must not wait for a store beyond this machine.
-        if not is_remote(layout.storage):
-            self._checkpoints[query.name] = Checkpoint(layout.checkpoint)
+        if not is_remote(start.checkpoint):
+            self._checkpoints[start.query] = Checkpoint(start.checkpoint)
 
     def take(self, said: Said) -> None:
         """Write one line."""

@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.build.tables import Tables
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import Finding, HeadraceError, QueryFailed
 from headrace.model import Once, Project, Query, Trigger
+from headrace.queries.driver_lock import DriverLock
+from headrace.queries.home import layout_of
 from headrace.registry import known_failures
 from headrace.run.attempt import Attempt
-from headrace.run.driver_lock import DriverLock
-from headrace.run.home import layout_of
 from headrace.run.rename import brought_along
 from headrace.run.running import Reached, Running
 from headrace.run.start import start
-from headrace.spark.borrowed_session import activate
-from headrace.spark.failures import finding_of_message
+from headrace.spark.jvm.session_conf import activate
+from headrace.spark.messages.failures import finding_of_message
 from headrace.user_code import serving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Begun: TypeAlias = tuple[Running | tuple[Finding, ...], bool]
+Begun: TypeAlias = tuple[Running | HeadraceError, bool]
 """A running query, or why it did not start, and whether it first finishes a batch that was begun before."""
 
 
@@ -96,6 +96,7 @@ def bring_up(
     versions: Mapping[str, int] | None,
     reached: Reached | None,
     tell: Callable[[Finding], None],
+    preparing: Callable[[str], None],
     attempt: Attempt | None,
 ) -> Begun:
     """Start `query`; a batch that was begun with other versions of its tables is made first, and then it ends.
@@ -117,15 +118,16 @@ def bring_up(
                 reached=reached,
                 versions=planned if finishing else versions,
                 tell=tell,
+                preparing=preparing,
                 attempt=attempt,
             )
     except HeadraceError as error:
-        return error.findings, False
+        return error, False
     except Exception as error:
         said = str(error) or type(error).__name__
         subject, connectors = f"query '{query.name}'", project.connectors_of(query)
         finding = finding_of_message(
             said, subject=subject, where=query.where, connectors=connectors, installed=known_failures
         )
-        return (finding,), False
+        return QueryFailed(finding), False
     return running, finishing

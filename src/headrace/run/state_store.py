@@ -10,15 +10,32 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
-from headrace.model.layout import QueryLayout, latest_generation
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
-from headrace.run.adopt_record import AdoptionRecord
-from headrace.spark.settings import FILE_MANAGER, FILE_MANAGERS
+from headrace.queries.changes import AdoptionRecord
+from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.spark.jvm.preconditions import require_version
+from headrace.spark.jvm.session_conf import is_cluster
+from headrace.spark.jvm.settings import (
+    CHECKPOINT_FORMAT,
+    FILE_MANAGER,
+    FILE_MANAGERS,
+    LOCAL_FILE_MANAGER,
+    ROCKSDB,
+    UNFINISHED_REPARTITION,
+)
 from headrace.storage.location import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Settings of a session without which a checkpoint of Headrace cannot be begun; its own sessions have them.
+_NEEDED = {
+    PROVIDER_KEY: ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+    UNFINISHED_REPARTITION: "false",
+}
 # Spark takes these from the checkpoint, whatever the session says.
 _FIXED = {
     OPTIONS["format_version"].spark_key: "state_store: format_version",
@@ -36,11 +53,38 @@ def rows_tracked(spark: SparkSession) -> bool:
     return counted or spark.conf.get(PROVIDER_KEY, None) != PROVIDERS["rocksdb"]
 
 
+def session_settings(project: Project, spark: SparkSession) -> Mapping[str, str]:
+    """What a query of `project` needs of a session, which may be the user's own, before it is analysed or started.
+
+    Raises PlatformError for a session of a Spark that Headrace does not know.
+    """
+    require_version(spark.version)
+    needed = dict(_NEEDED)
+    if not is_cluster(spark) and spark.conf.get(FILE_MANAGER, None) is None:
+        needed[FILE_MANAGER] = LOCAL_FILE_MANAGER
+    chosen = {key: project.target.spark.get(key, value) for key, value in needed.items()}
+    return {**chosen, **project.target.state_store}
+
+
 def adopted_settings(project: Project, checkpoint: Checkpoint) -> Mapping[str, str]:
     """The settings of the state store for a checkpoint of another program, whose provider stays."""
     kept = begun_with(checkpoint).get(PROVIDER_KEY) if checkpoint.state_operators() else None
     chosen = project.target.state_store if kept is None else {**project.target.state_store, PROVIDER_KEY: kept}
-    return {**chosen, **key_order(checkpoint)}
+    return {**chosen, **checkpoint_format(project, checkpoint), **key_order(checkpoint)}
+
+
+def checkpoint_format(project: Project, checkpoint: Checkpoint | None = None) -> Mapping[str, str]:
+    """The setting by which Spark writes the commits, and names the files of the state, as `checkpoint` has them.
+
+    The newest commit that can be read tells: of a damaged one a start makes the batch again. Without any the session's
+    holds, unless the state is kept by what knows the first format alone.
+    """
+    for batch in reversed(checkpoint.commit_numbers() if checkpoint is not None else ()):
+        with suppress(CheckpointError):
+            if checkpoint is not None and (commit := checkpoint.commit(batch)) is not None:
+                return {CHECKPOINT_FORMAT: str(commit.version)}
+    chosen = {**project.target.spark, **project.target.state_store}
+    return {} if chosen.get(PROVIDER_KEY, ROCKSDB) == ROCKSDB else {CHECKPOINT_FORMAT: "1"}
 
 
 def key_order(checkpoint: Checkpoint) -> Mapping[str, str]:
@@ -55,16 +99,17 @@ def key_order(checkpoint: Checkpoint) -> Mapping[str, str]:
     return {}
 
 
-def query_settings(project: Project, query: Query) -> Mapping[str, str]:
-    """The settings of the state store, and of the storage, that `query` starts with."""
+def query_settings(project: Project, query: Query, spark: SparkSession) -> Mapping[str, str]:
+    """The settings of the session, of the state store and of the storage that `query` starts with."""
+    settings = session_settings(project, spark)
     if not query.sink.facts.durable:
-        return project.target.state_store
+        return {**settings, **checkpoint_format(project)}
     layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
     checkpoint = Checkpoint(layout.checkpoint)
     if AdoptionRecord.of(layout) is None:
-        chosen = {**project.target.state_store, **key_order(checkpoint)}
+        chosen = {**settings, **checkpoint_format(project, checkpoint), **key_order(checkpoint)}
     else:
-        chosen = {**adopted_settings(project, checkpoint)}
+        chosen = {**settings, **adopted_settings(project, checkpoint)}
     manager = FILE_MANAGERS.get(scheme_of(project.target.storage) or "")
     return chosen if manager is None else {**chosen, FILE_MANAGER: manager}
 
@@ -92,7 +137,6 @@ def compared(
                 where=query.where,
             )
         )
-    changes.forget_unbegun(checkpoint)
     if not checkpoint.state_operators():
         return
     kept = begun_with(checkpoint)

@@ -134,7 +134,7 @@ def end_process(number: int) -> None:
 
 def end_jvm() -> None:
     """End the JVM that this process has started, with its workers, whatever they do."""
-    from headrace.spark import gateway
+    from headrace.spark.jvm import gateway
     from headrace.storage.private import discard_local_directories
 
     for end in (gateway.kill, discard_local_directories):

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
+from headrace.contract import Observer
 from headrace.errors import HeadraceError
-from headrace.run.notes import Notes
 from headrace.run.query_run import QueryRun
-from headrace.run.result import Reporter
+from headrace.run.states import States
 from headrace.run.stop import StopRequest
 
 if TYPE_CHECKING:
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 # Of a run that was told to stop now, what its queries may take; what is left of the watchdog's time is for the result.
 BREAK_OFF_SECONDS = 2.0
+# When the rest of their threads must have ended, once they count as ended. The watchdog's time is twice as long.
+SETTLED_SECONDS = 5.0
 
 
 class Stopping:
     """Does what a request to stop asks for, step by step."""
 
-    def __init__(self, request: StopRequest, notes: Notes, reporter: Reporter) -> None:
+    def __init__(self, request: StopRequest, states: States, reporter: Observer) -> None:
         self._request = request
-        self._notes = notes
+        self._states = states
         self._reporter = reporter
         self._reported: bool | None = None
         self._now_at: float | None = None
@@ -38,6 +40,16 @@ class Stopping:
     def waits_no_more(self) -> bool:
         """Whether the run was told to stop now, and what has not stopped since hangs."""
         return self._now_at is not None and time.monotonic() - self._now_at > BREAK_OFF_SECONDS
+
+    def settle(self) -> None:
+        """Wait until the threads of the queries that were broken off have ended, but not for one that hangs.
+
+        A query counts as ended before its thread has told Spark so. A session that is stopped in between makes that
+        thread fail, and Java print its stack.
+        """
+        until = (self._now_at or time.monotonic()) + SETTLED_SECONDS
+        for thread in self._stops.values():
+            thread.join(max(0.0, until - time.monotonic()))
 
     def step(self, running: Iterable[QueryRun]) -> None:
         """Stop each query that may be stopped now."""
@@ -53,7 +65,9 @@ class Stopping:
     def one(self, watched: QueryRun, *, now: bool = False) -> None:
         """Stop one query if it may be stopped now."""
         if not watched.asked:
-            self._ask(watched)
+            watched.asked, watched.last_wanted = True, _running_batch(watched)
+        is_pause = watched.order is not None and watched.order.verb == "pause" and not self._request
+        self._states.change(watched.query.name, "pausing" if is_pause else "stopping")
         if now:
             self._break_off(watched.running.handle)
         elif _is_done(watched) or not _busy(watched):
@@ -66,12 +80,6 @@ class Stopping:
         if before is None or not before.is_alive():  # Spark has given up, after spark.sql.streaming.stopTimeout.
             self._stops[run_id] = threading.Thread(target=_stop, args=(handle,), name="headrace-stop", daemon=True)
             self._stops[run_id].start()
-
-    def _ask(self, watched: QueryRun) -> None:
-        watched.asked, watched.last_wanted = True, _running_batch(watched)
-        run_id = watched.history_run
-        if run_id is not None:
-            self._notes.record(lambda history: history.state(run_id, "stopping"))
 
 
 def _stop(handle: StreamingQuery) -> None:

@@ -7,15 +7,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.check.structure import concerning, structure
+from headrace.contract import Observer
 from headrace.errors import CheckFailed, Finding, ProjectError, nearest
 from headrace.model import Project, Query, Trigger
-from headrace.operate.board import Board
-from headrace.operate.orders import Orders
+from headrace.observe.board import Board
+from headrace.observe.orders import Orders
 from headrace.plan.saved import SavedPlan
+from headrace.queries.driver_lock import require_one_free
 from headrace.run.controlled import controlled
-from headrace.run.driver_lock import require_one_free
 from headrace.run.plan import plan
-from headrace.run.result import Reporter, RunResult, Silent
+from headrace.run.result import RunResult
 from headrace.run.running import Reached
 from headrace.run.stop import StopRequest, end_jvm, end_process, stop_on_signals
 from headrace.run.supervision import Supervision
@@ -31,7 +32,7 @@ def run(
     *,
     trigger: Trigger | None = None,
     spark: SparkSession | None = None,
-    reporter: Reporter | None = None,
+    reporter: Observer | None = None,
     reached: Reached | None = None,
     stop: StopRequest | None = None,
     saved: SavedPlan | None = None,
@@ -57,8 +58,8 @@ def run(
     with suppress(OSError):  # reported when the first query starts
         make_private(project.local_storage)
     request, board, orders = StopRequest() if stop is None else stop, board or Board(), orders or Orders()
-    with controlled(project, board, orders, request, reporter or Silent(), owns_process=own) as all_reporters:
-        spark = spark or session(project)
+    with controlled(project, board, orders, request, reporter or Observer(), owns_process=own) as all_reporters:
+        spark = spark or session(project, preparing=lambda step: all_reporters.preparing(project.redacted(step), None))
         # Not before: PySpark sets its own handler of SIGINT with the session. A process with a session of its own is
         # ours to end.
         supervision = None
@@ -79,7 +80,7 @@ def run(
 
 def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
     unknown = [
-        Finding(code="HR606", what=f"no query is named '{name}'", fix=nearest(name, project.queries))
+        Finding(code="HR091", what=f"no query is named '{name}'", fix=nearest(name, project.queries))
         for name in names or ()
         if name not in project.queries
     ]
@@ -89,7 +90,7 @@ def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
     if not chosen:
         raise ProjectError(
             Finding(
-                code="HR605",
+                code="HR128",
                 what=f"the project '{project.name}' declares no query, so there is nothing to run",
                 fix="declare one in headrace.yml or with @hr.query in a Python file, or begin with: headrace init NAME",
                 where=project.target.where,

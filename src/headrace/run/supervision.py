@@ -5,41 +5,42 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.build.catalog import topological_order
+from headrace.build.plan_builder import topological_order
 from headrace.build.tables import Tables
 from headrace.checkpoint.archive import Archive
-from headrace.errors import Finding, HeadraceError
+from headrace.contract import Observer, QueryStart
+from headrace.errors import HeadraceError, QueryFailed
 from headrace.model import Project, Query, Trigger
-from headrace.model.layout import QueryLayout
-from headrace.operate.board import Board
-from headrace.operate.orders import Order, Orders
-from headrace.run import driver_lock
+from headrace.observe.board import Board, Live
+from headrace.observe.lag import left_out
+from headrace.observe.orders import Order, Orders
+from headrace.queries import driver_lock
+from headrace.queries.home import layout_of
+from headrace.queries.layout import QueryLayout
+from headrace.queries.rename_record import kept_in
 from headrace.run.account import Account
 from headrace.run.attempt import Attempt
 from headrace.run.fresh_tables import FreshTables
-from headrace.run.holding import Holding
-from headrace.run.home import layout_of
-from headrace.run.lag import left_out
 from headrace.run.notes import Notes
 from headrace.run.order_desk import OrderDesk
 from headrace.run.outcomes import Outcomes, hangs, superseded
 from headrace.run.quarantine import Quarantine
 from headrace.run.query_run import QueryRun
-from headrace.run.rename_record import kept_in
-from headrace.run.result import Reporter, RunResult
+from headrace.run.result import RunResult
 from headrace.run.running import Reached, Running
 from headrace.run.source_health import SourceHealth
 from headrace.run.starts import Begun, Start, Starts, bring_up
+from headrace.run.states import States
 from headrace.run.stop import StopRequest
 from headrace.run.stopping import Stopping, last_committed
 from headrace.run.vitals import Vitals
 from headrace.run.watching import Watching
-from headrace.spark.listener import Listener
+from headrace.spark.stream.listener import Listener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +58,7 @@ class Supervision:
         self,
         project: Project,
         spark: SparkSession,
-        reporter: Reporter,
+        reporter: Observer,
         request: StopRequest,
         reached: Reached | None,
         *,
@@ -73,37 +74,26 @@ class Supervision:
         self.reached = reached
         self.start: Start | None = None
         self.board = board or Board()
-        self.said: queue.SimpleQueue[Finding] = queue.SimpleQueue()
+        self.said: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.notes = Notes(project, reporter)
+        self.states = States(project, self.board, self.notes, reporter)
         self.account = Account(project, spark, self.notes, reporter)
         self.vitals = Vitals(spark, self.account, self.notes)
         self.listener = Listener(spark)
         self.starts = Starts(spark, self.listener.wake)
-        self.watching = Watching(self.listener, self.account.progressed)
+        self.watching = Watching(self.listener, self.account.progressed, self.states.worked)
         self.tables = FreshTables(spark, self.watching, self.account, self.notes, self._start_again)
-        self.stopping = Stopping(request, self.notes, reporter)
-        self.holding = Holding(self.board, self.notes, reporter)
-        self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.holding, self.board, reporter)
+        self.stopping = Stopping(request, self.states, reporter)
+        self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.states)
         orders = orders or Orders()
         orders.on_order(self.listener.wake)
-        self.desk = OrderDesk(
-            project,
-            orders,
-            self.board,
-            self.watching,
-            self.holding,
-            anew=self.outcomes.expect,
-            stopped=self.outcomes.not_begun,
-        )
+        self.desk = OrderDesk(orders, self.watching, self.states, stopped=self.outcomes.given_up)
 
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
         """Run `queries`; `trigger` overrides what they declare."""
         try:
-            self.desk.line_up(topological_order(self.project, queries))
-            for query in self.desk.waiting:
-                self.board.post(query.name, "waiting")
-            while self.desk.waiting or self.start is not None or self.watching or self.holding:
-                self.desk.line_up(self.holding.due())
+            self.states.add(topological_order(self.project, queries))
+            while not self.states.all_ended:
                 if self.start is None:
                     self._start_next(trigger)
                 self._step()
@@ -125,7 +115,9 @@ class Supervision:
             for watched in self.watching:
                 watched.running.handle.stop()
                 self.outcomes.end(watched, "stopped", None)
-            self.outcomes.release_held()
+            if not self.left_behind:
+                self.stopping.settle()
+            self.outcomes.end_held()
             self.desk.close()
             self.board.close()
             self.listener.close()
@@ -135,17 +127,13 @@ class Supervision:
     def _start_next(self, trigger: Trigger | None) -> None:
         """Start the first that need not wait for others to end whose tables it reads to their ends."""
         if self.request:
-            for query in self.desk.waiting:
-                self.desk.take_out(query.name)
-                self.outcomes.not_begun(query)
-            self.outcomes.release_held()
+            self.outcomes.end_held()
             return
         ending = {each.query.name for each in self.watching if each.ends}
-        for query in self.desk.waiting:
+        for query in self.states.to_start:
             wanted = trigger or query.trigger
             awaited = {writer.name for writer in self.project.writers_for(query)}
             if not wanted.ends or awaited.isdisjoint(ending):
-                self.desk.take_out(query.name)
                 self._start(query, wanted)
                 return
             ending.add(query.name)
@@ -155,7 +143,8 @@ class Supervision:
             lock = driver_lock.take(self.project, query)
         except HeadraceError as error:
             # No run of this query began, and the history continues to tell of the one that there is.
-            self._failed(query, None, error.findings[0], ends=trigger.ends)
+            self.states[query.name].run = None
+            self._failed(query, error, ends=trigger.ends)
             return
         attempt = Attempt()
         layout = self._kept_in(query)
@@ -169,8 +158,8 @@ class Supervision:
                 generation=layout.generation,
             )
         )
-        self.reporter.starting(query)
-        self.board.post(query.name, "starting")
+        self.reporter.starting(query.name)
+        self.states.start(query.name, run_id)
         self.watching.starting = True
         self.start = Start(
             query=query,
@@ -196,7 +185,7 @@ class Supervision:
         lock = start.lock
         if lock is not None:
             start.begun.add_done_callback(lambda _: lock.release())
-        self.outcomes.given_up(start.query, start.history_run)
+        self.outcomes.given_up(start.query)
 
     def _begun(self, start: Start) -> None:
         """A start has come to its end."""
@@ -207,19 +196,19 @@ class Supervision:
         self._tell_said()
         if not isinstance(running, Running):
             self.watching.end_start(heard=False)
-            for finding in running[1:]:
+            for finding in running.findings[1:]:
                 self.notes.tell(finding, query.name)
-            self._failed(query, run_id, running[0], ends=start.trigger.ends)
+            self._failed(query, running, ends=start.trigger.ends)
             return
         watched = self._watched(start, running, finishing=finishing)
         self.watching.add(watched)
-        self.outcomes.started(query)
-        self.notes.record(lambda history: history.state(run_id, "running") if run_id is not None else None)
-        self.notes.event("started", query.name, run_id, {"trigger": str(start.trigger)})
-        restarts = self.outcomes.restarts.total.get(query.name, 0)
-        self.board.post(query.name, "running", handle=running.handle, restarts=restarts, columns=running.columns)
+        self.states[query.name].has_run = True
+        page = self.spark.sparkContext.uiWebUrl
+        detail = {"trigger": str(start.trigger), **({"spark_page": page} if page else {})}
+        self.notes.event("started", query.name, run_id, detail)
+        self.states.change(query.name, "running", Live(handle=running.handle, columns=running.columns))
         self.desk.started(query.name, 0 if start.committed is None else start.committed + 1)
-        self.reporter.started(replace(query, trigger=start.trigger), running.layout)
+        self.reporter.started(self._told_start(query, start.trigger, running))
         for note in running.notes:
             self.notes.tell(note)
         self.tables.keep(watched)
@@ -229,6 +218,22 @@ class Supervision:
         if watched.quarantine is not None:
             self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, watched.quarantine.catch_up())))  # type: ignore[union-attr]
         self.watching.end_start(heard=True)
+
+    def _told_start(self, query: Query, trigger: Trigger, running: Running) -> QueryStart:
+        """What observers hear of a start."""
+        return QueryStart(
+            query=query.name,
+            run_id=str(running.handle.runId),
+            generation=running.layout.generation,
+            trigger=str(trigger),
+            mode=query.mode,
+            sink=query.sink_kind,
+            checkpoint=running.layout.checkpoint,
+            description=query.description,
+            reads={source.name: source.connector.identity() for source in self.project.sources_of(query)},
+            writes=query.sink.identity(),
+            columns=running.columns,
+        )
 
     def _watched(self, start: Start, running: Running, *, finishing: bool) -> QueryRun:
         query, layout, sources = start.query, running.layout, self.project.sources_of(start.query)
@@ -262,20 +267,22 @@ class Supervision:
             trigger,
             versions=versions,
             reached=self.reached,
-            tell=self.said.put,
+            tell=lambda finding: self.said.put(partial(self.notes.tell, finding)),
+            preparing=lambda step: self.said.put(partial(self.reporter.preparing, step, query.name)),
             attempt=attempt,
         )
 
-    def _failed(
-        self, query: Query, run_id: int | None, finding: Finding, *, ends: bool, ran_seconds: float = 0.0
-    ) -> None:
-        self.outcomes.failed(query, run_id, finding, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
-        self.desk.not_started(query.name, self.project.redacted_finding(finding))
+    def _failed(self, query: Query, error: HeadraceError, *, ends: bool, ran_seconds: float = 0.0) -> None:
+        self.outcomes.failed(query, error, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
+        self.desk.not_started(query.name, self.project.redacted_finding(error.findings[0]))
+        if self.project.target.operations.exit_on_failure and not self.request:
+            self.request.ask_for(now=False)
 
     def _step(self) -> None:
         self.watching.hear()
         self.board.beat({each.query.name: each.due_at for each in self.watching if not (each.ends or each.asked)})
-        self.desk.take(self.start.query.name if self.start is not None else None)
+        self.desk.take()
+        self.board.retrying = frozenset(each.query.name for each in self.watching if each.retrying)
         self._tell_said()
         if self.request:
             self.stopping.step(self.watching)
@@ -283,6 +290,7 @@ class Supervision:
             if watched.order is not None and not self.request:
                 self.stopping.one(watched)
             self.account.tell_news(watched)
+            self._count_retries(watched)
             if watched.stop_gracefully.step() if watched.stop_gracefully else not watched.running.handle.isActive:
                 self._ended(watched)
                 continue
@@ -292,7 +300,7 @@ class Supervision:
             for health in watched.source_health.new(begun=bool(watched.batches)):
                 self.notes.tell(health, watched.query.name)
                 self.account.warned(watched, [health])
-        self.account.beat((*self.watching, *self.holding, *((self.start,) if self.start else ())))
+        self.account.beat([each.run for each in self.states if each.run is not None and not each.state.has_ended])
         self.account.look_inside(self.watching)
         self.vitals.look(self.watching)
         if self.vitals.forgotten is not None and not self.request.now:
@@ -300,28 +308,33 @@ class Supervision:
             self.outcomes.lost = self.vitals.forgotten
             self.request.ask_for(now=True)
 
+    def _count_retries(self, watched: QueryRun) -> None:
+        new = len(watched.running.retried) - watched.retries_counted
+        watched.retries_counted += new
+        self.board.retries[watched.query.name] = self.board.retries.get(watched.query.name, 0) + new
+
     def _ended(self, watched: QueryRun) -> None:
         """A query has ended: for good, or to continue over other versions of its tables."""
         self.watching.hear_out(watched)
-        finding = watched.running.failure()
-        if self.outcomes.lost is not None and (watched.asked or finding is not None):
-            self.outcomes.end(watched, "failed", self.outcomes.lost)
+        error = watched.running.failure()
+        if self.outcomes.lost is not None and (watched.asked or error is not None):
+            self.outcomes.end(watched, "failed", QueryFailed(self.outcomes.lost))
             return
-        if finding is not None and finding.code == "HR542" and self._has_successor(watched):
-            finding = superseded(watched.query)
-        if finding is None and not watched.asked and (watched.stop_gracefully or watched.finishing):
-            finding = superseded(watched.query) if self._has_successor(watched) else self.tables.resume(watched)
-            if finding is None:
+        if error is not None and error.findings[0].code == "HR542" and self._has_successor(watched):
+            error = superseded(watched.query)
+        if error is None and not watched.asked and (watched.stop_gracefully or watched.finishing):
+            error = superseded(watched.query) if self._has_successor(watched) else self.tables.resume(watched)
+            if error is None:
                 return
         order = None if self.request else watched.order
-        if finding is None and order is not None and order.verb != "stop":
+        if error is None and order is not None and order.verb != "stop":
             self._put_off(watched, order)
-        elif finding is not None and order is None and not watched.asked:
+        elif error is not None and order is None and not watched.asked:
             self.outcomes.close(watched)
             ran_seconds = time.monotonic() - watched.began
-            self._failed(watched.query, watched.history_run, finding, ends=watched.ends, ran_seconds=ran_seconds)
+            self._failed(watched.query, error, ends=watched.ends, ran_seconds=ran_seconds)
         else:
-            self.outcomes.end(watched, "failed" if finding else "stopped" if watched.asked else "finished", finding)
+            self.outcomes.end(watched, "failed" if error else "stopped" if watched.asked else "finished", error)
 
     def _leave_behind(self) -> None:
         """Of a run that is to stop now, what hangs is broken off by the end of the process."""
@@ -329,7 +342,8 @@ class Supervision:
         for watched in self.watching:
             if self.outcomes.lost is None:
                 self.notes.tell(hangs(watched.query, "batch"))
-            self.outcomes.end(watched, "failed" if self.outcomes.lost else "stopped", self.outcomes.lost)
+            lost = self.outcomes.lost
+            self.outcomes.end(watched, "failed" if lost else "stopped", QueryFailed(lost) if lost else None)
         if self.start is not None:
             self.notes.tell(hangs(self.start.query, "start"))
             self._give_up(self.start)
@@ -337,12 +351,10 @@ class Supervision:
     def _put_off(self, watched: QueryRun, order: Order) -> None:
         """A query has stopped because it is to be paused, or to start again."""
         self.outcomes.close(watched)
-        run_id = watched.history_run
         if order.verb == "pause":
-            self.holding.pause(watched.query, run_id, order)
-            return
-        self.notes.record(lambda history: history.end_run(run_id, "stopped") if run_id is not None else None)
-        self.desk.begin_again(watched.query, order)
+            self.states.pause(watched.query.name, order)
+        else:
+            self.states.start_again(watched.query.name, order)
 
     def _start_again(self, watched: QueryRun, versions: Versions) -> Begun:
         return self._bring_up(watched.query, watched.running.tables, watched.trigger, versions)
@@ -355,4 +367,4 @@ class Supervision:
     def _tell_said(self) -> None:
         """Tell what a start has to say, which continues in another thread."""
         while not self.said.empty():
-            self.notes.tell(self.said.get())
+            self.said.get()()

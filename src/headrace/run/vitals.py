@@ -6,17 +6,17 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from headrace.errors import Finding
 from headrace.model import Every
-from headrace.progress.vitals import forgotten, lost_executors, no_commit, silent_sources
+from headrace.observe.progress.vitals import forgotten, lost_executors, no_commit, silent_sources
 from headrace.run.account import Account
 from headrace.run.notes import Notes
 from headrace.run.query_run import QueryRun
-from headrace.spark.executors import executors, has_work, is_forgotten
-from headrace.spark.session_conf import executor_patience
+from headrace.spark.jvm.session_conf import executor_patience
+from headrace.spark.stream.work import executors, has_work, is_forgotten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,5 +95,6 @@ def _judged(watched: QueryRun, now: float) -> Iterable[Finding]:
     trigger = watched.trigger
     seconds = trigger.interval.seconds if isinstance(trigger, Every) else 0.0
     name = watched.query.name
-    yield from no_commit(name, watched.recent, silent_seconds=now - watched.event_at, trigger_seconds=seconds)
-    yield from silent_sources(name, watched.recent, now=datetime.now(timezone.utc))
+    silent, told = now - watched.moved_at, timedelta(seconds=now - watched.event_at)
+    yield from no_commit(name, watched.recent, silent_seconds=silent, trigger_seconds=seconds)
+    yield from silent_sources(name, watched.recent, now=datetime.now(timezone.utc) - told)

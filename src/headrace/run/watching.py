@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from headrace.run.query_run import QueryRun
 from headrace.run.running import Running
-from headrace.spark.listener import Event, Listener
+from headrace.spark.stream.listener import Event, Listener
 
 POLL_SECONDS = 0.1
 LAST_EVENTS_SECONDS = 3.0
@@ -17,13 +17,17 @@ LAST_EVENTS_SECONDS = 3.0
 class Watching:
     """The running queries by Spark's id of each start; takes the listener's events, always in one thread.
 
+    progressed: takes the report of a batch. worked: is told of each query that has made one, or has nothing to do.
+
     starting: a query is being started, so that events of an unknown start are kept: they may be its first ones.
     """
 
-    def __init__(self, listener: Listener, progressed: Callable[[QueryRun, str], None]) -> None:
+    def __init__(
+        self, listener: Listener, progressed: Callable[[QueryRun, str], None], worked: Callable[[str], None]
+    ) -> None:
         self.starting = False
         self._listener = listener
-        self._progressed = progressed
+        self._progressed, self._worked = progressed, worked
         self._running: dict[str, QueryRun] = {}
         self._former: dict[str, QueryRun] = {}
         self._early: list[Event] = []
@@ -91,6 +95,8 @@ class Watching:
         watched.event_at = time.monotonic()
         if event.kind == "progress":
             self._progressed(watched, event.json)
+        if event.kind in ("progress", "idle"):
+            self._worked(watched.query.name)
 
     def _forget_former(self, watched: QueryRun) -> None:
         self._former = {run_id: other for run_id, other in self._former.items() if other is not watched}

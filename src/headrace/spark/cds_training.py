@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.spark import local_files
-from headrace.spark.settings import settings
+from headrace.spark.jvm import hadoop_files
+from headrace.spark.jvm.settings import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ def _session(archive: Path, home: Path) -> SparkSession:
     builder = SparkSession.Builder().master("local[2]").appName("CDS archive")
     for setting in settings(master="local[2]", purpose="stream"):
         builder = builder.config(setting.key, setting.value)
-    for key, value in local_files.settings({}).items():
+    for key, value in hadoop_files.settings({}).items():
         builder = builder.config(key, value)
     options = (
         f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off "
@@ -199,8 +199,8 @@ def _forms(spark: SparkSession, home: Path) -> None:
     """The plan of a query as data, by which each start is compared with what ran."""
     from pyspark.sql import functions as F
 
-    from headrace.spark.plan_json import plan_tree
-    from headrace.spark.plans import analysed_plan
+    from headrace.spark.plans.analysed import analysed_plan
+    from headrace.spark.plans.plan_json import plan_tree
 
     events = _source(spark, home, "json", "compared")
     counts = events.where("n > 0 AND try_cast(action AS INT) IS NULL").groupBy("action", F.window("time", "1 hour"))

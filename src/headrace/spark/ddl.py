@@ -315,7 +315,7 @@ class _Parser:
         precision, scale, *more = (*(numbers or [10]), *([0] if len(numbers) < 2 else []))
         if more or not 0 < precision <= MOST_DIGITS or scale > precision:
             fix = f"write DECIMAL(digits, digits after the point), with {MOST_DIGITS} digits at most"
-            raise SchemaError(f"{word.upper()}({', '.join(map(str, numbers))}){_of(path)} is no decimal of Spark", fix)
+            raise SchemaError(f"{word.upper()}({', '.join(map(str, numbers))}){_of(path)} is not a DECIMAL", fix)
         return f"decimal({precision},{scale})"
 
     def interval(self) -> str:
@@ -329,7 +329,7 @@ def _unknown_type(text: str, path: str) -> SchemaError:
     known = ELSEWHERE.get(text.lower())
     near = nearest(text.lower(), (*SIMPLE, *SIZED[:7], *NESTED)).upper().replace("DID YOU MEAN", "did you mean")
     fix = f"write {known}" if known else near.replace(" OR ", " or ").replace("KNOWN", "known")
-    return SchemaError(f"the type '{text}'{_of(path)} is none of Spark's", fix)
+    return SchemaError(f"the type '{text}'{_of(path)} is not one of Spark's", fix)
 
 
 def _of(path: str) -> str:

@@ -175,3 +175,20 @@ def _draft(file: Path, *, shared: bool, private: bool = False) -> Iterator[tuple
 def _finish(stream: TextIO) -> None:
     stream.flush()
     os.fsync(stream.fileno())
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in `folder`. Raises OSError."""
+    if isinstance(folder, RemotePath):
+        return [each.name for each in folder.entries()]
+    with os.scandir(folder) as listing:
+        return [entry.name for entry in listing]
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Every file below `folder`, however deep; none where there is no such directory."""
+    if isinstance(folder, RemotePath):
+        yield from folder.files()
+        return
+    for home, _, names in os.walk(folder):
+        yield from (Path(home) / name for name in names)

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import requests
 from fsspec.implementations.webhdfs import WebHDFS
 
-from headrace.storage.hdfs_messages import PASSING
+from headrace.findings import OF_HDFS
 from headrace.storage.store import Entry, Store, refused, silent
 
 WEB_PORT = 9870
@@ -140,7 +140,7 @@ class Hdfs(Store):
             said = _first_line(error)
             if "already exists" in said or "FileAlreadyExists" in said:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + path) from None
-            if any(words in said for words in PASSING):
+            if any(words in said for words in OF_HDFS):
                 raise requests.ConnectionError(said) from error
             raise OSError(errno.EIO, said, self.url + path) from error
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+from headrace.errors import reason
 from headrace.storage.remote import RemotePath
 
 _TAIL_BYTES = 65_536
@@ -16,9 +17,9 @@ _TAIL_BYTES = 65_536
 class DamagedLine(ValueError):
     """A line that no crash leaves behind; `number` counts from 1."""
 
-    def __init__(self, number: int, reason: Exception) -> None:
+    def __init__(self, number: int, error: Exception) -> None:
         self.number = number
-        super().__init__(str(reason))
+        super().__init__(reason(error))
 
 
 def append(path: Path, values: Iterable[Any], *, sync: bool = True) -> None:

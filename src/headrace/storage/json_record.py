@@ -9,7 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from headrace.errors import CheckpointError, Finding, HeadraceError, Where
+from headrace.errors import CheckpointError, Finding, HeadraceError, Where, reason
 from headrace.storage.durable import replace_file
 
 _Record = TypeVar("_Record")
@@ -40,10 +40,8 @@ def read(file: Path, make: Callable[[Any], _Record], damaged: Callable[[str], He
         return make(json.loads(file.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except KeyError as error:
-        raise damaged(f"it has no {error}") from error
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise damaged(str(error)) from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(reason(error)) from error
 
 
 def read_as(record: type[_Record], damaged: Damaged) -> _Record | None:

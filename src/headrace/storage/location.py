@@ -12,6 +12,13 @@ from headrace.storage.store import SCHEMES, Store, keep
 
 _EXTRAS = {"hdfs": "hdfs", "s3a": "s3"}
 _LOCAL = re.compile(r"^file:/+", re.IGNORECASE)
+_WRONG_FILE = re.compile(r"file:(?!/[^/]|///)", re.IGNORECASE)
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_WRITTEN = {
+    "hdfs": "hdfs://HOST:8020/path; the user is that of HADOOP_USER_NAME",
+    "s3a": "s3a://BUCKET/path; credentials are read from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, from AWS's own "
+    "files, or from the settings fs.s3a.*",
+}
 # Spark's settings of the project that was located last, by which its sources and sinks are reached.
 _settings: dict[str, str] = {}
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE)
@@ -35,7 +42,7 @@ def located(root: Path, text: str, settings: Mapping[str, str]) -> Path:
     """
     _settings.clear()
     _settings.update(settings)
-    return place(text) if scheme_of(text) in SCHEMES else root / text
+    return place(text) if scheme_of(text) in SCHEMES else root / Path(_LOCAL.sub("/", text)).expanduser()
 
 
 def place(text: str) -> Path:
@@ -49,6 +56,24 @@ def place(text: str) -> Path:
         return Path(_LOCAL.sub("/", text))
     keep(scheme, authority, lambda: _store(scheme, authority, dict(_settings)))
     return RemotePath(f"{scheme}://{text.partition('://')[2]}")
+
+
+def path_fault(text: str) -> tuple[str, str] | None:
+    """What is wrong with a path that is written as a URL, and how to write it; None where nothing is."""
+    scheme, authority = scheme_of(text), _authority(text)
+    if _WRONG_FILE.match(text):
+        return "is no file: URL of an absolute path of this machine", "write file:///absolute/path, or the path alone"
+    if scheme not in SCHEMES:
+        return None
+    account, _, server = authority.rpartition("@")
+    port = "" if server.endswith("]") else server.partition(":")[2]
+    if account:
+        return "holds a user or a password", f"write {_WRITTEN[scheme]}"
+    if scheme == "hdfs" and ":" in server and not (port.isdecimal() and 0 < int(port) < 65_536):
+        return f"has the port '{port}', no number from 1 to 65535", f"write {_WRITTEN[scheme]}"
+    if scheme == "s3a" and server and not _BUCKET.fullmatch(server):
+        return f"has '{server}' in the place of a bucket, which is no name of one", f"write {_WRITTEN[scheme]}"
+    return None
 
 
 def is_known(text: str) -> bool:
@@ -75,7 +100,7 @@ def _store(scheme: str, authority: str, settings: Mapping[str, str]) -> Store:
     except ImportError as error:
         raise PlatformError(
             Finding(
-                code="HR832",
+                code="HR011",
                 what=f"a path on {scheme}:// needs the package {error.name}, which is not installed",
                 fix=f"pip install 'headrace[{_EXTRAS[scheme]}]'",
             )

@@ -1,8 +1,9 @@
-"""Directories that their owner alone may read, whatever the umask: they hold rows of the user's data."""
+"""Directories that their owner alone may read, whatever the umask, and what is said of storage that cannot be used."""
 
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import shutil
 import stat
@@ -12,12 +13,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headrace.errors import HeadraceError
+from headrace.errors import Finding, HeadraceError, PlatformError, reason
 from headrace.storage.remote import RemotePath
 
 LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
 LOCAL_SETTING = "spark.local.dir"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def make_private(storage: Path) -> None:
@@ -97,3 +99,24 @@ def discard_local_directories() -> None:
     """Remove what Spark has left there."""
     while _made:
         shutil.rmtree(_made.pop(), ignore_errors=True)
+
+
+@contextmanager
+def writing_to(folder: Path, *, called: str = "storage directory") -> Iterator[None]:
+    """Let an OSError of the block be the one finding of a directory that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(f"the {called} {folder}", error) from error
+
+
+def unwritable(place: str, error: OSError) -> PlatformError:
+    """What is raised where a place of the storage cannot be written: for lack of space, or of the right to."""
+    what = f"{place} cannot be written: {reason(error)}"
+    if error.errno in FULL:
+        fix = "make room on that disk, and start again: what was committed is safe"
+        return PlatformError(Finding(code="HR541", what=what, fix=fix))
+    fix = "give the user that runs Headrace the right to write there, or name another `storage`"
+    if error.errno == errno.EROFS:
+        fix = "mount that file system so that it can be written, or name another `storage`"
+    return PlatformError(Finding(code="HR540", what=what, fix=fix))

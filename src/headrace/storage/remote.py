@@ -79,10 +79,14 @@ class RemotePath(PosixPath):
         return False
 
     def stat(self, **_: Any) -> os.stat_result:
-        return stat_of(self._store.entry(self._inside))
+        return stat_of(self.entry())
 
     def lstat(self) -> os.stat_result:
         return self.stat()
+
+    def entry(self) -> Entry:
+        """What lies here. Raises FileNotFoundError."""
+        return self._store.entry(self._inside)
 
     def entries(self) -> list[Entry]:
         """What lies in this directory, by one question. Raises OSError."""

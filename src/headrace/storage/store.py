@@ -15,12 +15,13 @@ SCHEMES = ("hdfs", "s3a")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A file or a directory in a store."""
+    """A file or a directory in a store. etag: what an object store has for the content of a file."""
 
     name: str
     size_bytes: int
     modified_ms: int
     is_directory: bool
+    etag: str | None = None
 
 
 class Store(ABC):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from headrace.contract import Boundary
-from headrace.spark.processes import PROC, descendants, kill_all
+from headrace.spark.jvm.gateway import PROC, descendants, kill_all
 
 Moment: TypeAlias = Boundary | Literal["after-commit"]
 MOMENTS: tuple[Moment, ...] = (*get_args(Boundary), "after-commit")
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from headrace.api import load, run
     from headrace.errors import HeadraceError
-    from headrace.model.layout import QueryLayout, latest_generation
+    from headrace.queries.layout import QueryLayout, latest_generation
 
     try:
         project = load(options.project)

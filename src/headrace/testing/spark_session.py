@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.spark.jars import chosen, settings
-from headrace.spark.session import start
+from headrace.spark.jvm.jars import chosen, settings
+from headrace.spark.jvm.session import start
+from headrace.spark.jvm.settings import LOCAL_LISTING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,7 @@ def local_session(home: Path, *, cores: int = 2, connectors: Sequence[str] = ())
         name="headrace-tests",
         overrides={
             **settings(chosen(connectors)),
+            LOCAL_LISTING.key: LOCAL_LISTING.value,
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.local.dir": str(home / "scratch"),
             "spark.sql.shuffle.partitions": str(cores),

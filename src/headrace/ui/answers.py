@@ -12,14 +12,22 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from headrace.check.window_lengths import window_lengths
+from headrace.check.event_time import window_lengths
 from headrace.errors import HeadraceError
-from headrace.history import History
-from headrace.history.pages import batch_page, change_mark, late_batches, runs_of, sampled, verdicts_of
 from headrace.model import Project, Query
-from headrace.model.layout import QueryLayout, history_file
+from headrace.observe.history import History
+from headrace.observe.history.pages import (
+    batch_page,
+    change_mark,
+    late_batches,
+    runs_of,
+    sampled,
+    spark_page,
+    verdicts_of,
+)
+from headrace.observe.lag import SourceLags
+from headrace.queries.layout import QueryLayout, history_file
 from headrace.ui.graph import definition, graph
-from headrace.ui.guard import NO_TOKEN
 from headrace.ui.late import late
 from headrace.ui.live import Live
 from headrace.ui.looks import ROWS_MOST, Looks, Refused
@@ -27,7 +35,8 @@ from headrace.ui.requests import UnknownQuery, WrongRequest, json_body, whole_nu
 from headrace.ui.series import series
 from headrace.ui.shared import Shared
 from headrace.ui.standing import standings
-from headrace.ui.verifying import AlreadyRunning, Verifying
+from headrace.ui.verifying import AlreadyRunning, Verifying, Work
+from headrace.ui.versions import versions
 
 PAGE_MOST, POINTS_MOST, EVENTS_MOST = 500, 2_000, 1_000
 MOST = {"limit": PAGE_MOST, "points": POINTS_MOST, "count": EVENTS_MOST, "rows": ROWS_MOST}
@@ -37,10 +46,10 @@ _LARGEST = 2**53
 class Answers:
     """What each address answers; every call looks at the history anew and keeps nothing."""
 
-    def __init__(self, project: Project, *, with_token: bool = False, verifying: Verifying | None = None) -> None:
+    def __init__(self, project: Project, *, verifying: Verifying | None = None) -> None:
         self._project = project
-        self._with_token = with_token
         self._looks = Looks(project)
+        self._lags = SourceLags(project)
         self._verifying = verifying or Verifying(project)
         self._file = history_file(project.local_storage)
         self._graph = graph(project)
@@ -66,7 +75,8 @@ class Answers:
                     "runs": self._runs(history, query),
                     "verdicts": verdicts_of(history, query.name) if history else [],
                     "plan": self._plan(query, history),
-                    "may": {"act": self._with_token, "ask": query.sink.answers},
+                    "spark_page": self._spark_page(query, history),
+                    "answers_sql": query.sink.answers is not None,
                 }
             )
 
@@ -109,6 +119,13 @@ class Answers:
             found = late_batches(history, query.name, self._generation(request, history, query)) if history else []
         return self._json(late(found, window_lengths(self._project, query)))
 
+    def versions(self, request: Request) -> Response:
+        """What changed: the versions of its code, settings and plan that ran, the newest first."""
+        query = self._asked(request)
+        with self._history() as history:
+            newest = next((run["generation"] for run in runs_of(history, query.name, 1)), 1) if history else 1
+        return self._json({"versions": versions(self._project.storage, query.name, newest)})
+
     def ledger(self, request: Request) -> Response:
         """What the sink's ledger has of batches."""
         query = self._asked(request)
@@ -122,8 +139,6 @@ class Answers:
         """The newest rows of the result."""
         query = self._asked(request)
         limit = whole_number(request, "limit", 20, least=1, most=ROWS_MOST)
-        if not self._with_token:
-            return self._json({"error": NO_TOKEN}, 403)
         return self._looked(lambda: self._looks.rows(query, limit))
 
     async def ask(self, request: Request) -> Response:
@@ -134,19 +149,26 @@ class Answers:
             raise WrongRequest("sql is a text")
         return await run_in_threadpool(self._looked, lambda: self._looks.ask(query, statement))
 
-    def verified(self, request: Request) -> Response:
-        """Which verify runs, or how the last one that was started here ended."""
+    def worked(self, request: Request) -> Response:
+        """Which verify or search for late rows runs, or how the last one that was started here ended."""
         return self._json(self._verifying.state())
 
     async def verify(self, request: Request) -> Response:
         """Start a verify."""
+        return await self._start(request, "verify")
+
+    async def late_rows(self, request: Request) -> Response:
+        """Start to read the late rows themselves."""
+        return await self._start(request, "late")
+
+    async def _start(self, request: Request, work: Work) -> Response:
         query = self._named((await json_body(request)).get("query"))
         try:
-            return self._json(await run_in_threadpool(self._verifying.start, query.name), 202)
+            return self._json(await run_in_threadpool(self._verifying.start, query.name, work), 202)
         except AlreadyRunning as error:
             return self._json({"error": str(error)}, 409)
         except OSError as error:
-            return self._json({"error": f"verify cannot be started: {error.strerror or error}"}, 503)
+            return self._json({"error": f"{work} cannot be started: {error.strerror or error}"}, 503)
 
     def _looked(self, look: Callable[[], Mapping[str, Any]]) -> Response:
         try:
@@ -164,6 +186,14 @@ class Answers:
             return QueryLayout(self._project.storage, query.name, newest).plan.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return None
+
+    def _spark_page(self, query: Query, history: History | None) -> str | None:
+        """Where Spark's own page of the newest run is, while that run lasts."""
+        newest = next(iter(runs_of(history, query.name, 1)), None) if history else None
+        if history is None or newest is None or newest["ended"]:
+            return None
+        page = spark_page(history, query.name, newest["id"])
+        return page if page and page.startswith(("http://", "https://")) else None
 
     def events(self, request: Request) -> Response:
         """The newest events, the newest first."""
@@ -185,6 +215,8 @@ class Answers:
                 if mark == self._mark and not anew:
                     return None
                 self._mark = mark
+                if history is not None:
+                    history.note_killed()
                 found: dict[str, Any] = self._clean(self._standings(history))
                 return found
         except HeadraceError as error:
@@ -194,7 +226,7 @@ class Answers:
         project = self._project if query is None else self._project.only([query])
         newest = history.events(1) if history else []
         return {
-            "queries": standings(project, history),
+            "queries": standings(project, history, self._lags),
             "newest_event": newest[-1].id if newest else 0,
         }
 

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from headrace.errors import HeadraceError
-from headrace.history.pages import SearchError
 from headrace.model import Project
+from headrace.observe.history.pages import SearchError
 from headrace.ui.answers import MOST, Answers
-from headrace.ui.guard import COOKIE, Guard
+from headrace.ui.guard import STATIC, Guard, login_page
 from headrace.ui.openapi import openapi
 from headrace.ui.requests import UnknownQuery, WrongRequest
 from headrace.ui.verifying import Verifying
 
-STATIC = Path(__file__).parent / "static"
 Page: TypeAlias = Callable[[Request], Response]
 
 
@@ -31,29 +29,23 @@ def application(
     project: Project,
     *,
     hosts: Collection[str],
-    token: str = "",
+    token: str,
     secure: bool = False,
     verifying: Verifying | None = None,
 ) -> ASGIApp:
     """The application, behind its guard; `secure`: it is served by TLS; `verifying`: what starts its verifies."""
-    answers = Answers(project, with_token=bool(token), verifying=verifying)
+    answers = Answers(project, verifying=verifying)
 
     async def login(request: Request) -> Response:
         if request.method != "POST":
-            return FileResponse(STATIC / "login.html")
+            return login_page()
         # A form of one field; more than that is none of ours.
         body = b""
         async for part in request.stream():
             body += part
             if len(body) > 4_096:
-                return RedirectResponse("/login?wrong", 303)
-        given = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
-        session = guard.session_for(given)
-        if session is None:
-            return RedirectResponse("/login?wrong", 303)
-        answer = RedirectResponse("/", 303)
-        answer.set_cookie(COOKIE, session, httponly=True, samesite="strict", secure=secure)
-        return answer
+                return login_page("more was sent than a token", 413)
+        return guard.enter(request.scope, parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0], "/")
 
     def page(name: str) -> Page:
         return lambda request: FileResponse(STATIC / name)
@@ -76,7 +68,10 @@ def application(
             Route("/api/queries/{name}/rows", answers.rows),
             Route("/api/ask", answers.ask, methods=["POST"]),
             Route("/api/verify", answers.verify, methods=["POST"]),
-            Route("/api/verify", answers.verified),
+            Route("/api/verify", answers.worked),
+            Route("/api/late", answers.late_rows, methods=["POST"]),
+            Route("/api/late", answers.worked),
+            Route("/api/queries/{name}/versions", answers.versions),
             Route("/api/events", answers.events),
             Route("/api/openapi.json", lambda request: JSONResponse(openapi(MOST))),
             Route("/api/live", answers.follow),
@@ -84,7 +79,7 @@ def application(
         ],
         exception_handlers={WrongRequest: _wrong, SearchError: _wrong, HeadraceError: _fault, 404: _missing},
     )
-    guard = Guard(inner, hosts=hosts, token=token)
+    guard = Guard(inner, hosts=hosts, token=token, secure=secure)
     return guard
 
 

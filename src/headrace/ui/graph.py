@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from headrace.check.guarantee import guarantee
 from headrace.model import Project, Query, View
-from headrace.model.transform import PythonTransform, SqlTransform, Transform
+from headrace.model.project import SqlTransform, Transform, code_of
 
 
 def graph(project: Project) -> dict[str, list[dict[str, Any]]]:
@@ -61,16 +60,7 @@ def definition(project: Project, query: Query) -> dict[str, Any]:
 
 def code(transform: Transform) -> dict[str, str]:
     """The SQL or Python of a transformation."""
-    if isinstance(transform, SqlTransform):
-        return {"language": "sql", "text": transform.sql.strip()}
-    return {"language": "python", "text": _source(transform)}
-
-
-def _source(transform: PythonTransform) -> str:
-    try:
-        return inspect.getsource(transform.function).rstrip()
-    except (OSError, TypeError):  # Defined by a program, or its file is gone.
-        return str(transform)
+    return {"language": "sql" if isinstance(transform, SqlTransform) else "python", "text": code_of(transform)}
 
 
 def _node(kind: str, name: str, about: str, more: str) -> dict[str, Any]:

@@ -1,27 +1,32 @@
-"""Who may ask: the right Host, the token where one is set, and headers that let no other site in."""
+"""Who may ask: the right Host, the token, and headers that let no other site in."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import ipaddress
+import math
 import secrets
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
+from html import escape
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-COOKIE = "headrace_ui"
+STATIC = Path(__file__).parent / "static"
 OPEN = ("/login", "/static/")
-ACTIONS = {"/api/ask": "POST", "/api/verify": "GET, HEAD, POST"}
+ACTIONS = {"/api/ask": "POST", "/api/verify": "GET, HEAD, POST", "/api/late": "GET, HEAD, POST"}
 """What does more than tell, and by which methods each is asked."""
 OWN_HEADER = "x-headrace"
-NO_TOKEN = (
-    "rows are shown, questions answered and verifies started only for who has the token: set HEADRACE_UI_TOKEN and "
-    "start the dashboard again"
-)
+LINK = "open"
+"""The parameter of a link that has the token, as the command prints it."""
+# So many wrong tokens of one address cost nothing; each further one doubles the wait before the next is looked at.
+FREE_TRIES, LONGEST_WAIT, FORGOTTEN_AFTER = 5, 300.0, 3_600.0
+ADDRESSES_MOST = 10_000
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -34,17 +39,46 @@ _HEADERS = {
 }
 
 
+class Tries:
+    """Counts wrong tokens by the address that they came from, and says how long it has to wait."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._wrong: dict[str, tuple[int, float]] = {}
+
+    def wait(self, address: str) -> int:
+        """In how many seconds the next token of the address is looked at; 0: now."""
+        wrong, last = self._wrong.get(_network(address), (0, 0.0))
+        if wrong < FREE_TRIES:
+            return 0
+        return max(0, math.ceil(last + min(LONGEST_WAIT, 2.0 ** (wrong - FREE_TRIES)) - self._clock()))
+
+    def count(self, address: str, *, is_right: bool) -> None:
+        """Note what a token was."""
+        now, name = self._clock(), _network(address)
+        wrong, last = self._wrong.pop(name, (0, now))
+        if not is_right:
+            # The newest stands last, so that the first ones are those to forget.
+            self._wrong[name] = (1 + (wrong if now - last < FORGOTTEN_AFTER else 0), now)
+            for oldest in list(self._wrong)[:-ADDRESSES_MOST]:
+                del self._wrong[oldest]
+
+
 class Guard:
     """Stands before the application.
 
     hosts: the names by which it may be asked; a page of another site whose name was made to point here has another.
-    Addresses need no such list where a token is asked for.
+    Addresses need no such list, since a token is asked for. secure: whether it is served by TLS.
     """
 
-    def __init__(self, app: ASGIApp, *, hosts: Collection[str], token: str = "") -> None:
+    def __init__(
+        self, app: ASGIApp, *, hosts: Collection[str], token: str, secure: bool = False, tries: Tries | None = None
+    ) -> None:
         self._app = app
+        self._secure = secure
         self._hosts = frozenset(host.lower() for host in hosts)
         self._token = token
+        self._tries = tries or Tries()
         self._session = hmac.new(secrets.token_bytes(32), token.encode(), hashlib.sha256).hexdigest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,53 +95,102 @@ class Guard:
 
         await (self._refusal(scope) or self._app)(scope, receive, with_headers)
 
-    def session_for(self, token: str) -> str | None:
-        """What the browser keeps once it has shown the token; None if it is wrong."""
-        right = bool(self._token) and hmac.compare_digest(token.encode(), self._token.encode())
-        return self._session if right else None
+    def enter(self, scope: Scope, token: str, to: str) -> Response:
+        """The page `to` for who shows the token, with the cookie that is kept in its place; else the form again."""
+        wait = self._try(scope, token)
+        if wait is None:
+            answer = RedirectResponse(to, 303)
+            name = cookie_name(Headers(scope=scope))
+            answer.set_cookie(name, self._session, httponly=True, samesite="strict", secure=self._secure)
+            return answer
+        notice = _TOO_MANY.format(wait) if wait else "the token is wrong"
+        return login_page(notice, 429 if wait else 401, **({"Retry-After": str(wait)} if wait else {}))
+
+    def _try(self, scope: Scope, token: str) -> int | None:
+        """None: the token is right; else the seconds until the next one is looked at."""
+        address = str((scope.get("client") or ("",))[0])
+        if wait := self._tries.wait(address):
+            return wait
+        is_right = hmac.compare_digest(token.encode(), self._token.encode())
+        self._tries.count(address, is_right=is_right)
+        return None if is_right else self._tries.wait(address)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if not self._is_meant_for_us(headers.get("host", "")):
             return JSONResponse({"error": "this address is not served here"}, 421)
-        if scope["method"] not in ("GET", "HEAD") and scope["path"] != "/login":
-            return self._action_refusal(scope, headers)
-        if self._may_read(headers) or scope["path"].startswith(OPEN):
-            return None
-        if scope["path"].startswith("/api/"):
-            return JSONResponse({"error": "the token is missing or wrong"}, 401, headers={"WWW-Authenticate": "Bearer"})
-        return RedirectResponse("/login", 303)
-
-    def _action_refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """Why something is not done; None: it may be. Pages of other sites send neither our header nor our origin."""
-        if scope["path"] not in ACTIONS or scope["method"] != "POST":
+        reads = scope["method"] in ("GET", "HEAD")
+        if scope["path"] == "/login" or (reads and scope["path"].startswith(OPEN)):
+            is_foreign = not reads and not _is_of_own_page(headers, with_script=False)
+            return JSONResponse({"error": _FOREIGN}, 403) if is_foreign else None
+        if not reads and (scope["path"] not in ACTIONS or scope["method"] != "POST"):
             allowed = {"Allow": ACTIONS.get(scope["path"], "GET, HEAD")}
             return JSONResponse({"error": "pages can only be read"}, 405, headers=allowed)
-        if not self._token:
-            return JSONResponse({"error": NO_TOKEN}, 403)
-        if not self._may_read(headers):
-            return JSONResponse({"error": "the token is missing or wrong"}, 401, headers={"WWW-Authenticate": "Bearer"})
-        origin = headers.get("origin", "").partition("://")[2]
-        own = headers.get(OWN_HEADER) == "1" and origin == headers.get("host", "")
-        if "authorization" in headers or (own and headers.get("sec-fetch-site", "same-origin") == "same-origin"):
-            return None
-        return JSONResponse({"error": "this was asked by the page of another site"}, 403)
+        is_page = reads and not scope["path"].startswith("/api/")
+        if is_page and (link := QueryParams(scope["query_string"]).get(LINK)):
+            # As a picture of another site it would use up the tries of who looks at that.
+            is_opened = headers.get("sec-fetch-dest", "document") == "document"
+            return self.enter(scope, link, scope["path"]) if is_opened else JSONResponse({"error": _FOREIGN}, 403)
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            # No page of another site can know the token: who sends it is asked nothing else.
+            wait = self._try(scope, given)
+            if wait is None:
+                return None
+            if wait:
+                return JSONResponse({"error": _TOO_MANY.format(wait)}, 429, headers={"Retry-After": str(wait)})
+        elif self._has_session(headers):
+            own = headers.get(OWN_HEADER) == "1" and _is_of_own_page(headers, with_script=True)
+            return None if reads or own else JSONResponse({"error": _FOREIGN}, 403)
+        elif is_page:
+            return RedirectResponse("/login", 303)
+        return JSONResponse({"error": "the token is missing or wrong"}, 401, headers={"WWW-Authenticate": "Bearer"})
 
     def _is_meant_for_us(self, given: str) -> bool:
         host = _without_port(given).lower()
-        return host in self._hosts or (bool(self._token) and _is_address(host))
+        return host in self._hosts or _is_address(host)
 
-    def _may_read(self, headers: Headers) -> bool:
-        if not self._token:
-            return True
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), self._token.encode()):
-            return True
+    def _has_session(self, headers: Headers) -> bool:
         try:
-            kept = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+            kept = SimpleCookie(headers.get("cookie", "")).get(cookie_name(headers))
         except CookieError:
             return False
         return kept is not None and hmac.compare_digest(kept.value.encode(), self._session.encode())
+
+
+_FOREIGN = "this was asked by the page of another site"
+_TOO_MANY = "too many wrong tokens came from this address: the next one is looked at in {} s"
+
+
+def login_page(notice: str = "", status: int = 200, **headers: str) -> Response:
+    """The form that asks for the token."""
+    text = (STATIC / "login.html").read_text(encoding="utf-8")
+    shown = f'<p class="notice" role="alert">{escape(notice)}</p>' if notice else ""
+    return HTMLResponse(text.replace("<!-- notice -->", shown), status, headers)
+
+
+def cookie_name(headers: Headers) -> str:
+    """Cookies know no port: those of two dashboards on one machine have different names."""
+    return f"headrace_ui_{headers.get('host', '').rpartition(']')[2].partition(':')[2] or 'default'}"
+
+
+def _is_of_own_page(headers: Headers, *, with_script: bool) -> bool:
+    """Whether a page of ours has sent it, by a script or as its form; programs send neither header."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    is_own = origin is not None and origin.partition("://")[2] == headers.get("host", "")
+    if with_script:
+        return is_own and site in (None, "same-origin")
+    # The browser names no origin of a form whose page sends no referrer.
+    return site in ("same-origin", "none") if site is not None else is_own or origin is None
+
+
+def _network(address: str) -> str:
+    """What one sender has: an address, of IPv6 a network of 64 bits."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return address if found.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def _without_port(host: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from headrace.history.pages import LateBatch
+from headrace.observe.history.pages import LateBatch
 from headrace.units import Duration
 
 # The upper end of each part of the histogram, in seconds; the last has none.

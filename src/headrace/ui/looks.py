@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from headrace.contract import Rows
@@ -36,19 +37,18 @@ class Looks:
 
     def rows(self, query: Query, limit: int) -> dict[str, Any]:
         """The newest rows of the result; raises HeadraceError."""
-        with self._one():
-            found = query.sink.newest_rows(limit=limit, seconds=SECONDS)
-        if found is None:
+        if (answers := query.sink.answers) is None:
             return {"columns": [], "rows": [], "why": f"the rows of a sink '{query.sink_kind}' are read by Spark alone"}
-        return _plain(found)
+        with self._one():
+            return _plain(answers.newest_rows(limit=limit, seconds=SECONDS))
 
     def ask(self, query: Query, statement: str) -> dict[str, Any]:
         """What the system of the query's sink answers; raises HeadraceError."""
-        if not query.sink.answers:
+        if (answers := query.sink.answers) is None:
             what = f"the sink '{query.sink_kind}' of query '{query.name}' answers no SQL"
             raise HeadraceError(Finding(code="HR887", what=what, fix="ask a query whose sink is a database"))
         with self._one():
-            return _plain(query.sink.ask(statement, limit=ANSWER_MOST, seconds=SECONDS))
+            return _plain(answers.ask(statement, limit=ANSWER_MOST, seconds=SECONDS))
 
     def ledger(self, query: Query, generation: int, first: int, last: int) -> dict[str, Any]:
         """The lines of the batches that the ledger has, as far as known; it is asked anew now and then at most."""
@@ -62,7 +62,9 @@ class Looks:
                 missing = []
         if missing:
             try:
-                found = query.sink.ledger_lines(query.name, generation, missing[0], missing[-1])
+                found = None
+                if query.sink.answers is not None:
+                    found = query.sink.answers.ledger_lines(query.name, generation, missing[0], missing[-1])
             except HeadraceError:
                 return {"lines": {}, "readable": False}
             if found is None:
@@ -86,4 +88,4 @@ class Looks:
 
 
 def _plain(rows: Rows) -> dict[str, Any]:
-    return {"columns": rows.columns, "rows": rows.rows, "more": rows.more, "order": rows.order}
+    return asdict(rows)

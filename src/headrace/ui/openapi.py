@@ -29,7 +29,9 @@ _ROWS = _object(
     columns={"type": "array", "items": _TEXT},
     rows={"type": "array", "items": {"type": "array", "items": _PLAIN}},
 )
-_VERIFYING = _object(query=_TEXT_OR_NULL, state={"enum": ["idle", "running", "ended", "failed"]}, said=_TEXT)
+_VERIFYING = _object(
+    query=_TEXT_OR_NULL, state={"enum": ["idle", "running", "ended", "failed"]}, said=_TEXT, rows=_OBJECTS
+)
 _NAME = {"name": "name", "in": "path", "required": True, "schema": _TEXT}
 
 
@@ -44,7 +46,7 @@ def _get(summary: str, answer: Schema, parameters: Sequence[Schema] = (), more: 
 def _operation(
     summary: str, answer: Schema, parameters: Sequence[Schema], more: Sequence[int], status: int = 200
 ) -> Schema:
-    answers = {status: answer, **dict.fromkeys((400, 401, 404, 421, 503, *more), _ERROR)}
+    answers = {status: answer, **dict.fromkeys((400, 401, 404, 421, 429, 503, *more), _ERROR)}
     return {
         "summary": summary,
         "parameters": list(parameters),
@@ -99,7 +101,7 @@ def openapi(pages: Mapping[str, int]) -> dict[str, Any]:
                     runs=_OBJECTS,
                     verdicts=_OBJECTS,
                     plan=_TEXT_OR_NULL,
-                    may=_object(act=_YES, ask=_YES),
+                    answers_sql=_YES,
                 ),
                 [_NAME],
             ),
@@ -120,7 +122,12 @@ def openapi(pages: Mapping[str, int]) -> dict[str, Any]:
                 "The lines of the sink's ledger", _object(lines=_ANY_OBJECT, readable=_YES), ledger
             ),
             "/api/queries/{name}/rows": _get(
-                "The newest rows of the result", _ROWS, [_NAME, _whole("limit", 1, pages["rows"])], [403]
+                "The newest rows of the result", _ROWS, [_NAME, _whole("limit", 1, pages["rows"])]
+            ),
+            "/api/queries/{name}/versions": _get(
+                "What changed: the versions of code, settings and plan that ran, the newest first",
+                _object(versions=_OBJECTS),
+                [_NAME],
             ),
             "/api/events": _get(
                 "The newest events", _object(events=_OBJECTS), [_whole("count", 1, pages["count"]), of_query]
@@ -129,6 +136,10 @@ def openapi(pages: Mapping[str, int]) -> dict[str, Any]:
             "/api/verify": {
                 **_get("How the verify that was started here stands", _VERIFYING),
                 "post": _post("Start a verify", _VERIFYING, ("query",), [403, 409], 202),
+            },
+            "/api/late": {
+                **_get("How the search for late rows that was started here stands, and its rows", _VERIFYING),
+                "post": _post("Start to read late rows", _VERIFYING, ("query",), [403, 409], 202),
             },
         },
     }

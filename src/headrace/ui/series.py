@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, TypeAlias
 
-from headrace.progress import BatchRecord, OperatorProgress
+from headrace.observe.progress import BatchRecord, OperatorProgress
 
 Number: TypeAlias = float | None
 Bucket: TypeAlias = Sequence[BatchRecord]
@@ -35,7 +35,7 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
         return column(lambda bucket: _mean(map(take, bucket)))
 
     def phase(name: str) -> Column:
-        return mean(lambda record: record.durations.get(name, 0))
+        return mean(lambda record: record.durations.get(name, 0) - _of_sink(record, name))
 
     def operator(name: str, take: Callable[[OperatorProgress], Number]) -> Column:
         return column(lambda bucket: _last(take(o) for record in bucket for o in record.operators if o.name == name))
@@ -47,6 +47,9 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
 
     operators = list(dict.fromkeys(each.name for record in records for each in record.operators))
     sources = list(dict.fromkeys(each.name for record in records for each in record.sources if each.lag))
+    # Where a sink tells what it took by itself, what Spark calls `addBatch` is the rest and that.
+    told = any(record.write_ms is not None for record in records)
+    writing = {"write": mean(lambda record: record.write_ms or 0)} if told else {}
     phases = [name for name in PHASES if any(name in record.durations for record in records)]
     return {
         "batches": len(records),
@@ -59,7 +62,7 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
         "processed_rate": mean(lambda record: record.processed_rate if record.rows else None),
         "duration_ms": mean(lambda record: record.duration_ms),
         "longest_ms": column(lambda bucket: max(record.duration_ms for record in bucket)),
-        "phases": {**{name: phase(name) for name in phases}, "other": mean(_rest)},
+        "phases": {**{name: phase(name) for name in phases}, **writing, "other": mean(_rest)},
         "event_min": column(lambda bucket: min(_times(record.event_min for record in bucket), default=None)),
         "event_mean": column(lambda bucket: _mean(_times(record.event_mean for record in bucket))),
         "event_max": column(lambda bucket: max(_times(record.event_max for record in bucket), default=None)),
@@ -111,6 +114,11 @@ def _times(times: Iterable[datetime | None]) -> Iterator[float]:
 
 def _short(number: Number) -> Number:
     return number if number is None or isinstance(number, int) else round(number, 3)
+
+
+def _of_sink(record: BatchRecord, phase: str) -> int:
+    """How much of one of Spark's phases the sink took by itself."""
+    return record.write_ms or 0 if phase == "addBatch" else 0
 
 
 def _rest(record: BatchRecord) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import secrets
 import socket
-import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 from headrace.errors import Finding, HeadraceError, PlatformError
 from headrace.model import Project
 from headrace.model.operations import LOOPBACK
-from headrace.operate.address import asked_at, family
+from headrace.observe import serving
+from headrace.observe.serving import asked_at
 
 if TYPE_CHECKING:
     import uvicorn
@@ -22,14 +24,14 @@ if TYPE_CHECKING:
 PORT = 8470
 TOKEN_VARIABLE = "HEADRACE_UI_TOKEN"
 TOKEN_SHORTEST = 16
-CLOSING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
     """Where it is served, and what is asked of whoever reads.
 
-    names: further names that a proxy in front of it asks by. certificate, key: files for TLS.
+    names: further names that a proxy in front of it asks by. token: what whoever reads has to show; without one, a new
+    one is made, and is a part of the link that is told. certificate, key: files for TLS.
     """
 
     host: str = LOOPBACK[0]
@@ -57,59 +59,49 @@ class Address:
 
 
 def serve(project: Project, address: Address, ready: Callable[[str], object]) -> None:
-    """Serve until interrupted; `ready` is told the URL. Raises HeadraceError where it cannot be served so."""
-    with _prepared(project, address) as (server, bound):
-        ready(address.url(bound.getsockname()[1]))
+    """Serve until interrupted; `ready` is told the link. Raises HeadraceError where it cannot be served so."""
+    with _prepared(project, address) as (server, bound, link):
+        ready(link)
         server.run(sockets=[bound])
 
 
 @contextmanager
 def beside(project: Project, address: Address) -> Iterator[str]:
-    """Serve while the block runs, in a thread of its own; gives the URL. Raises HeadraceError as `serve` does."""
-    with _prepared(project, address) as (server, bound):
-        # Who asks at once waits for the thread.
-        bound.listen()
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="dashboard", daemon=True)
-        thread.start()
-        try:
-            yield address.url(bound.getsockname()[1])
-        finally:
-            server.should_exit = True
-            thread.join(CLOSING_SECONDS)
+    """Serve while the block runs, in a thread of its own; gives the link. Raises HeadraceError as `serve` does."""
+    with _prepared(project, address) as (server, bound, link), serving.beside(server, bound, "dashboard"):
+        yield link
 
 
 @contextmanager
-def _prepared(project: Project, address: Address) -> Iterator[tuple[uvicorn.Server, socket.socket]]:
+def _prepared(project: Project, address: Address) -> Iterator[tuple[uvicorn.Server, socket.socket, str]]:
     require_extra()
     refuse_open(address)
-    import uvicorn
-
     from headrace.ui.app import application
+    from headrace.ui.guard import LINK
     from headrace.ui.verifying import Verifying
 
     bound, verifying = _bound(address), Verifying(project)
-    secure = address.certificate is not None
-    app = application(project, hosts=address.hosts(), token=address.token, secure=secure, verifying=verifying)
-    config = uvicorn.Config(
-        app,
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        # Pages that are open hold a connection each, which ends with the server.
-        timeout_graceful_shutdown=1,
-        ssl_certfile=address.certificate,
-        ssl_keyfile=address.key,
-    )
+    secure, made = address.certificate is not None, "" if address.token else secrets.token_urlsafe(24)
+    app = application(project, hosts=address.hosts(), token=address.token or made, secure=secure, verifying=verifying)
     with bound:
         try:
-            config.load()
+            server = serving.server_of(
+                app,
+                # Whoever asks may say that he asks for another: believed of a proxy alone.
+                proxy_headers=bool(address.names),
+                ssl_certfile=address.certificate,
+                ssl_keyfile=address.key,
+            )
         except OSError as error:
             what = f"the certificate {address.certificate} cannot be used: {error.strerror or error}"
             fix = "give --certificate and --key two PEM files that belong together"
             raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from error
         try:
-            yield uvicorn.Server(config), bound
+            yield (
+                server,
+                bound,
+                address.url(bound.getsockname()[1]) + (f"?{LINK}={made}" if made else ""),
+            )
         finally:
             verifying.close()
 
@@ -119,11 +111,17 @@ def require_extra() -> None:
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         what = f"the dashboard needs the package {' and '.join(missing)}, which is not installed"
-        raise PlatformError(Finding(code="HR890", what=what, fix="install the extra: pip install 'headrace[ui]'"))
+        raise PlatformError(Finding(code="HR011", what=what, fix="install the extra: pip install 'headrace[ui]'"))
 
 
 def refuse_open(address: Address) -> None:
-    """Raise HeadraceError where others than this machine could read without a token, or the token by the way."""
+    """Raise HeadraceError for no address, and where others could read without a token, or the token by the way."""
+    try:
+        socket.getaddrinfo(address.host, address.port)
+    except (OSError, UnicodeError):
+        what = f"'{address.host}' is no address of this machine, so that the dashboard cannot be served there"
+        fix = "give an IP address or a name of this machine, as 127.0.0.1 or 0.0.0.0; the port has --port of its own"
+        raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from None
     fix = f"set {TOKEN_VARIABLE} to {TOKEN_SHORTEST} characters or more, or leave --address out"
     if address.token and len(address.token) < TOKEN_SHORTEST:
         raise _refused(f"the token in {TOKEN_VARIABLE} is short enough to be guessed", fix)
@@ -144,13 +142,11 @@ def _refused(what: str, fix: str) -> HeadraceError:
 
 
 def _bound(address: Address) -> socket.socket:
-    found = socket.socket(family(address.host), socket.SOCK_STREAM)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((address.host, address.port))
+        return serving.bound(address.host, address.port)
     except OSError as error:
-        found.close()
         what = f"the dashboard cannot be served at {address.host}:{address.port}: {error.strerror or error}"
         fix = "name another port with --port, or --ui-port beside a run; 0 takes a free one"
+        if error.errno == errno.EADDRNOTAVAIL:
+            fix = "give --address an address of this machine, as 127.0.0.1 or 0.0.0.0"
         raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from error
-    return found

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
+from headrace.checkpoint.sources import source_of
+from headrace.contract import Lag
+from headrace.contract.query_state import Level
 from headrace.errors import Finding, Where
-from headrace.history import History, QueryStatus
-from headrace.history.pages import runs_of
 from headrace.model import Project, Query
-from headrace.progress import BatchRecord, health
-from headrace.progress.vitals import silent_sources
-from headrace.progress.waiting import waiting_seconds
+from headrace.observe.history import History, QueryStatus
+from headrace.observe.lag import SourceLags, total
+from headrace.observe.progress import BatchRecord, health
+from headrace.observe.progress.vitals import silent_sources
 
-Level: TypeAlias = Literal["good", "warning", "bad", "idle"]
 WINDOW = 20
 STALE_SECONDS = 60.0
 """A rate is of the last batches; once the newest is older than this, nothing flows any more."""
 
-_ALIVE = ("starting", "running", "stopping")
-_BAD = ("failed", "killed")
 
-
-def standings(project: Project, history: History | None, now: datetime | None = None) -> dict[str, dict[str, Any]]:
+def standings(
+    project: Project, history: History | None, lags: SourceLags, now: datetime | None = None
+) -> dict[str, dict[str, Any]]:
     """Every query of the project, by name; one that never ran has the state `never started`."""
     now = now or datetime.now(timezone.utc)
-    known = {status.query: status for status in history.statuses()} if history else {}
+    asked = lags.of(project.queries)
+    known = {status.query: status for status in lags.now(history.statuses())} if history else {}
     return {
-        name: _standing(project, query, known[name], history, now) if history and name in known else _never(query)
+        name: _standing(project, query, known[name], history, now)
+        if history and name in known
+        else _never(query, asked[name], now)
         for name, query in project.queries.items()
     }
 
 
-def _never(query: Query) -> dict[str, Any]:
+def _never(query: Query, lags: Mapping[str, Lag | None], now: datetime) -> dict[str, Any]:
     return {
         "query": query.name,
         "state": "never started",
         "level": "idle",
         "findings": [],
         "rates": _NO_RATES,
-        "sources": {},
+        "sources": {name: _source(lag, 0.0, now) for name, lag in lags.items()},
+        "backlog": _plain(total(lags)),
     }
 
 
@@ -49,9 +54,7 @@ _NO_RATES: dict[str, float | None] = {"input": None, "processed": None}
 
 def _standing(project: Project, query: Query, status: QueryStatus, history: History, now: datetime) -> dict[str, Any]:
     recent = history.recent(query.name, WINDOW, generation=status.generation)
-    # A status tells the error of the run before as well, which is over.
-    own_error = any(run["error"] for run in runs_of(history, query.name, 1))
-    findings = list(_findings(project, query, status, recent, now, own_error=own_error))
+    findings = list(_findings(project, query, status, recent, now))
     watermarked = [source.name for source in project.sources_of(query) if source.watermark]
     return {
         **{key: value for key, value in status.as_dict().items() if key not in ("verdict", "error")},
@@ -65,21 +68,19 @@ def _standing(project: Project, query: Query, status: QueryStatus, history: Hist
         "late": sum(record.dropped_by_watermark for record in recent),
         "watermarked": watermarked,
         "durations": [record.duration_ms for record in recent],
+        "write_ms": recent[-1].write_ms if recent else None,
+        "skew": recent[-1].skew if recent else None,
     }
 
 
 def _findings(
-    project: Project,
-    query: Query,
-    status: QueryStatus,
-    recent: Sequence[BatchRecord],
-    now: datetime,
-    *,
-    own_error: bool,
+    project: Project, query: Query, status: QueryStatus, recent: Sequence[BatchRecord], now: datetime
 ) -> Iterator[Finding]:
     """The error that it stands with, and what its last batches show while it runs."""
-    if status.error is not None and (status.state in _BAD or own_error):
-        yield status.error
+    # That of an earlier process is over.
+    if status.error is not None and (status.error_pid == status.pid or status.fenced):
+        found = status.now.finding() or status.error
+        yield found.weighed("error") if status.in_trouble else found
     if status.state == "killed":
         yield Finding(
             code="HR893",
@@ -87,18 +88,18 @@ def _findings(
             what=f"its process {status.pid} is gone and did not say how it ended",
             fix="start it again with `headrace run`: it resumes from the last committed batch",
         )
-    if status.state in _ALIVE and recent:
+    if status.now.is_started and recent:
         watermarked = [source.name for source in project.sources_of(query) if source.watermark]
         yield from health(recent, watermarked=watermarked, state_budget_bytes=query.state_budget_bytes)
         yield from silent_sources(query.name, recent, now=now)
 
 
 def _level(status: QueryStatus, findings: Sequence[Finding]) -> Level:
-    if status.state in _BAD or status.fenced:
+    if status.in_trouble:
         return "bad"
     if any(finding.severity in ("error", "warning") for finding in findings):
         return "warning"
-    return "good" if status.state in _ALIVE or status.state == "finished" else "idle"
+    return status.now.level
 
 
 def _rates(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) -> dict[str, float | None]:
@@ -117,28 +118,31 @@ def _rates(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) ->
 def _sources(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rate and the lag of each source, as this query sees it."""
     seconds = _span(status, recent, now)
-    for source in recent[-1].sources if recent else ():
+    # Before its first batch a query has sources all the same, and what they hold waits.
+    names = dict.fromkeys([*status.lags, *(source_of(each.name) for each in (recent[-1].sources if recent else ()))])
+    for name in names:
         rows = sum(
             # Counted rightly for the batch as a whole, Spark's figures of its sources may be too high.
             each.rows * record.rows / max(1, sum(one.rows for one in record.sources))
             for record in recent
             for each in record.sources
-            if each.name == source.name
+            if source_of(each.name) == name
         )
-        lag = source.lag
-        yield (
-            source.name,
-            {
-                "rate": rows / seconds if seconds else 0.0,
-                "lag": {"count": lag.count, "unit": lag.unit, "bytes": lag.bytes} if lag else None,
-                "waiting_seconds": waiting_seconds(recent, source.name),
-            },
-        )
+        yield name, _source(status.lags.get(name), rows / seconds if seconds else 0.0, now)
+
+
+def _source(lag: Lag | None, rate: float, now: datetime) -> dict[str, Any]:
+    waiting = None if lag is None else lag.waiting_seconds(now.timestamp())
+    return {"rate": rate, "lag": _plain(lag), "waiting_seconds": waiting}
+
+
+def _plain(lag: Lag | None) -> dict[str, Any] | None:
+    return None if lag is None else asdict(lag)
 
 
 def _span(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) -> float:
     """The seconds that the last batches cover; 0 where nothing flows any more."""
-    if not recent or status.state not in _ALIVE:
+    if not recent or not status.now.is_started:
         return 0.0
     ended = recent[-1].at.timestamp() + recent[-1].duration_ms / 1000
     if now.timestamp() - ended > STALE_SECONDS:

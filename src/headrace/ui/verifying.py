@@ -1,4 +1,4 @@
-"""A verify that the page of a query has started: a process of its own at the lowest priority, one at a time."""
+"""What the page of a query starts: a verify, or a search for late rows; one process at a time."""
 
 from __future__ import annotations
 
@@ -8,39 +8,46 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from headrace.model import Project
 
 SECRET = "HEADRACE_UI_TOKEN"
-_LONGEST = 1_000_000
+LATE_ROWS = 100
+Work: TypeAlias = Literal["verify", "late"]
+_DOING = {"verify": "is being verified", "late": "is being searched for late rows"}
 
 
 class AlreadyRunning(Exception):
-    """A verify that was asked for while another one runs; its text names that."""
+    """Work that was asked for while other work runs; its text names that."""
 
 
 class Verifying:
-    """Starts `headrace verify`, whose verdict comes into the history; what it says otherwise is kept here."""
+    """Starts `headrace verify`, whose verdict comes into the history, or `headrace late`; what they say is kept."""
 
     def __init__(self, project: Project, command: Sequence[str] = (sys.executable, "-m", "headrace")) -> None:
         self._project = project
         self._command = command
         self._lock = threading.Lock()
         self._child: subprocess.Popen[str] | None = None
-        self._state: dict[str, Any] = {"query": None, "state": "idle", "since": None, "said": ""}
+        self._state: dict[str, Any] = {
+            **{"work": None, "query": None, "state": "idle", "since": None, "said": "", "rows": []}
+        }
 
-    def start(self, query: str) -> dict[str, Any]:
+    def start(self, query: str, work: Work = "verify") -> dict[str, Any]:
         """Start it; raises AlreadyRunning, and OSError where it cannot be started."""
         with self._lock:
             if self._child is not None:
-                raise AlreadyRunning(f"query '{self._state['query']}' is being verified; wait for its verdict")
+                doing = _DOING[self._state["work"]]
+                raise AlreadyRunning(f"query '{self._state['query']}' {doing}; wait for its end")
             place = ("-C", str(self._project.root), "--target", self._project.target.name)
+            bound = ("--limit", str(LATE_ROWS)) if work == "late" else ()
             nice = ("nice", "-n", "19") if shutil.which("nice") else ()
             self._child = subprocess.Popen(
-                [*nice, *self._command, "verify", query, *place, "--json"],
+                [*nice, *self._command, work, query, *place, "--json", *bound],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -50,7 +57,7 @@ class Verifying:
                 start_new_session=True,
             )
             since = datetime.now(timezone.utc).isoformat()
-            self._state = {"query": query, "state": "running", "since": since, "said": ""}
+            self._state = {"work": work, "query": query, "state": "running", "since": since, "said": "", "rows": []}
             threading.Thread(target=self._wait, args=(self._child,), name="verify", daemon=True).start()
             return dict(self._state)
 
@@ -74,19 +81,20 @@ class Verifying:
         out, errors = child.communicate()
         with self._lock:
             self._child = None
-            said, failed = _verdict(out[:_LONGEST]), _last_sentence(errors) or f"it ended with {child.returncode}"
-            self._state |= {"state": "ended" if said else "failed", "said": said or failed}
+            told = list(_told(out))
+            rows = [line for line in told if line.get("event") == "late row"]
+            said = next((str(line[key]) for line in told for key in ("verdict", "sentence") if key in line), "")
+            failed = _last_sentence(errors) or f"it ended with {child.returncode}"
+            self._state |= {"state": "ended" if said else "failed", "said": said or failed, "rows": rows}
 
 
-def _verdict(out: str) -> str:
-    """The verdict that was printed, in a word; empty without one."""
+def _told(out: str) -> Iterator[dict[str, Any]]:
+    """The lines of JSON that were printed."""
     for line in out.splitlines():
-        try:
+        with suppress(ValueError):
             found = json.loads(line)
-            return str(found["verdict"])
-        except (ValueError, KeyError, TypeError):
-            continue
-    return ""
+            if isinstance(found, dict):
+                yield found
 
 
 def _last_sentence(errors: str) -> str:

@@ -1,16 +1,23 @@
-"""The batch answer over a committed prefix, without what Spark dropped as late and what it has not closed."""
+"""The committed prefix of a query's sources as batch DataFrames, and the batch answer over it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import build
+from headrace.checkpoint import Archive, BatchWatermarks, Checkpoint, committed_prefix, watermarks
+from headrace.contract import SourcePrefix
 from headrace.errors import CheckFailed, Finding
-from headrace.model import Project, Query
-from headrace.spark import batch_uses
-from headrace.spark import plan_rewrite as plans
-from headrace.spark.operators import (
+from headrace.model import Project, Query, Source
+from headrace.queries.layout import QueryLayout
+from headrace.spark.jvm.settings import WHOLE_JSON_UTC
+from headrace.spark.plans import plan_rewrite as plans
+from headrace.spark.plans import source_uses
+from headrace.spark.plans.analysed import analysed_plan
+from headrace.spark.plans.operators import (
     ARBITRARY_STATE,
     Operator,
     columns_by_time,
@@ -19,11 +26,9 @@ from headrace.spark.operators import (
     operators,
     stateful,
 )
-from headrace.spark.plan_rewrite import Tree
-from headrace.spark.plans import analysed_plan
-from headrace.verify import caveats
+from headrace.spark.plans.plan_rewrite import BATCH, LATE, MARK, ORIGIN, Tree
+from headrace.verify import late_and_open
 from headrace.verify.late_and_open import LateInput, Rewriting, latest, steps
-from headrace.verify.prefix import Prefix
 from headrace.verify.version_ranges import (
     OtherShapeError,
     VersionRange,
@@ -35,6 +40,84 @@ from headrace.verify.version_ranges import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+READ = "headrace_prefix_of_"
+# A row as JSON that a reader with the source's schema takes for the same row.
+ROW_OPTIONS = WHOLE_JSON_UTC
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prefix:
+    """What the batches 0 to `through` of a query read, and the watermarks that they ran under.
+
+    named: whether each row knows its source, its number there, and itself as JSON (ORIGIN, hidden as the others are).
+    """
+
+    through: int
+    sources: Mapping[str, SourcePrefix]
+    watermarks: Mapping[int, BatchWatermarks]
+    named: bool = False
+    label: str = ""
+
+    @property
+    def evict_ms(self) -> int:
+        """The watermark that the last batch closed groups by."""
+        return self.watermarks[self.through].evict_ms
+
+    def part(self, first: int, last: int) -> Prefix:
+        """What the batches `first` to `last` read of it."""
+        sources = {
+            name: replace(source, batches=tuple(each for each in source.batches if first <= each.batch <= last))
+            for name, source in self.sources.items()
+        }
+        return replace(self, sources=sources, label=f"_from_{first}")
+
+    def read(self, spark: SparkSession, source: Source, *, dated: bool, use: str = "") -> DataFrame:
+        """The prefix of `source`, marked in its plan; if `dated`, BATCH and LATE lie hidden below the mark.
+
+        use: the name of a further use of the source. The rows that are read are counted under the observed metric READ
+        + the use's name + `label`.
+        """
+        from pyspark.sql import functions as F
+
+        use = use or source.name
+        prefix = self.sources.get(use, self.sources[source.name])
+        raw = source.connector.read(spark, prefix, batch_column=BATCH if dated else None)
+        visible = [name for name in raw.columns if name != BATCH]
+        late = [self.watermarks[batch].late_ms * 1000 for batch in sorted(self.watermarks)]
+        # One folded literal however many batches there are, and no join.
+        table = F.from_json(F.lit(json.dumps(late)), "array<bigint>")
+        counted = raw.observe(READ + use + self.label, F.count(F.lit(1)).alias("rows"))
+        known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int"))) if dated else counted
+        if dated and self.named:
+            line = F.to_json(F.struct(*[F.col(f"`{name}`") for name in visible]), ROW_OPTIONS)
+            number = F.monotonically_increasing_id()
+            origin = F.struct(F.lit(use).alias("source"), number.alias("number"), line.alias("line"))
+            known = known.withColumn(ORIGIN, origin)
+        return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + use)
+
+
+def since_batch(prefix: Prefix, batch: int) -> Prefix:
+    """What the batches from `batch` on read; enough for what is reported row by row."""
+    sources = {
+        name: replace(source, batches=tuple(each for each in source.batches if each.batch >= batch))
+        for name, source in prefix.sources.items()
+    }
+    return replace(prefix, sources=sources)
+
+
+def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int) -> Prefix:
+    """The committed prefix of `query` up to and with batch `through`.
+
+    Raises CheckpointError when the checkpoint and its archive do not reach that far.
+    """
+    checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
+    names = [source.name for source in project.sources_of(query)]
+    return Prefix(
+        through=through,
+        sources=committed_prefix(checkpoint, archive, names, through),
+        watermarks=watermarks(checkpoint, archive, through),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +182,9 @@ def answer(
     newest = not known and query.mode == "update" and bool(key)
     dated = newest or any(column is not None for operator in known for column in operator.late)
     batch, tree, unsure = _over(project, query, prefix, spark, over, dated=dated)
-    uncertain = (*unsure, *caveats.of_plan(query, stream, analysed, known))
+    uncertain = (*unsure, *late_and_open.of_plan(query, stream, analysed, known))
     if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in known]:
-        shape = caveats.other_shape(query)
+        shape = late_and_open.other_shape(query)
         return Answer(frame=batch, late=(), caveats=(*uncertain, shape), incomplete=(shape,), operators=known)
     if newest:
         frame, untraced = latest(spark, query, tree, key)
@@ -138,7 +221,7 @@ def _over(
         )
         plan = plans.inlined(spark, analysed_plan(frame))
         known = {source.name: source for source in project.sources_of(query)}
-        plan = batch_uses.apart(
+        plan = source_uses.apart_in_batch(
             spark, plan, lambda name, use: share.read(spark, known[name], dated=dated, use=use), share.sources
         )
         return plans.frame_of(spark, plan), plans.batch_tree(plan)

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from headrace.contract import Snapshot
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Query
-from headrace.spark.observed import metric, metrics_of
-from headrace.verify import caveats, faults
-from headrace.verify.answer import Answer
-from headrace.verify.comparison import Comparison, compare
-from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, LateInput
-from headrace.verify.late_rows import listed
-from headrace.verify.limits import tied
-from headrace.verify.prefix import READ
+from headrace.spark.plans.determinism import limited
+from headrace.spark.plans.plan_text import metric, metrics_of
+from headrace.verify import late_and_open
+from headrace.verify.answer import READ, Answer
+from headrace.verify.comparison import MOST, Comparison, compare
+from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Caveat, LateInput
+from headrace.verify.lateness import listed
 from headrace.verify.rerun import Rerun
-from headrace.verify.row_pairs import MOST
-from headrace.verify.verdict import LateRow, State, Verdict
+from headrace.verify.verdict import LateRow, State, Verdict, blamed_on_the_sink
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+_RANK = "__headrace_rank"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def verdict_of(evidence: Evidence) -> Verdict:
     query, snapshot, expected = evidence.query, evidence.snapshot, evidence.expected
     if expected.by_function:
         return _by_rerun(evidence, Verdict(query=query.name, batch=evidence.batch, state="undecided"))
-    with faults.blamed_on_the_sink(query, snapshot):
+    with blamed_on_the_sink(query, snapshot):
         found = compare(expected.frame, snapshot.rows, snapshot.key, snapshot.rejected)
     verdict = _counted(evidence, found)
     if found.equal:
@@ -51,7 +51,7 @@ def verdict_of(evidence: Evidence) -> Verdict:
     if not reasons:
         return replace(verdict, state="mismatch", findings=(_wrong(query, verdict),))
     verdict = replace(verdict, state="undecided", findings=reasons)
-    return _by_rerun(evidence, verdict) if {each.code for each in reasons} <= caveats.SETTLED_BY_RERUN else verdict
+    return _by_rerun(evidence, verdict) if all(map(_is_settled_by_rerun, reasons)) else verdict
 
 
 def _counted(evidence: Evidence, found: Comparison) -> Verdict:
@@ -92,20 +92,20 @@ def _reasons(evidence: Evidence, found: Comparison, verdict: Verdict) -> Iterato
     query, expected, snapshot = evidence.query, evidence.expected, evidence.snapshot
     proved = expected.inner_joins_alone and (found.unexpected or found.different or not verdict.rows_late)
     for caveat in expected.caveats:
-        if caveat.code == "HR706" and proved:
+        if isinstance(caveat, Caveat) and caveat.of_held_rows and proved:
             continue
-        if caveat.code == "HR717" and not tied(evidence.spark, expected.frame):
+        if isinstance(caveat, Caveat) and caveat.of_equal_rows and not tied(evidence.spark, expected.frame):
             continue
         yield caveat
     names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
     revived = sum(metric(found.executed, name, REVIVED) for name in names)
     if revived:
-        yield caveats.revived_sessions(query, revived)
+        yield late_and_open.revived_sessions(query, revived)
     # In the other modes a database refuses a second row of one key.
     if snapshot.key and query.mode == "update":
         distinct = expected.frame.select(*[f"`{name}`" for name in snapshot.key]).distinct().count()
         if distinct < found.rows_expected:
-            yield caveats.unfit_key(query, snapshot.key, found.rows_expected - distinct)
+            yield late_and_open.unfit_key(query, snapshot.key, found.rows_expected - distinct)
 
 
 def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
@@ -113,28 +113,34 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
     query, snapshot, expected = evidence.query, evidence.snapshot, evidence.expected
     findings = undecided.findings or expected.caveats
     undecided = replace(undecided, findings=findings)
-    if any(each.code not in caveats.SETTLED_BY_RERUN for each in findings):
+    if not all(map(_is_settled_by_rerun, findings)):
         return undecided
     again, key = evidence.again, snapshot.key
     if obstacle := again.obstacle(replayed=snapshot.replayed):
         return replace(undecided, findings=(*findings, obstacle))
     try:
-        with again.rows(evidence.spark, key) as rows, faults.blamed_on_the_sink(query, snapshot):
+        with again.rows(evidence.spark, key) as rows, blamed_on_the_sink(query, snapshot):
             found = compare(rows, snapshot.rows, key, snapshot.rejected)
             verdict = _with(replace(undecided, rerun=True, findings=()), found)
             if expected.by_function:
                 verdict = _with_counts_below(evidence, verdict)
             if found.equal:
                 return replace(verdict, rows_open=0, state=_fine(replace(verdict, rows_open=0)))
-            by_order = expected.by_function or any(each.code in caveats.BY_ORDER for each in findings)
+            by_order = expected.by_function or any(isinstance(each, Caveat) and each.by_order for each in findings)
             if by_order:
                 with again.rows(evidence.spark, key, reordered=True) as other:
                     if not compare(rows, other, key).equal:
-                        reason = caveats.order_of_rows(query, "runs with the rows of a batch in another order differ")
+                        reason = late_and_open.order_of_rows(
+                            query, "runs with the rows of a batch in another order differ"
+                        )
                         return replace(verdict, state="undecided", findings=(reason,))
     except CheckFailed as error:
         return replace(undecided, findings=(*findings, *error.findings))
     return replace(verdict, state="mismatch", findings=(_wrong(query, verdict),))
+
+
+def _is_settled_by_rerun(reason: Finding) -> bool:
+    return isinstance(reason, Caveat) and reason.settled_by_rerun
 
 
 def _with_counts_below(evidence: Evidence, verdict: Verdict) -> Verdict:
@@ -163,3 +169,18 @@ def _wrong(query: Query, verdict: Verdict) -> Finding:
         fix="look at the rows below; if nothing else writes to the sink, reset the query (headrace reset QUERY)",
         where=query.where,
     )
+
+
+def tied(spark: SparkSession, frame: DataFrame) -> bool:
+    """Whether rows that are equal by the sort order lie on both sides of a limit, or a limit takes rows without order.
+
+    Only a limit right above a sort over all rows is looked into, and it must be the only one.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    limit = limited(spark, frame)
+    if limit is None:
+        return True
+    ranked = limit.rows.select(F.rank().over(Window.orderBy(*limit.order)).alias(_RANK))
+    return ranked.where(F.col(_RANK) <= limit.most).limit(limit.most + 1).count() > limit.most

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Finding
 from headrace.model import Query
-from headrace.spark import plan_rewrite as plans
-from headrace.spark.operators import Operator, stateful
-from headrace.spark.plan_rewrite import BATCH, LATE, ORIGIN, Tree
-from headrace.spark.plans import analysed_plan
-from headrace.verify import caveats
+from headrace.spark.plans import plan_rewrite as plans
+from headrace.spark.plans.analysed import analysed_plan, asked_clocks, plan_facts
+from headrace.spark.plans.determinism import by_order
+from headrace.spark.plans.operators import ARBITRARY_STATE, LIMITS, Operator, stateful
+from headrace.spark.plans.plan_rewrite import BATCH, LATE, ORIGIN, Tree
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -110,16 +110,18 @@ class Rewriting:
         try:
             carried = plans.frame_of(self.spark, plans.with_provenance(self.spark, child))
         except plans.UntraceableError as node:
-            return Rewritten(plan=child.plan, incomplete=(caveats.untraceable(self.query, str(node)),))
-        behind = F.coalesce(plans.end_micros(self.spark, attributes[column]) <= F.col(LATE), F.lit(False))
-        judged = carried.withColumn(_IS_LATE, behind & (F.col(BATCH) > self.replayed))
+            return Rewritten(plan=child.plan, incomplete=(untraceable(self.query, str(node)),))
+        behind = plans.end_micros(self.spark, attributes[column]) <= F.col(LATE)
+        # False for a row that was brought back, NULL for one in time. The time is looked at once: an expression that
+        # stands twice over the windows of a sliding one is made a function by Spark, in code that does not compile.
+        judged = carried.withColumn(_IS_LATE, F.when(behind, F.col(BATCH) > self.replayed))
         counted = judged.observe(
             f"{LATE_METRIC}{step.number}_{at}",
             F.count_if(F.col(_IS_LATE)).alias("rows"),
             self._revived(step.operator, attributes[column]).alias("revived"),
-            F.count_if(behind & (F.col(BATCH) <= self.replayed)).alias("replayed"),
+            F.count_if(~F.col(_IS_LATE)).alias("replayed"),
         )
-        kept = plans.only(self.spark, counted.where(~F.col(_IS_LATE)), attributes)
+        kept = plans.only(self.spark, counted.where(~_is_late()), attributes)
         dropped = judged.where(F.col(_IS_LATE)).select(
             F.col(BATCH).cast("int").alias("batch"),
             F.timestamp_micros(F.col(LATE)).alias("watermark"),
@@ -136,7 +138,7 @@ class Rewriting:
         if not operator.session or self.query.mode == "complete":
             return F.sum(F.lit(0))
         start = F.unix_micros(plans.column_of(self.spark, attribute)["start"].cast("timestamp"))
-        return F.count_if(~F.col(_IS_LATE) & (start <= F.col(LATE)))
+        return F.count_if(~_is_late() & (start <= F.col(LATE)))
 
     def _without_open(self, step: Step, tree: Tree, plan: Any, closing: int) -> Any:
         """An aggregation without the groups that are still open, by the time in column `closing` of its child."""
@@ -163,7 +165,136 @@ def latest(
     try:
         carried = plans.frame_of(spark, plans.with_provenance(spark, tree))
     except plans.UntraceableError as node:
-        return plans.frame_of(spark, tree.plan), (caveats.untraceable(query, str(node)),)
+        return plans.frame_of(spark, tree.plan), (untraceable(query, str(node)),)
     by = [plans.column_of(spark, each) for each in attributes if plans.name_of(each) in key]
     ranked = carried.withColumn(_RANK, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))
     return plans.only(spark, ranked.where(F.col(_RANK) == 1), attributes), ()
+
+
+def _is_late() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.col(_IS_LATE), F.lit(False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caveat(Finding):
+    """A reason why a difference does not prove the sink wrong.
+
+    settled_by_rerun: another run over the same batches tells. by_order: but that run may differ as well, because rows
+    of one batch have no order. of_held_rows: void where the rows that an operator holds back cannot explain the
+    difference. of_equal_rows: void where the answer has no equal rows.
+    """
+
+    settled_by_rerun: bool = False
+    by_order: bool = False
+    of_held_rows: bool = False
+    of_equal_rows: bool = False
+
+
+def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Operator, ...]) -> Iterator[Finding]:
+    """The caveats that the query's own plan raises."""
+    yield from _asked_again(query, stream, tree)
+    for operator in operators:
+        if operator.by_order:
+            yield Caveat(
+                code="HR708",
+                settled_by_rerun=True,
+                by_order=True,
+                what=f"query '{query.name}' keeps the duplicate that came first, and a batch knows no order",
+                fix="drop duplicates by every column that is used afterwards, so that they do not differ",
+                where=query.where,
+            )
+        if operator.kind == "Join" or any(each in operator.kind for each in ARBITRARY_STATE):
+            yield Caveat(
+                code="HR706",
+                settled_by_rerun=True,
+                of_held_rows=True,
+                what=f"what {_words(operator.kind)} drops, or has not given out yet, cannot be determined from outside",
+                fix="compare the differing rows below by hand",
+                where=query.where,
+            )
+    for name in dict.fromkeys(node.name for node in tree.walk() if node.name in LIMITS):
+        yield Caveat(
+            code="HR717",
+            settled_by_rerun=True,
+            by_order=True,
+            of_equal_rows=True,
+            what=f"query '{query.name}' takes the first rows only ({name}), and equal rows have no order",
+            fix="sort by enough columns, or take the first rows where the result is read",
+            where=query.where,
+        )
+
+
+def other_shape(query: Query) -> Finding:
+    """The function built another plan for the batch than for the stream."""
+    return Finding(
+        code="HR710",
+        what=f"query '{query.name}' is another query when it is applied to a batch",
+        fix="do not let the function ask whether its input is a stream",
+        where=query.where,
+    )
+
+
+def untraceable(query: Query, node: str) -> Finding:
+    """Rows pass through something that cannot tell which batch they came in."""
+    return Caveat(
+        code="HR718",
+        settled_by_rerun=True,
+        what=f"rows of query '{query.name}' pass through {node}, behind which it cannot be determined which came late",
+        fix="use column expressions there, or judge the differing rows by hand",
+        where=query.where,
+    )
+
+
+def revived_sessions(query: Query, rows: int) -> Finding:
+    """A row was in time, but the session that it would have prolonged was closed."""
+    return Caveat(
+        code="HR707",
+        settled_by_rerun=True,
+        what=f"{rows} rows in time for a session of their own may have missed one that was closed already",
+        fix="allow more delay in the source's watermark; compare the differing sessions below by hand",
+        where=query.where,
+    )
+
+
+def unfit_key(query: Query, key: tuple[str, ...], rows: int) -> Finding:
+    """The sink keeps one row where the answer has several."""
+    return Finding(
+        code="HR709",
+        what=f"{rows} rows of query '{query.name}' share their key ({', '.join(key)}) with another row of the answer",
+        fix="choose columns as the sink's key that identify a row of the result",
+        where=query.where,
+    )
+
+
+def order_of_rows(query: Query, of: str) -> Finding:
+    """What the batch answer gives depends on which row comes first."""
+    return Caveat(
+        code="HR641",
+        settled_by_rerun=True,
+        by_order=True,
+        what=f"what query '{query.name}' gives depends on the order in which rows come: {of}",
+        fix="sort what is collected, or choose by columns in which no two rows are equal",
+        where=query.where,
+    )
+
+
+def _asked_again(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Finding]:
+    facts = plan_facts(stream)
+    by_clock = ["timeouts by the clock"] if facts.by_clock else []
+    found = list(dict.fromkeys([*facts.indeterminate, *asked_clocks(stream, tree.plan), *by_clock]))
+    if found:
+        yield Finding(
+            code="HR241",
+            what=f"query '{query.name}' may answer otherwise when it is asked again: {', '.join(found[:3])}",
+            fix="compute the value from the row's own columns",
+            where=query.where,
+            severity="note",
+        )
+    if ordered := by_order(tree):
+        yield order_of_rows(query, ", ".join(ordered[:3]))
+
+
+def _words(kind: str) -> str:
+    return "a join of two streams" if kind == "Join" else "an operator with a state of its own"

@@ -1,14 +1,21 @@
-"""What is known of the rows that a query dropped as late: how many, in which batches, and the first of them."""
+"""The rows that a query dropped as late: how many, in which batches, and the first of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Finding
+from headrace.verify.late_and_open import LateInput
 from headrace.verify.verdict import LateRow, counted, plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,3 +105,42 @@ class Lateness:
             "exported": [str(path) for path in self.exported],
             "findings": [finding.as_dict() for finding in self.findings],
         }
+
+
+def counts(dropped: LateInput) -> Iterator[LateBatch]:
+    """How many rows the operator dropped in each batch that dropped any, in order."""
+    for row in dropped.rows.groupBy("batch", _micros("watermark")).count().orderBy("batch").collect():
+        yield LateBatch(
+            operator=dropped.operator,
+            batch=row["batch"],
+            watermark=_moment(row["watermark"]),
+            rows=row["count"],
+        )
+
+
+def listed(dropped: LateInput, most: int) -> tuple[LateRow, ...]:
+    """The first rows that the operator dropped, oldest batch first."""
+    if most <= 0:
+        return ()
+    rows = dropped.rows.select("batch", _micros("watermark"), _micros("time"), "row")
+    return tuple(
+        LateRow(
+            operator=dropped.operator,
+            batch=row["batch"],
+            watermark=_moment(row["watermark"]),
+            time=_moment(row["time"]),
+            row=row["row"].asDict(recursive=True),
+        )
+        for row in rows.orderBy("batch", "time").limit(most).collect()
+    )
+
+
+def _micros(name: str) -> Column:
+    """A timestamp as a number, which Python does not move into the machine's own time zone."""
+    from pyspark.sql import functions as F
+
+    return F.unix_micros(F.col(name)).alias(name)
+
+
+def _moment(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING
 from headrace.contract import Correction, SinkContext, Snapshot
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
-from headrace.model.layout import QueryLayout
-from headrace.run.application import known_facts
+from headrace.queries.application import known_facts
+from headrace.queries.layout import QueryLayout
 from headrace.run.repartition import require_stopped
 from headrace.run.running import Reached
-from headrace.spark.observed import metric, metrics_of
-from headrace.verify.answer import Answer, answer
+from headrace.spark.plans.plan_text import metric, metrics_of
+from headrace.verify.answer import Answer, answer, prefix_of
 from headrace.verify.comparison import compare, schema_differences
 from headrace.verify.late_and_open import LATE_METRIC
 from headrace.verify.lateness import Replayed
-from headrace.verify.prefix import prefix_of
 from headrace.verify.proof import committed_batch
 from headrace.verify.version_ranges import version_ranges
 
@@ -44,7 +43,7 @@ def apply_late_rows(
         project, query, code="HR558", fix="stop it first, bring late rows back, and start it again; nothing is lost"
     )
     sink = query.sink
-    if not sink.correctable:
+    if (late_rows := sink.late_rows) is None:
         raise _impossible(query, f"the sink '{query.sink_kind}' cannot replace single rows")
     run = SinkContext(
         query=query.name,
@@ -75,7 +74,7 @@ def apply_late_rows(
     changed, gone = changed.persist(), gone.persist()
     try:
         correction = Correction(snapshot=held, rows=changed, deletes=gone, late=late)
-        sink.apply_correction(correction, run)
+        late_rows.apply(correction, run)
         return Replayed(late=late, written=changed.count(), deleted=gone.count())
     finally:
         changed.unpersist()

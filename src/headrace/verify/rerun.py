@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import build
 from headrace.checkpoint import Archive, Checkpoint, watermarks
-from headrace.checkpoint.uses import source_of
+from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
-from headrace.spark.plan_rewrite import BATCH
-from headrace.spark.settings import is_local
+from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, is_local
+from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.storage.durable import move
 from headrace.storage.private import scratch
-from headrace.verify.prefix import Prefix
+from headrace.verify.answer import Prefix
 from headrace.verify.version_ranges import VersionRanges
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ _ORDER = "__headrace_order"
 _UNNAMED = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
     "spark.sql.streaming.offsetLog.formatVersion": "1",
+    CHECKPOINT_FORMAT: "1",
     "spark.sql.streaming.fileSource.cleaner.numThreads": "0",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",

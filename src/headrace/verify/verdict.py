@@ -1,22 +1,29 @@
-"""What a verification found."""
+"""What a verification found, and what kept a query from being verified."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.errors import Finding
+from headrace.errors import Finding, HeadraceError, SinkError
+from headrace.model import Query
+from headrace.spark.messages.failures import python_error
+from headrace.spark.messages.refusals import is_from_spark, sentence_of
+from headrace.spark.stream.foreach_batch import compute_all
+
+if TYPE_CHECKING:
+    from headrace.contract import Snapshot
 
 State = Literal["equal", "open", "late", "mismatch", "undecided"]
 Kind = Literal["missing", "unexpected", "different"]
-
 # What 0.1.0 calls two of the states; `--json` has both words for one version.
 FORMER: Mapping[str, str] = {"open": "pending", "mismatch": "wrong"}
-
 _WORDS = {"missing": "missing in the sink", "unexpected": "unexpected in the sink", "different": "with other values"}
+CORRECT = "correct: equal to the batch query over the same input"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +122,7 @@ class Verdict:
     def sentence(self) -> str:
         """The verdict in one line."""
         if self.state in ("mismatch", "undecided"):
-            head = "broken" if self.state == "mismatch" else "undecided"
-            return f"prefix integrity: {head}: {self.why}"
+            return f"{'wrong' if self.state == 'mismatch' else 'undecided'}: {self.why}"
         apart = []
         if self.rows_late:
             apart.append(f"{counted(self.rows_late, 'late row')} left out as Spark left them out")
@@ -128,7 +134,7 @@ class Verdict:
             apart.append("shown by another run over the same batches")
         if self.rows_set_aside:
             apart.append(f"{counted(self.rows_set_aside, 'row')} in the sink's quarantine")
-        return "; ".join(["prefix integrity: holds", *apart])
+        return "; ".join([CORRECT, *apart])
 
     @property
     def why(self) -> str:
@@ -176,3 +182,56 @@ def plain(value: Any) -> Any:
 
 def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+@contextmanager
+def blamed_on_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterator[None]:
+    """Raise SinkError for a failure inside when the rows of `snapshot` cannot be read; without one, for any failure."""
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except Exception as error:
+        cause: Exception | None = error
+        if snapshot is not None:
+            cause = _reading(snapshot)
+        if cause is None:
+            raise
+        raise SinkError(_unreadable(query, cause)) from error
+
+
+def findings_of(query: Query, error: Exception) -> tuple[Finding, ...]:
+    """Why the verdict on `query` stays open after `error`."""
+    if isinstance(error, HeadraceError):
+        return error.findings
+    text = str(error)
+    kind = "" if is_from_spark(error) else f"{type(error).__name__}: "
+    return (
+        Finding(
+            code="HR713",
+            what=f"the batch query of '{query.name}' failed: {python_error(text) or kind + sentence_of(error)}",
+            fix="correct what the message names; the result itself was not changed",
+            where=query.where,
+        ),
+    )
+
+
+def _reading(snapshot: Snapshot) -> Exception | None:
+    """What comes of reading all rows of the sink, and nothing else."""
+    for frame in (snapshot.rows, snapshot.rejected):
+        if frame is None:
+            continue
+        try:
+            compute_all(frame)
+        except Exception as error:
+            return error
+    return None
+
+
+def _unreadable(query: Query, error: Exception) -> Finding:
+    return Finding(
+        code="HR714",
+        what=f"the sink of query '{query.name}' cannot be read: {sentence_of(error)}",
+        fix="restore what is damaged there, or reset the query (headrace reset QUERY)",
+        where=query.where,
+    )

@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.table_versions import TableVersions, Use, in_force
-from headrace.build.tables import Tables
+from headrace.build.tables import Tables, TableVersions, Use, in_force
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
-from headrace.model.layout import QueryLayout
-from headrace.spark import plan_rewrite as plans
-from headrace.spark.operators import stateful
-from headrace.spark.plan_rewrite import Tree
-from headrace.spark.plans import analysed_plan
+from headrace.queries.layout import QueryLayout
+from headrace.spark.plans import plan_rewrite as plans
+from headrace.spark.plans.analysed import analysed_plan
+from headrace.spark.plans.operators import stateful
+from headrace.spark.plans.plan_rewrite import Tree
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

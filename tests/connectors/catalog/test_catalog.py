@@ -17,8 +17,8 @@ from headrace.connectors.catalog.source import Table
 from headrace.contract import OUTPUT_MODES
 from headrace.errors import Finding, SourceError
 from headrace.model import Duration, Every
-from headrace.model.layout import QueryLayout
-from headrace.progress import BatchRecord
+from headrace.observe.progress import BatchRecord
+from headrace.queries.layout import QueryLayout
 from headrace.run.stop import StopRequest
 from headrace.testing.conformance import NAME, forget_commit
 from tests.run.projects import land, rows, write_project
@@ -322,15 +322,15 @@ def test_an_old_checkpoint_is_refused(tmp_path: Path, spark: SparkSession, table
 
 @pytest.mark.parametrize(
     ("name", "code", "says"),
-    [("nowhere.t", "HR419", "no database 'nowhere'"), ("lake.db.t", "HR401", "no name of a table")],
+    [("nowhere.t", "HR419", "no database 'nowhere'"), ("lake.db.t", "HR113", "no name of a table")],
 )
 def test_a_name_outside_the_catalog_is_refused(
     tmp_path: Path, spark: SparkSession, name: str, code: str, says: str
 ) -> None:
     root = project(tmp_path / "p", name)
-    if code == "HR401":
+    if code == "HR113":
         assert [(told.code, says in told.what) for told in TableSink(table=name).problems("append")] == [(code, True)]
-        assert {"HR401", "HR312"} == {finding.code for finding in check(load(root), spark=False).errors}
+        assert {"HR113"} == {finding.code for finding in check(load(root), spark=False).errors}
     else:
         finding = refused(root, spark, "keep")
         assert (finding.code, says in finding.what) == (code, True)
@@ -367,4 +367,4 @@ def test_the_options_of_the_format_reach_reader_and_verify(spark: SparkSession, 
 
 def test_faults_of_the_sinks_options_are_told() -> None:
     codes = [[told.code for told in TableSink(table="a b", format="avro").problems(mode)] for mode in OUTPUT_MODES]  # type: ignore[arg-type]
-    assert codes == [["HR401", "HR401"], ["HR401", "HR401", "HR403"], ["HR401", "HR401", "HR403"]]
+    assert codes == [["HR113", "HR113"], ["HR113", "HR113", "HR403"], ["HR113", "HR113", "HR403"]]

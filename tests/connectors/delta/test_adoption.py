@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from headrace.spark.session_conf import applied
+from headrace.spark.jvm.session_conf import applied
 from headrace.testing.conformance import forget_commit
 from tests.run.former_jobs import PLAIN, begin, land_more, stream, unchanged
 
@@ -88,4 +88,4 @@ def test_rows_that_share_a_key_are_told(spark: SparkSession, tmp_path: Path) -> 
     frame.write.format("delta").save(str(tmp_path / "t"))
     context = SinkContext(query="q", generation=1, mode="update", checkpoint=tmp_path / "c")
     with pytest.raises(HeadraceError, match="2 rows with the key name 'a'"):
-        DeltaSink(path=str(tmp_path / "t"), key=["name"]).foreign_rows(frame, context)
+        DeltaSink(path=str(tmp_path / "t"), key=["name"]).adoption.foreign_rows(frame, context)

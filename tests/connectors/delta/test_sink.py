@@ -58,12 +58,12 @@ class TestNamedDeltaSink(SinkConformance):
 @pytest.mark.parametrize(
     ("options", "mode", "code", "said"),
     [
-        ({}, "append", "HR401", "neither path nor table is given"),
-        ({"path": "p", "table": "t"}, "append", "HR401", "path and table are both given"),
-        ({"table": "a b"}, "append", "HR401", "'a b' is no name of a table"),
+        ({}, "append", "HR113", "neither path nor table is given"),
+        ({"path": "p", "table": "t"}, "append", "HR113", "path and table are both given"),
+        ({"table": "a b"}, "append", "HR113", "'a b' is no name of a table"),
         ({"path": "p"}, "update", "HR403", "needs a key"),
-        ({"path": "p", "key": ["a", "a"]}, "update", "HR401", "key names a column twice"),
-        ({"path": "p", "partition_by": ["a", "a"]}, "append", "HR401", "partition_by names a column twice"),
+        ({"path": "p", "key": ["a", "a"]}, "update", "HR113", "key names a column twice"),
+        ({"path": "p", "partition_by": ["a", "a"]}, "append", "HR113", "partition_by names a column twice"),
     ],
 )
 def test_a_wrong_option_is_told_without_spark(options: dict[str, Any], mode: OutputMode, code: str, said: str) -> None:
@@ -259,7 +259,7 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
         with pytest.raises(SinkError, match=said):
             DeltaSink(**options).open(frame, context)
     for each in ("p", "v"):
-        with pytest.raises(SourceError, match=r"HR342: .* and no Delta table"):
+        with pytest.raises(SourceError, match=r"HR332: .* and no Delta table"):
             Delta(table=f"{name}_{each}").stream(spark, "events")
     sink = DeltaSink(table=name, key=["name"])
     batches = sink.open(frame, context)

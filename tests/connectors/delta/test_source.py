@@ -19,9 +19,9 @@ from headrace.connectors.delta.table import at_path
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import NOWHERE, SourceError
 from headrace.run.result import RunResult
-from headrace.spark.failures import failure_of
-from headrace.spark.jars import LISTS
-from headrace.spark.session_conf import applied
+from headrace.spark.jvm.jars import LISTS
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.messages.failures import failure_of
 from headrace.testing.conformance import SourceConformance, drain, forget_commit, prefix_of
 from tests.connectors.suites import only
 
@@ -227,7 +227,7 @@ def test_a_project_with_a_delta_table_gets_deltas_jars_and_settings(tmp_path: Pa
 def test_a_table_is_copied_once_and_verified_though_its_files_change(spark: SparkSession, tmp_path: Path) -> None:
     root, landed = declare(tmp_path / "p"), str(tmp_path / "p" / "landed")
     assert fault(hr.run(hr.load(root), spark=spark)) == (
-        "HR342",
+        "HR332",
         f"query 'copy', source 'events': the Delta table '{landed}' does not exist",
     )
     add(spark, landed, 1, 2)

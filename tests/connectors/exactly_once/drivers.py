@@ -16,9 +16,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from headrace.connectors.exactly_once import BatchWriter, Retry
 from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.batches import SqlStore
-from headrace.connectors.sql.lock_wait import patiently
+from headrace.connectors.sql.silence import patiently
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
 from headrace.contract import Boundary, SinkContext
+from headrace.errors import Finding
 
 from ..sql.databases import Database
 
@@ -60,6 +61,7 @@ class Driver:
     seconds: float = 20.0
     reached: Callable[[Boundary, int], None] = no_halt
     writer: BatchWriter[Any] | None = field(default=None, init=False)
+    told: list[Finding] = field(default_factory=list, init=False)
 
     @property
     def run(self) -> SinkContext:
@@ -69,6 +71,7 @@ class Driver:
             mode="append",
             checkpoint=self.storage / "checkpoint",
             on_boundary=self.reached,
+            on_warning=self.told.append,
             application=self.application,
             project=self.project,
         )

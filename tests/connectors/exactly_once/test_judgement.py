@@ -27,7 +27,7 @@ pytestmark = pytest.mark.plain
 
 
 def ledger(*digests: str | None, first: int = 0, **more: Any) -> list[Line]:
-    """Lines with these digests; None makes a line of Headrace 0.1.0."""
+    """Lines with these digests; None makes a line without a digest."""
     lines, chain = [], None
     for batch, digest in enumerate(digests, start=first):
         chain = None if digest is None else chained(chain, digest)
@@ -51,8 +51,8 @@ CASES: dict[str, tuple[list[Line], CheckpointView, Judgement]] = {
     "planned, and not in": (ledger("a"), checkpoint(1, 0, "a", "b"), Same()),
     "the same number over other rows": (ledger("a", "b"), checkpoint(1, 0, "a", "x"), OtherBatch(1)),
     "an older batch over other rows": (ledger("a", "b", "c"), checkpoint(2, 2, "x", "b", "c"), OtherBatch(0)),
-    "lines of 0.1.0": (ledger(None, None), checkpoint(1, 0, "a", "b"), Same()),
-    "lines of 0.1.0, then newer ones": (ledger(None, "b"), checkpoint(1, 0, "a", "b"), Same()),
+    "lines without digests": (ledger(None, None), checkpoint(1, 0, "a", "b"), Same()),
+    "lines without digests, then newer ones": (ledger(None, "b"), checkpoint(1, 0, "a", "b"), Same()),
     "older lines were pruned": (ledger("f", "g", first=5), checkpoint(6, 6, "f", "g", first=5), Same()),
     "one batch ahead": (ledger("a", "b"), checkpoint(0, 0, "a"), Ahead((1,))),
     "ahead of a checkpoint without plans": (ledger("a", "b"), checkpoint(None, None), Ahead((0, 1))),
@@ -65,7 +65,7 @@ CASES: dict[str, tuple[list[Line], CheckpointView, Judgement]] = {
         Ahead((2,)),
     ),
     "ahead, and other rows before": (ledger("a", "b"), checkpoint(0, 0, "x"), OtherBatch(0)),
-    "ahead by lines of 0.1.0": (ledger("a", None), checkpoint(0, 0, "a"), NotRestorable(1, 1)),
+    "ahead by lines without digests": (ledger("a", None), checkpoint(0, 0, "a"), NotRestorable(1, 1)),
     "ahead by lines that keep no plan": (
         ledger("a", "b", "c", restorable=False),
         checkpoint(0, 0, "a"),
@@ -100,7 +100,7 @@ SKIPS = {
     "other rows": (ledger("a", "b")[1], ledger("a")[0], "x", False),
     "the same rows after others": (ledger("a", "b")[1], ledger("x")[0], "b", False),
     "the first": (ledger("a")[0], None, "a", True),
-    "a line of 0.1.0": (ledger(None)[0], None, "a", True),
+    "a line without a digest": (ledger(None)[0], None, "a", True),
 }
 
 

@@ -131,8 +131,8 @@ def test_a_start_sees_what_is_committed_between_its_look_and_its_epoch(
     copy.plan(1, ["f1", "f2"])
     looks: list[int] = []
 
-    def look(run: SinkContext, table: str, lines: Sequence[KeptLine]) -> None:
-        kept.require_lines_fit(run, table, lines)
+    def look(run: SinkContext, table: str, lines: Sequence[KeptLine], **more: bool) -> None:
+        kept.require_lines_fit(run, table, lines, **more)
         looks.append(len(looks))
         if len(looks) == 1:
             first.write(1, ["f1"])
@@ -168,8 +168,8 @@ def test_what_a_checkpoint_has_lost_is_kept_beside_the_rows(first: LakeDriver) -
     for number in (1, 2):
         for place in ("offsets", "sources/in"):
             (checkpoint / place / str(number)).unlink()
-    assert sink.last_batch(first.run) == 2
-    plans = sink.planned(first.run, 1)
+    assert sink.ledger.last_batch(first.run) == 2
+    plans = sink.ledger.planned(first.run, 1)
     assert [PlannedBatch.loads(plans[number]).batch for number in sorted(plans)] == [1, 2]
     with pytest.raises(CheckpointBehind, match="has batches of query 'q' up to 2"):
         first.start()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from headrace.connectors.exactly_once import Retry
+from headrace.connectors.sql import prepare, silence
 from headrace.connectors.sql.dialect import run
 from headrace.contract import Boundary
 from headrace.errors import CheckpointError, Fenced, HeadraceError, SinkError
@@ -210,8 +215,8 @@ class Lossy:
         return getattr(self.real, name)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["lost", "late"])
-def test_a_commit_whose_answer_is_lost_or_late_is_not_done_twice(first: Driver, seconds: float) -> None:
+def lossy_connection(driver: Driver, seconds: float) -> Lossy:
+    """The driver's connection from now on, until it makes another one."""
     import sqlite3
 
     import psycopg
@@ -221,10 +226,40 @@ def test_a_commit_whose_answer_is_lost_or_late_is_not_done_twice(first: Driver, 
         "sqlite": sqlite3.OperationalError("disk I/O error"),
         "postgres": psycopg.OperationalError("server closed the connection unexpectedly"),
         "mariadb": pymysql.err.OperationalError(2013, "Lost connection"),
-    }[first.database.kind]
+    }[driver.database.kind]
+    assert driver.writer is not None
+    lossy = Lossy(driver.writer.store.dialect.connect(), seconds, error)
+    driver.writer.store._connection = lossy
+    return lossy
+
+
+@pytest.mark.parametrize("tries", [0.0, 0.5], ids=["at once", "after attempts without an answer"])
+def test_a_commit_without_an_answer_is_not_told_as_not_written(
+    first: Driver, monkeypatch: pytest.MonkeyPatch, tries: float
+) -> None:
+    lossy = lossy_connection(first, 0.0)
     assert first.writer is not None
-    lossy = Lossy(first.writer.store.dialect.connect(), seconds, error)
-    first.writer.store._connection = lossy
+    store = first.writer.store
+    store.retry = Retry(seconds=tries)
+
+    def away(dialect: object) -> None:
+        raise lossy.error
+
+    with monkeypatch.context() as silent:
+        silent.setattr(type(store.dialect), "connect", away)
+        with pytest.raises(SinkError) as ended:
+            first.write(1, ["f1"])
+    lossy.real.close()
+    told = [finding.what for finding in (*first.told, *ended.value.findings)]
+    assert (len(told) > 1) is (tries > 0)
+    assert {what.partition(":")[0] for what in told} == {"it is not known whether batch 1 of query 'q' was written"}
+    assert "nothing of the batch" not in ended.value.findings[0].fix
+    assert first.rows() == ["f0", "f1"]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["lost", "late"])
+def test_a_commit_whose_answer_is_lost_or_late_is_not_done_twice(first: Driver, seconds: float) -> None:
+    lossy = lossy_connection(first, seconds)
     first.write(1, ["f1", "f2"])
     lossy.late.join(PATIENCE)
     lossy.real.close()
@@ -247,3 +282,48 @@ def test_a_fenced_driver_leaves_the_newer_ones_staging_alone(first: Driver, tmp_
         assert first.database.left_over() == names[1:]
         newer.start()
         assert first.database.left_over() == []
+
+
+@pytest.mark.parametrize("emptied", ["DELETE FROM _headrace_ledger", "DROP TABLE _headrace_ledger"])
+def test_a_first_batch_whose_line_is_gone_is_refused(database: Database, tmp_path: Path, emptied: str) -> None:
+    driver = Driver(database, tmp_path / "a")
+    driver.start().write(0, ["f0"])
+    database.query(emptied)
+    with pytest.raises(CheckpointError, match="has planned batch 0, but the ledger beside table 'result' has no batch"):
+        driver.start()
+    database.query("DELETE FROM result")
+    driver.start().give(0, ["f0"])
+    assert driver.rows() == ["f0"]
+
+
+WRITES = """
+import os, signal, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("BEGIN IMMEDIATE")
+print("inside", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+database.execute("COMMIT")
+"""
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["goes on", "stays stopped"])
+def test_a_start_waits_for_a_process_that_was_stopped_inside_its_transaction(
+    first: Driver, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    if first.database.kind != "sqlite":
+        pytest.skip("a server ends the session by itself: tests/connectors/sql/test_half_open.py")
+    monkeypatch.setattr(prepare, "CONTENDED_SECONDS", 0.5)
+    monkeypatch.setattr(silence, "PATIENCE_SECONDS", PATIENCE if goes_on else 1.5)
+    command = [sys.executable, "-c", WRITES, first.database.place]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "inside\n"
+        if goes_on:
+            threading.Timer(3.0, other.send_signal, [signal.SIGCONT]).start()
+            first.start()
+        else:
+            with pytest.raises(SinkError, match=f"is locked by process {other.pid}"):
+                first.start()
+            other.kill()
+    [told] = first.told
+    assert (told.code, f"is locked by process {other.pid}; the start waits for it" in told.what) == ("HR480", True)

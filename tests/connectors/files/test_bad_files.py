@@ -130,7 +130,7 @@ SHAPED = {
     "a number for a text": (sql("SELECT 7 AS name, 1 AS amount"), "HR308", "'name' is INT, and the schema says STRING"),
     "a fraction": (sql("SELECT 'a' AS name, 1.5D AS amount"), "HR308", "'amount' is DOUBLE"),
     "a struct": (sql("SELECT 'a' AS name, struct(1 AS x) AS amount"), "HR308", "'amount' is struct<x:int>"),
-    "none of the columns": (sql("SELECT 1 AS other"), "HR309", "has none of the columns of the schema but other"),
+    "none of the columns": (sql("SELECT 1 AS other"), "HR308", "has none of the columns of the schema but other"),
     "cut in the middle": (cut(0.5), "HR304", "not a whole one"),
     "without a byte": (cut(0), "HR304", "not a whole one"),
     "damaged rows": (damaged, "HR304", "a file cannot be read in"),
@@ -151,10 +151,10 @@ LINES = {
     ("csv", "another type"): (text("b,many\nc,2\n"), "HR302", [("c", 2)], 1),
     ("csv", "another encoding"): (text("bé,1\nc,2\n", "latin-1"), "HR325", [("c", 2)], 1),
     ("csv", "half a zip"): (half_zipped, "HR304", None, 0),
-    ("csv with header", "another column"): (text("name,price\nb,1\n"), "HR324", None, 0),
-    ("csv with header", "another order"): (text("amount,name\n1,b\n"), "HR324", None, 0),
-    ("csv with header", "a column less"): (text("name\nb\n"), "HR324", None, 0),
-    ("csv with header", "a column more"): (text("name,amount,more\nb,1,x\n"), "HR324", None, 0),
+    ("csv with header", "another column"): (text("name,price\nb,1\n"), "HR308", None, 0),
+    ("csv with header", "another order"): (text("amount,name\n1,b\n"), "HR308", None, 0),
+    ("csv with header", "a column less"): (text("name\nb\n"), "HR308", None, 0),
+    ("csv with header", "a column more"): (text("name,amount,more\nb,1,x\n"), "HR308", None, 0),
     ("text", "another encoding"): (text("bé\n", "latin-1"), "HR325", None, 0),
 }  # fmt: skip
 
@@ -274,7 +274,7 @@ def test_what_is_declared_not_null_is_never_null(spark: SparkSession, tmp_path: 
         bad.write_bytes(project.made("SELECT 'b' AS name"))
         finding, _ = project.run()
         assert finding is not None
-        assert finding.code == "HR309"
+        assert finding.code == "HR308"
         assert "lacks 'amount', which the schema says is NOT NULL" in finding.what
         return
     pipeline = project.root / "pipeline.py"

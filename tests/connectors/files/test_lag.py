@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from headrace.checkpoint.read_files import ReadFile
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files.source import Files
 from headrace.connectors.spark_files.prefix import FileGroup, places
-from headrace.contract import SourcePrefix
+from headrace.contract import SourceBatch, SourcePrefix
 from tests.storage.stores import memory_store
 
 pytestmark = pytest.mark.plain
@@ -75,8 +76,11 @@ def test_files_that_are_left_out_are_named_and_the_others_wait(
         date(file, NOW - days * DAY)
         log.append(json.dumps({"path": f"{uri}/{name}", "timestamp": (NOW - days * DAY) * 1000, "batchId": 0}))
     source = Files(path=str(home), format="text", **options)
-    prefix = SourcePrefix(batches=(), log={0: tuple(log[: len(taken)])})
-    backlog, problem = source.lag(prefix), source.left_out(prefix)
+    prefix = SourcePrefix(
+        batches=(SourceBatch(batch=0, start=None, end='{"logOffset":0}'),) if taken else (),
+        log={0: tuple(log[: len(taken)])},
+    )
+    backlog, problem = source.lag(prefix), next(source.left_out(prefix), None)
     assert backlog is not None
     assert (backlog.count, backlog.left_out) == (waiting, len(others) - waiting if told else 0)
     assert (problem is not None) is bool(told)
@@ -88,14 +92,55 @@ def test_files_that_are_left_out_are_named_and_the_others_wait(
 def test_a_hidden_file_that_is_on_its_way_is_not_told(tmp_path: Path) -> None:
     (tmp_path / "._events.json").write_text("{}")
     source = Files(path=str(tmp_path), format="json", schema="a INT")
-    assert source.left_out(SourcePrefix(batches=())) is None
+    assert list(source.left_out(SourcePrefix(batches=()))) == []
 
 
 def test_an_archived_file_is_no_namesake_of_itself(tmp_path: Path) -> None:
     log = json.dumps({"path": (tmp_path / "gone" / "a").as_uri(), "timestamp": NOW * 1000, "batchId": 0})
     (tmp_path / "a").write_text("x")
     source = Files(path=str(tmp_path), format="text", file_name_only=True)
-    assert source.left_out(SourcePrefix(batches=(), log={0: (log,)})) is None
+    assert list(source.left_out(SourcePrefix(batches=(), log={0: (log,)}))) == []
+
+
+@pytest.mark.parametrize(
+    ("logged_ms", "is_told"),
+    [(NOW * 1000, False), (NOW * 1000 + 37, False), (NOW * 1000 - 1000, True), (NOW * 1000 + 1037, True)],
+    ids=["as it was", "a time in whole seconds", "changed", "changed, in a store"],
+)
+def test_a_file_that_changed_after_it_was_read_is_named(folder: Folder, logged_ms: int, is_told: bool) -> None:
+    home, uri, date = folder
+    home.mkdir(exist_ok=True)
+    (home / "a").write_text("x")
+    date(home / "a", NOW)
+    log = json.dumps({"path": f"{uri}/a", "timestamp": logged_ms, "batchId": 0})
+    batch = SourceBatch(batch=0, start=None, end='{"logOffset":0}')
+    source, prefix = Files(path=str(home), format="text"), SourcePrefix(batches=(batch,), log={0: (log,)})
+    told = [*source.left_out(prefix), *filter(None, [source.changed(prefix)])]
+    assert [(each.code, each.severity) for each in told] == [("HR326", "warning"), ("HR326", "error")] * is_told
+    assert all(f"'{home / 'a'}'" in each.what for each in told)
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_told"),
+    [
+        (ReadFile(modified_ms=NOW * 1000, size_bytes=1), False),
+        (ReadFile(modified_ms=NOW * 1000, size_bytes=2), True),
+        (ReadFile(modified_ms=NOW * 1000 - 9000, size_bytes=1), True),
+    ],
+    ids=["mended before its batch came in", "of another size", "of another time"],
+)
+def test_what_a_batch_has_read_is_told_by_our_own_record(tmp_path: Path, kept: ReadFile, is_told: bool) -> None:
+    (tmp_path / "a").write_text("x")
+    os.utime(tmp_path / "a", (NOW, NOW))
+    log = json.dumps({"path": (tmp_path / "a").as_uri(), "timestamp": (NOW - 60) * 1000, "batchId": 0})
+    batch = SourceBatch(batch=0, start=None, end='{"logOffset":0}')
+    prefix = SourcePrefix(batches=(batch,), log={0: (log,)}, read_files=lambda: {str(tmp_path / "a"): kept})
+    source = Files(path=str(tmp_path), format="text")
+    assert [each.code for each in source.left_out(prefix)] == ["HR326"] * is_told
+    assert (source.changed(prefix) is not None) is is_told
+    backlog = source.lag(prefix)
+    assert backlog is not None
+    assert (backlog.changed, backlog.left_out) == (is_told, is_told)
 
 
 def test_a_pattern_in_a_store_finds_what_it_finds_on_a_disk() -> None:

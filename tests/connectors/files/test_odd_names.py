@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
-from headrace.model.layout import QueryLayout
-from headrace.run.lag import lag
+from headrace.observe.lag import lag
+from headrace.queries.layout import QueryLayout
 from headrace.verify import verify
 from tests.run.projects import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.run.result import Outcome
+    from headrace.contract import Outcome
 
 pytestmark = [pytest.mark.spark, pytest.mark.capability("SRC-FILE-01")]
 
@@ -112,4 +112,4 @@ def test_a_directory_whose_name_spark_takes_for_a_pattern_is_refused(
     land(root, "a", 0)
     [end] = hr.run(hr.load(root), spark=spark).outcomes
     assert end.finding is not None
-    assert (end.finding.code, f"'{tmp_path / name}'" in end.finding.what) == ("HR316", True)
+    assert (end.finding.code, f"'{tmp_path / name}'" in end.finding.what) == ("HR332", True)

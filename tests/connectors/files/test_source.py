@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
+from headrace.change.rewind import rewind
 from headrace.connectors.files.options import DEFAULT_MAX_BYTES
 from headrace.connectors.files.source import Files
 from headrace.contract import bad_rows_metric
 from headrace.errors import Finding, SourceError
+from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import NAME, drain, prefix_of
 from headrace.verify import verify
-from tests.run.test_run import Told
+from tests.run.projects import write_project
+from tests.run.test_run import FRUIT, TOTALS, Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +68,18 @@ def test_every_format_is_read_oldest_file_first(spark: SparkSession, tmp_path: P
     source = Files(path=str(home), format=format_, schema="value STRING", max_files_per_trigger=1)
     rows, _ = drain(source.stream(spark, NAME), tmp_path / "checkpoint")
     assert values(rows) == [["old"], ["middle"], ["new"]]
+
+
+def test_a_batch_over_many_local_files_starts_no_job_that_lists_them(spark: SparkSession, tmp_path: Path) -> None:
+    source = Files(path=str(tmp_path / "input"), format="text")
+    jobs = []
+    for begin, end in ((0, 1), (1, 101)):
+        for number in range(begin, end):
+            land(tmp_path / "input", f"{number}.txt", "row\n")
+        rows, progress = drain(source.stream(spark, NAME), tmp_path / "checkpoint")
+        assert sum(map(len, rows.values())) == end - begin
+        jobs.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup(str(progress[-1].runId))))
+    assert jobs[0] == jobs[1] > 0
 
 
 @pytest.mark.capability("SRC-FILE-02")
@@ -138,8 +153,7 @@ def test_every_file_is_read_whatever_its_date_and_a_lifted_limit_reads_none_twic
     assert batch(limited) == ["ahead"]
     land(home, "today", "today\n", at=0)
     assert batch(limited) == []
-    told = limited.left_out(prefix_of(checkpoint))
-    assert told is not None
+    (told,) = limited.left_out(prefix_of(checkpoint))
     assert (told.code, f"'{home / 'today'}' are more than max_file_age (7d) older" in told.what) == ("HR360", True)
     left = source.lag(prefix_of(checkpoint))
     assert left is not None
@@ -148,7 +162,59 @@ def test_every_file_is_read_whatever_its_date_and_a_lifted_limit_reads_none_twic
     land(home, "from the first second", "first\n", at=-1_700_000_000)
     assert batch(source) == ["first", "old", "today"]
     assert batch(source) == []
-    assert source.left_out(prefix_of(checkpoint)) is None
+    assert list(source.left_out(prefix_of(checkpoint))) == []
+
+
+@pytest.mark.parametrize("way_out", ["brought back", "rewound"])
+@pytest.mark.parametrize("keeps_time", [False, True], ids=["of another time", "of another size"])
+def test_a_batch_is_not_made_again_over_a_file_that_has_changed(
+    spark: SparkSession, tmp_path: Path, way_out: str, keeps_time: bool
+) -> None:
+    query = TOTALS.replace('key=["name"]', 'key=["name"], rewindable="7 days"')
+    root = write_project(tmp_path / "p", query, batches=FRUIT)
+    assert hr.run(hr.load(root), spark=spark).exit_code == 0
+    file = root / "landing" / "0001.json"
+    was, text = file.stat(), file.read_text()
+    for name in ("1", ".1.crc"):
+        (QueryLayout(hr.load(root).storage, "totals").checkpoint / "commits" / name).unlink()
+    file.write_text(text.replace("apple", "pineapple" if keeps_time else "elppa"))
+    if keeps_time:
+        os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+    (refused,) = hr.run(hr.load(root), spark=spark).outcomes
+    assert refused.finding is not None
+    assert (refused.finding.code, f"touch -d @{was.st_mtime:.3f} " in refused.finding.fix) == ("HR326", True)
+    if way_out == "rewound":
+        assert refused.finding.fix.endswith("headrace rewind totals --to-batch 0")
+        rewind(hr.load(root), "totals", to_batch=0, spark=spark)
+    else:
+        file.write_text(text)
+        os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert hr.run(hr.load(root), spark=spark).exit_code == 0
+    assert verify(hr.load(root), "totals", spark=spark).state == "equal"
+    file.write_text(text.replace("apple", "leapp"))
+    told = verify(hr.load(root), "totals", spark=spark)
+    assert (told.state, [finding.code for finding in told.findings]) == ("mismatch", ["HR712", "HR326"])
+
+
+def test_a_file_that_was_mended_before_its_batch_came_in_has_not_changed(spark: SparkSession, tmp_path: Path) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    file = root / "landing" / "0001.json"
+    text = file.read_text()
+    file.write_text(text.replace("3", '"many"'))
+    assert hr.run(hr.load(root), spark=spark).exit_code == 1
+    file.write_text(text)
+    reporter = Told()
+    assert hr.run(hr.load(root), spark=spark, reporter=reporter).exit_code == 0
+    assert [finding.code for finding in reporter.all(Finding) if finding.code == "HR326"] == []
+    (status,) = hr.status(hr.load(root))
+    assert status.backlog is not None
+    assert (status.backlog.left_out, status.backlog.changed) == (0, 0)
+    verdict = verify(hr.load(root), "totals", spark=spark)
+    assert (verdict.state, verdict.findings) == ("equal", ())
+    file.write_text(text.replace("3", "4"))
+    (status,) = hr.status(hr.load(root))
+    assert status.backlog is not None
+    assert (status.backlog.left_out, status.backlog.changed) == (1, 1)
 
 
 @pytest.mark.capability("SRC-FILE-05")
@@ -377,16 +443,16 @@ def test_hundreds_of_files_over_compacted_logs_are_read_by_batch(spark: SparkSes
 
 PROBLEMS = {
     "format": ({"format": "jsno", "schema": "a INT"}, ["HR311"]),
-    "both-limits": ({"format": "text", "max_files_per_trigger": 1, "max_bytes_per_trigger": 1}, ["HR312"]),
-    "no-size": ({"format": "text", "max_bytes_per_trigger": "much"}, ["HR312"]),
-    "no-age": ({"format": "text", "max_file_age": "long"}, ["HR312"]),
-    "quarantine-of-files": ({"format": "orc", "schema": "a INT", "on_bad_row": "quarantine"}, ["HR312"]),
-    "archive-without-place": ({"format": "text", "clean_source": "archive"}, ["HR312"]),
-    "place-without-archive": ({"format": "text", "source_archive_dir": "/archive"}, ["HR312"]),
-    "our-option": ({"format": "text", "options": {"MODE": "x", "lineSep": "\n"}}, ["HR312"]),
+    "both-limits": ({"format": "text", "max_files_per_trigger": 1, "max_bytes_per_trigger": 1}, ["HR113"]),
+    "no-size": ({"format": "text", "max_bytes_per_trigger": "much"}, ["HR113"]),
+    "no-age": ({"format": "text", "max_file_age": "long"}, ["HR113"]),
+    "quarantine-of-files": ({"format": "orc", "schema": "a INT", "on_bad_row": "quarantine"}, ["HR113"]),
+    "archive-without-place": ({"format": "text", "clean_source": "archive"}, ["HR113"]),
+    "place-without-archive": ({"format": "text", "source_archive_dir": "/archive"}, ["HR113"]),
+    "our-option": ({"format": "text", "options": {"MODE": "x", "lineSep": "\n"}}, ["HR113"]),
     "all-at-once": (
         {"format": "csv", "max_files_per_trigger": 0, "on_bad_row": "ignore", "clean_source": "burn"},
-        ["HR311", "HR312", "HR312", "HR312"],
+        ["HR311", "HR113", "HR113", "HR113"],
     ),
 }
 

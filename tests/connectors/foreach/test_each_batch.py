@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from headrace.spark.foreach_batch import BrokenOff, for_each_batch
+from headrace.spark.stream.foreach_batch import BrokenOff, for_each_batch
 
 pytestmark = pytest.mark.plain
 

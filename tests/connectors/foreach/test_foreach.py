@@ -13,7 +13,7 @@ from headrace.api import check, load, run
 from headrace.connectors.foreach.sink import Foreach
 from headrace.contract import OutputMode
 from headrace.errors import Finding
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
 from tests.run.projects import land, write_project
 

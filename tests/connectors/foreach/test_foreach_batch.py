@@ -11,7 +11,7 @@ import pytest
 from headrace.api import check, load, run
 from headrace.connectors.foreach.batch_sink import ForeachBatch
 from headrace.contract import OutputMode
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
 from tests.run.projects import land, write_project
 

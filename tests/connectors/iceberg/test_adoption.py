@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.checkpoint import Checkpoint
 from headrace.errors import HeadraceError
-from headrace.spark.session_conf import applied
+from headrace.spark.jvm.session_conf import applied
 from headrace.testing.conformance import forget_commit
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.run.former_jobs import PLAIN, begin, land, land_more, stream, unchanged

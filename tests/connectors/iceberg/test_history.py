@@ -173,7 +173,7 @@ def test_a_snapshot_that_takes_rows_away_ends_the_stream_unless_it_is_to_be_skip
         with pytest.raises(SourceError) as caught:
             stream.take()
         (finding,) = caught.value.findings
-        assert finding.code == "HR354"
+        assert finding.code == "HR344"
         assert f"skip_{kind}_snapshots" in finding.fix
         told = Stream(source(tmp_path, **{f"skip_{kind}_snapshots": True}))
         told.at, stream = stream.at, told
@@ -217,7 +217,7 @@ def test_what_is_no_longer_there_is_told_and_not_left_out(
     # A stream that has gone past an expired snapshot needs it only to make a batch again.
     with pytest.raises(SourceError, match=says) as caught:
         source(tmp_path).ensure_available(stream.prefix()) if change is expire else stream.take()
-    assert [finding.code for finding in caught.value.findings] == ["HR353"]
+    assert [finding.code for finding in caught.value.findings] == ["HR343"]
 
 
 def test_an_older_file_gives_null_for_a_newer_column(tmp_path: Path) -> None:
@@ -248,9 +248,9 @@ def test_a_column_that_spark_does_not_have_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        ({"table": "events"}, "HR350", "'events' is no name"),
-        ({"max_files_per_trigger": 0}, "HR350", "max_files_per_trigger is 0"),
-        ({"starting": "latest", "starting_snapshot": 1}, "HR350", "starting and starting_snapshot exclude"),
+        ({"table": "events"}, "HR113", "'events' is no name"),
+        ({"max_files_per_trigger": 0}, "HR113", "max_files_per_trigger is 0"),
+        ({"starting": "latest", "starting_snapshot": 1}, "HR113", "starting and starting_snapshot exclude"),
     ],
 )
 def test_a_wrong_option_is_told_without_a_catalog(options: dict[str, Any], code: str, says: str) -> None:
@@ -262,22 +262,22 @@ def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("headrace.connectors.iceberg.table.find_spec", lambda name: None)
     for problems in (Iceberg(table=NAME).problems(), IcebergSink(table=NAME).problems("append")):
         (problem,) = problems
-        assert (problem.code, "headrace[iceberg]" in problem.fix) == ("HR014", True)
+        assert (problem.code, "headrace[iceberg]" in problem.fix) == ("HR011", True)
 
 
 @pytest.mark.parametrize(
     ("catalog", "code", "says"),
     [
-        ({"type": "sql", "uri": "sqlite:////nowhere/at/all.db", "warehouse": "/tmp"}, "HR351", "unable to open"),
+        ({"type": "sql", "uri": "sqlite:////nowhere/at/all.db", "warehouse": "/tmp"}, "HR331", "unable to open"),
         (
             {"type": "rest", "uri": "http://me:pa55word@127.0.0.1:9/x", "credential": "id:v3ry-secret"},
-            "HR351",
+            "HR331",
             "cannot be used: ConnectionError",
         ),
-        ({"type": "oracle"}, "HR351", "oracle"),
-        ("nowhere", "HR351", "of the Iceberg catalog 'nowhere' cannot be used"),
-        ({"type": "hive", "uri": "thrift://127.0.0.1:9"}, "HR014", "a package that is not installed"),
-        (None, "HR352", "table 'db.events' of the Iceberg catalog 'default' is not there"),
+        ({"type": "oracle"}, "HR331", "oracle"),
+        ("nowhere", "HR331", "of the Iceberg catalog 'nowhere' cannot be used"),
+        ({"type": "hive", "uri": "thrift://127.0.0.1:9"}, "HR011", "a package that is not installed"),
+        (None, "HR332", "table 'db.events' of the Iceberg catalog 'default' is not there"),
     ],
     ids=["file", "server", "type", "name", "extra", "table"],
 )

@@ -58,20 +58,20 @@ class Result:
         return [row["id"] for row in iceberg_tables.content(self.home, NAME)]
 
     def earliest(self, batch: int) -> int | None:
-        return self.sink.earliest_batch(self.context, batch, no_session)
+        return self.sink.rewind.earliest(self.context, batch, no_session)
 
 
 def test_what_was_rewound_and_taken_back_is_passed_over_on_the_way_to_an_earlier_batch(tmp_path: Path) -> None:
     result = Result(tmp_path)
     for batch in range(5):
         result.batch(batch)
-    result.sink.rewind(result.context, 3, no_session)
-    result.sink.undo_rewind(result.context, 3, no_session)
+    result.sink.rewind.go_back(result.context, 3, no_session)
+    result.sink.rewind.undo(result.context, 3, no_session)
     assert result.ids() == [0, 1, 2, 3, 4]
-    result.sink.rewind(result.context, 2, no_session)
+    result.sink.rewind.go_back(result.context, 2, no_session)
     result.batch(3)
     assert (result.ids(), result.earliest(0)) == ([0, 1, 2, 3], 0)
-    result.sink.rewind(result.context, 1, no_session)
+    result.sink.rewind.go_back(result.context, 1, no_session)
     assert result.ids() == [0, 1]
 
 
@@ -84,8 +84,8 @@ def test_no_other_writers_rows_are_taken_off_and_no_expired_snapshot_is_asked_fo
         result.batch(batch)
     assert (result.earliest(0), result.earliest(2)) == (2, 2)
     with pytest.raises(SinkError, match=r"HR655.*another writer"):
-        result.sink.rewind(result.context, 1, no_session)
-    result.sink.rewind(result.context, 2, no_session)
+        result.sink.rewind.go_back(result.context, 1, no_session)
+    result.sink.rewind.go_back(result.context, 2, no_session)
     assert result.ids() == [0, 1, 2, 70]
     table = iceberg_tables.catalog(tmp_path).load_table(NAME)
     kept = table.current_snapshot()
@@ -94,5 +94,5 @@ def test_no_other_writers_rows_are_taken_off_and_no_expired_snapshot_is_asked_fo
     table.maintenance.expire_snapshots().by_ids(old).commit()
     assert result.earliest(0) == 2
     with pytest.raises(SinkError, match="HR652"):
-        result.sink.undo_rewind(result.context, 2, no_session)
+        result.sink.rewind.undo(result.context, 2, no_session)
     assert result.ids() == [0, 1, 2, 70]

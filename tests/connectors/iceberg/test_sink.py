@@ -12,8 +12,8 @@ import pytest
 from headrace.api import check, load, run, verify
 from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError
-from headrace.model.layout import QueryLayout
-from headrace.run.application import known_facts
+from headrace.queries.application import known_facts
+from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.run.projects import land, rows, write_project
@@ -208,10 +208,10 @@ def no_catalog(home: Path) -> None:
         (FITTING.set(4, pa.field("more", pa.string(), nullable=False)), "", "HR406", "'more' takes no NULL"),
         (FITTING, ", partition_by=['name']", "HR452", "is partitioned by nothing and not by name"),
         (with_rows, "", "HR407", "already holds rows that no query wrote"),
-        (no_catalog, "", "HR451", "table 'db.kept' of the Iceberg catalog 'default' cannot be used"),
+        (no_catalog, "", "HR405", "table 'db.kept' of the Iceberg catalog 'default' cannot be used"),
         (None, ", partition_by=['nam']", "HR404", "partition_by names nam"),
-        (None, ", partition_by=['week(time)']", "HR450", "'week(time)' is neither a column nor a function"),
-        (None, ", mode_of_no_kind=1", "HR111", "mode_of_no_kind"),
+        (None, ", partition_by=['week(time)']", "HR113", "'week(time)' is neither a column nor a function"),
+        (None, ", mode_of_no_kind=1", "HR103", "mode_of_no_kind"),
         (None, "), mode=('update'", "HR255", "update"),
     ],
     ids=["column", "type", "required", "partitions", "rows", "catalog", "misspelt", "function", "option", "mode"],
@@ -246,19 +246,19 @@ def test_a_table_with_more_and_wider_columns_is_filled_and_a_null_that_it_refuse
     land(root, 2, [{"amount": 5}])
     (end,) = run(load(root), ["keep"], spark=spark).outcomes
     assert end.finding is not None
-    assert (end.finding.code, "1 rows have NULL in column 'name'" in end.finding.what) == ("HR454", True)
+    assert (end.finding.code, "1 rows have NULL in column 'name'" in end.finding.what) == ("HR440", True)
     assert len(kept(tmp_path)) == 3
 
 
 @pytest.mark.capability("SINK-LAKE-01")
 def test_a_table_that_was_changed_otherwise_than_by_appending_is_told(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p")
-    assert refused(root, spark, "sums").code == "HR352"
+    assert refused(root, spark, "sums").code == "HR332"
     went_well(root, spark, "keep", "sums")
     iceberg_tables.catalog(tmp_path).load_table("db.kept").delete("name = 'apple' and amount = 3")
     (end,) = run(load(root), ["sums"], spark=spark).outcomes
     assert end.finding is not None
-    assert (end.finding.code, "\n" in end.finding.what) == ("HR354", False)
+    assert (end.finding.code, "\n" in end.finding.what) == ("HR344", False)
     assert "skip_delete_snapshots" in end.finding.fix
     root.joinpath("pipeline.py").write_text(
         root.joinpath("pipeline.py").read_text().replace("CATALOG, max", "CATALOG, skip_delete_snapshots=True, max")
@@ -278,4 +278,4 @@ def test_a_batch_whose_snapshots_were_expired_is_refused_before_start(tmp_path: 
     went_well(root, spark, "keep")
     table.refresh().maintenance.expire_snapshots().by_ids([table.metadata.snapshots[0].snapshot_id]).commit()
     finding = refused(root, spark, "sums")
-    assert (finding.code, "it was expired" in finding.what) == ("HR353", True)
+    assert (finding.code, "it was expired" in finding.what) == ("HR343", True)

@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from headrace.spark.session_conf import applied
+from headrace.spark.jvm.session_conf import applied
 from tests.run.former_jobs import PLAIN, table, unchanged
 
 if TYPE_CHECKING:

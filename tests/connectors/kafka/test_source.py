@@ -18,9 +18,9 @@ from confluent_kafka import TopicPartition
 import headrace as hr
 from headrace.connectors.kafka import client
 from headrace.connectors.kafka.source import Kafka
-from headrace.contract import Lag
-from headrace.progress import BatchRecord
-from headrace.run.result import RunResult, Silent
+from headrace.contract import Lag, Observer
+from headrace.observe.progress import BatchRecord
+from headrace.run.result import RunResult
 from headrace.testing.conformance import SourceConformance, drain, prefix_of
 from headrace.verify import verify
 from services import KafkaServer
@@ -248,7 +248,7 @@ def totals(sales):
 
 
 @dataclass
-class Batches(Silent):
+class Batches(Observer):
     found: list[BatchRecord] = field(default_factory=list)
 
     def progressed(self, record: BatchRecord) -> None:
@@ -298,7 +298,12 @@ def test_a_project_over_a_topic_runs_goes_on_and_is_proven(kafka: Topics, spark:
     [standing] = hr.status(hr.load(root))
     assert standing.backlog == Lag(count=0, unit="messages")
     assert rows(root / "out.db", "SELECT * FROM totals ORDER BY name") == [("a", 10), ("b", 50)]
-    kafka.send(topic, sale("a", 100))
+    hour_ago = int(1000 * (time.time() - 3600))
+    kafka.send(topic, sale("a", 100), timestamp=hour_ago)
+    # Nothing runs: the broker is asked, also for when the oldest message came that nobody has read.
+    [standing] = hr.status(hr.load(root))
+    assert standing.backlog == Lag(count=1, unit="messages")
+    assert (standing.backlog.at_ms, standing.backlog.oldest_ms) == (None, hour_ago)
     assert ran(root, spark).exit_code == 0
     assert rows(root / "out.db", "SELECT total FROM totals WHERE name = 'a'") == [(110,)]
     verdict = verify(hr.load(root), "totals", spark=spark)

@@ -13,11 +13,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 import headrace as hr
 from headrace.connectors.kafka import producer, topic_ledger
-from headrace.connectors.kafka.messages import HEADER, header
+from headrace.connectors.kafka.producer import HEADER, header
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.kafka.transactions import KafkaBatches
 from headrace.contract import OutputMode, Sink, SinkContext
-from headrace.errors import Fenced, SinkError
+from headrace.errors import CheckpointError, Fenced, SinkError
+from headrace.queries.application import known_facts
+from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import SinkConformance
 from tests.connectors.sql.databases import checkpoint_of
 from tests.run.projects import land, write_project
@@ -138,6 +140,16 @@ def test_a_commit_whose_answer_is_lost_and_a_transaction_that_fails_are_tried_ag
     assert life.noted == ["HR411", "HR411"]
 
 
+@given_a_broker
+def test_a_commit_whose_answer_never_comes_is_not_told_as_not_written(life: Life) -> None:
+    writer = life.begin(retry_seconds=0)
+    life.give(writer, 0, "a")
+    writer.store._producer = Unanswered(writer.store._connect(), after=True)  # type: ignore[assignment]
+    with pytest.raises(SinkError, match="it is not known whether batch 1 of query 'q' was written into 'topic-"):
+        life.give(writer, 1, "b")
+    assert life.names() == ["a", "b"]
+
+
 class Unanswered:
     """A producer whose commit comes to a time-out, `after` it came through or without it."""
 
@@ -154,17 +166,74 @@ class Unanswered:
 
 
 @given_a_broker
-def test_of_two_drivers_the_newer_one_writes_on_whichever_connects_last(life: Life) -> None:
-    older = life.begin()
+@pytest.mark.parametrize("begins", ["between batches", "in the transaction", "before the rows are sent"])
+def test_a_driver_that_is_fenced_off_leaves_the_newer_one_alone(life: Life, begins: str) -> None:
+    older, newer = life.begin(retry_seconds=0), []
     life.give(older, 0, "a")
-    newer = life.begin()
-    with pytest.raises(Fenced) as told:  # Its new producer fences the newer one off before it has read the ledger.
+    at = {"in the transaction": "inside-transaction", "before the rows are sent": "before-transaction"}.get(begins)
+
+    def begin(boundary: str, batch: int) -> None:
+        if boundary == at and not newer:
+            newer.append(life.begin())
+
+    older.store.context = replace(life.context, on_boundary=begin)
+    if at is None:
+        newer.append(life.begin())
+    with pytest.raises(Fenced) as told:
         life.give(older, 1, "b")
     assert told.value.findings[0].code == "HR409"
-    life.give(newer, 1, "c")
-    life.give(newer, 2, "d")
-    assert life.names() == ["a", "c", "d"]
-    assert life.noted[-1:] == ["HR411"]
+    life.give(newer[0], 1, "c")
+    life.give(newer[0], 2, "d")
+    assert (life.names(), life.noted) == (["a", "c", "d"], [])
+
+
+@given_a_broker
+def test_a_producer_that_was_fenced_off_without_another_driver_is_replaced(life: Life) -> None:
+    """As after a pause of the machine, in which the broker has ended the transaction."""
+    writer = life.begin()
+    life.give(writer, 0, "a")
+    producer.connected(writer.store.target.settings, producer.transactional_id(life.context))
+    life.give(writer, 1, "b")
+    assert (life.names(), life.noted) == (["a", "b"], ["HR411"])
+
+
+@given_a_broker
+@pytest.mark.parametrize("emptied", [False, True], ids=["deleted", "emptied"])
+def test_a_planned_batch_without_a_ledger_is_refused(life: Life, emptied: bool) -> None:
+    place = f"{life.topic}.headrace"
+    life.give(life.begin(), 0, "a")
+    admin = life.kafka.server.admin()
+    if emptied:
+        for key in topic_ledger.read({"bootstrap.servers": life.kafka.url}, place):
+            life.kafka.send(place, None, key=key)
+    else:
+        [gone] = admin.delete_topics([place]).values()
+        gone.result(20)
+    with pytest.raises(CheckpointError, match=r"batch 0, but the ledger beside topic '.*' has no batch of it") as told:
+        life.begin()
+    assert told.value.findings[0].code == "HR410"
+    assert "put the topic and its ledger back" in str(told.value)
+    assert life.names() == ["a"]
+    assert (place in admin.list_topics(timeout=10).topics) is emptied
+
+
+@given_a_broker
+def test_a_start_that_is_refused_leaves_the_healthy_driver_alone(life: Life, tmp_path: Path) -> None:
+    writer = life.begin()
+    life.give(writer, 0, "a")
+    life.give(writer, 1, "b")
+    checkpoint_of(tmp_path / "other", "another", offsets=0, commits=0)
+    other, refused = replace(life.context, checkpoint=tmp_path / "other"), []
+
+    def begin(boundary: str, batch: int) -> None:
+        if boundary in ("before-transaction", "inside-transaction"):
+            with pytest.raises(CheckpointError, match="is another one") as told:
+                sink(life.kafka, life.topic).open(life.frame(), other)
+            refused.append(told.value.findings[0].code)
+
+    writer.store.context = replace(life.context, on_boundary=begin)
+    life.give(writer, 2, "c")
+    assert (refused, life.names(), life.noted) == (["HR410"] * 2, ["a", "b", "c"], [])
 
 
 @given_a_broker
@@ -200,7 +269,7 @@ def test_what_the_broker_refuses_is_one_sentence_and_nothing_of_the_batch_is_in(
     assert "create the topic" in told.value.findings[0].fix
     with pytest.raises(SinkError, match="Kafka's client refuses an option") as told:
         life.begin(producer={"sasl.mechanisms": "LONGING", "security.protocol": "sasl_plaintext"})
-    assert told.value.findings[0].code == "HR430"
+    assert told.value.findings[0].code == "HR113"
     kept = kafka.make()
     with pytest.raises(SinkError, match="it would lose its lines"):
         life.begin(ledger_topic=kept)
@@ -234,3 +303,23 @@ def test_a_project_is_checked_run_and_verified(kafka: Topics, spark: SparkSessio
         forged = {HEADER: header(life, 1)}
         kafka.send(topic, '{"name": "c", "total": 9}', key="c", headers=forged, partition=partition)
     assert run(2) == "mismatch"
+
+
+@given_a_broker
+def test_a_run_that_is_fenced_off_says_so_by_its_exit_code(kafka: Topics, spark: SparkSession, tmp_path: Path) -> None:
+    root = write_project(tmp_path / "p", PROJECT.format(url=kafka.url, topic=kafka.make(2)))
+    land(root, 0, [{"name": "a", "amount": 1}])
+
+    def begin(boundary: str, batch: int) -> None:
+        if boundary == "before-transaction":
+            project = hr.load(root)
+            query, checkpoint = project.queries["totals"], QueryLayout(project.storage, "totals").checkpoint
+            facts = known_facts(project)
+            context = SinkContext(query="totals", generation=1, mode="update", checkpoint=checkpoint, **facts)
+            frame = spark.createDataFrame([], "name STRING, total BIGINT, at TIMESTAMP")
+            query.sink.open(frame, context)
+
+    result = hr.run(hr.load(root), spark=spark, reached=begin)
+    (end,) = result.outcomes
+    assert end.finding is not None
+    assert (end.finding.code, end.fenced, result.exit_code) == ("HR409", True, 3)

@@ -10,7 +10,7 @@ import pytest
 from headrace.api import check, load, run, verify
 from headrace.connectors.python_source.source import Python
 from headrace.errors import HeadraceError
-from headrace.model.layout import QueryLayout
+from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
 from tests.run.projects import rows
 

@@ -76,8 +76,8 @@ def test_every_batch_has_its_number_of_rows_and_its_time(spark: SparkSession, tm
 @pytest.mark.parametrize(
     ("source", "codes"),
     [
-        (Rate(rows_per_second=0, num_partitions=0, ramp_up_time="soon"), ["HR312"] * 3),
-        (RateMicroBatch(rows_per_batch=0, start_timestamp=-1), ["HR312"] * 2),
+        (Rate(rows_per_second=0, num_partitions=0, ramp_up_time="soon"), ["HR113"] * 3),
+        (RateMicroBatch(rows_per_batch=0, start_timestamp=-1), ["HR113"] * 2),
     ],
     ids=["rate", "rate-micro-batch"],
 )

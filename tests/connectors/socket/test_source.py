@@ -13,10 +13,10 @@ import pytest
 
 from headrace.api import check, load, run
 from headrace.connectors.socket.source import Socket
+from headrace.contract import Observer
 from headrace.errors import Finding, SourceError
 from headrace.model import AvailableNow, Default
-from headrace.progress import BatchRecord
-from headrace.run.result import Silent
+from headrace.observe.progress import BatchRecord
 from headrace.run.stop import StopRequest
 from headrace.testing.conformance import NAME, drain_live
 from tests.connectors.socket.lines import LineServer
@@ -104,7 +104,7 @@ def test_it_cannot_be_replayed_and_says_so(tmp_path: Path, server: LineServer, s
     assert "has run before" in again.finding.what
 
 
-class Watching(Silent):
+class Watching(Observer):
     """Sends a line once the query has made its first batch, and stops the run when told of rows, or of the closing."""
 
     def __init__(self, server: LineServer, *, closes: bool) -> None:
@@ -143,12 +143,12 @@ def test_a_server_that_hangs_up_is_told_once_while_the_query_runs(
 
 def test_a_start_without_a_server_is_refused_before_it(tmp_path: Path, server: LineServer, spark: SparkSession) -> None:
     server.close()
-    loaded = load(project(tmp_path / "p", server.port))
+    loaded = load(project(tmp_path / "p", server.port, 'hr.sink.console(), restart="never"'))
     (end,) = run(loaded, spark=spark).outcomes
     assert end.finding is not None
-    assert (end.state, end.finding.code, end.batches) == ("failed", "HR318", 0)
+    assert (end.state, end.finding.code, end.batches) == ("failed", "HR331", 0)
     assert end.finding.what == f"no server can be reached at 127.0.0.1:{server.port}: Connection refused"
-    assert "HR318" in [finding.code for finding in check(loaded, spark=spark).findings]
+    assert "HR331" in [finding.code for finding in check(loaded, spark=spark).findings]
     with pytest.raises(SourceError, match=r"nowhere\.invalid"):
         Socket(host="nowhere.invalid", port=1).stream(spark, NAME)
 
@@ -190,4 +190,4 @@ def test_a_line_is_a_row_with_its_time_if_asked(tmp_path: Path, server: LineServ
     ids=["host", "port"],
 )
 def test_faults_of_the_options_are_told(source: Socket, says: str) -> None:
-    assert [(told.code, told.what) for told in source.problems()] == [("HR312", says)]
+    assert [(told.code, told.what) for told in source.problems()] == [("HR113", says)]

@@ -28,7 +28,7 @@ def test_an_address_is_read_with_its_escapes_and_never_shows_its_password() -> N
 ADDRESSES = {
     "other-scheme": ("http://db/phones", "does not begin with mysql://"),
     "no-database": ("mysql://db", "names no database"),
-    "bad-port": ("mysql://db:port/phones", "cannot be read"),
+    "bad-port": ("mysql://db:port/phones", "no number from 1 to 65535"),
     "unknown-option": ("mysql://db/phones?charset=latin1", "unknown option 'charset'"),
     "unknown-mode": ("mysql://db/phones?ssl_mode=perhaps", "none of disabled"),
 }
@@ -44,11 +44,11 @@ def test_a_wrong_address_is_told_without_a_server(url: str, said: str) -> None:
 
 WRONG = {
     "scheme": (Postgres(url="mysql://localhost/x", table="t"), "append", "HR413"),
-    "long-name": (Postgres(url="postgresql://localhost/x", table="t" * 64), "append", "HR401"),
-    "own-name": (Postgres(url="postgresql://localhost/x", table="_headrace_ledger"), "append", "HR401"),
+    "long-name": (Postgres(url="postgresql://localhost/x", table="t" * 64), "append", "HR113"),
+    "own-name": (Postgres(url="postgresql://localhost/x", table="_headrace_ledger"), "append", "HR113"),
     "no-key": (Postgres(url="postgresql://localhost/x", table="t"), "update", "HR403"),
-    "key-twice": (MySql(url="mysql://localhost/x", table="t", key=["a", "a"]), "append", "HR401"),
-    "retry": (MySql(url="mysql://localhost/x", table="t", retry_seconds=-1), "append", "HR401"),
+    "key-twice": (MySql(url="mysql://localhost/x", table="t", key=["a", "a"]), "append", "HR113"),
+    "retry": (MySql(url="mysql://localhost/x", table="t", retry_seconds=-1), "append", "HR113"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.connectors.sql import renames
+from headrace.connectors.sql import takeover
 from headrace.connectors.sql.ledger import Ledger
 from headrace.contract import OutputMode
 from headrace.errors import CheckpointError, Fenced, SinkError
@@ -433,12 +433,12 @@ def test_a_table_that_is_renamed_has_its_ledger_wherever_the_rename_is_cut_off(
         with monkeypatch.context() as patch:
             _kill(patch, behind)
             try:
-                there.rename_table(context.run, _no_session)
+                there.rename.rename_table(context.run, _no_session)
                 is_whole = True
             except Killed:
                 behind += 1
         for sink in (there, there, *(() if is_whole else (back,))):
-            sink.rename_table(context.run, _no_session)
+            sink.rename.rename_table(context.run, _no_session)
             assert database.query(f"SELECT name, total FROM {sink.table}") == [("a", 1)], behind
             assert database.query("SELECT table_name, batch FROM _headrace_ledger") == [(sink.table, 0)], behind
             with pytest.raises(Exception, match=sink.renamed_from):
@@ -466,7 +466,7 @@ def _kill(patch: pytest.MonkeyPatch, behind: int) -> None:
         return run
 
     patch.setattr(Ledger, "_run", counted(Ledger._run))
-    patch.setattr(renames, "run", counted(renames.run))
+    patch.setattr(takeover, "run", counted(takeover.run))
 
 
 def _no_session() -> Any:

@@ -20,8 +20,7 @@ from headrace.connectors.sql.mysql import MySqlDialect
 from headrace.connectors.sql.mysql_address import Address
 from headrace.connectors.sql.mysql_columns import existing_column, incompatible
 from headrace.connectors.sql.mysql_staging import LoadStager
-from headrace.connectors.sql.types import ResultColumn
-from headrace.connectors.sql.values import lines, rows
+from headrace.connectors.sql.types import ResultColumn, lines, rows
 
 pytestmark = pytest.mark.plain
 

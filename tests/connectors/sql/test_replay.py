@@ -52,39 +52,39 @@ def replays(database: Database) -> list[tuple[Any, ...]]:
 def test_rows_are_replaced_added_and_deleted_and_the_query_goes_on(context: Life, database: Database) -> None:
     writer = context.begin()
     writer(context.frame([("a", AT, 1), ("b", AT, 2), ("b", THEN, 2), ("é'\\", AT, 4)]), 0)
-    assert (context.sink.last_correction(context.run), context.sink.read_back(context.spark, context.run).replayed) == (
+    assert (context.sink.late_rows.last(context.run), context.sink.read_back(context.spark, context.run).replayed) == (
         None,
         None,
     )
 
     change = correction(context, [("a", AT, 5), ("c", AT, 1)], [("b", THEN), ("é'\\", AT)])
-    context.sink.apply_correction(change, context.run)
+    context.sink.late_rows.apply(change, context.run)
     assert context.rows() == [("a", AT, 5), ("b", AT, 2), ("c", AT, 1)]
     assert replays(database) == [(0, 3, 2, 2, 0)]
-    assert (context.sink.last_correction(context.run), context.sink.read_back(context.spark, context.run).replayed) == (
+    assert (context.sink.late_rows.last(context.run), context.sink.read_back(context.spark, context.run).replayed) == (
         0,
         0,
     )
 
     with pytest.raises(SinkError, match="another replay was done") as again:
-        context.sink.apply_correction(change, context.run)
+        context.sink.late_rows.apply(change, context.run)
     assert [finding.code for finding in again.value.findings] == ["HR693"]
 
     writer(context.frame([("d", AT, 1)]), 1)
     with pytest.raises(SinkError, match="a batch was written meanwhile"):
-        context.sink.apply_correction(replace(change, snapshot=replace(change.snapshot, replayed=0)), context.run)
+        context.sink.late_rows.apply(replace(change, snapshot=replace(change.snapshot, replayed=0)), context.run)
     assert context.rows() == [("a", AT, 5), ("b", AT, 2), ("c", AT, 1), ("d", AT, 1)]
     assert len(replays(database)) == 1
 
     # A query that is begun anew has another checkpoint, and has brought back nothing.
     known_as(context, "two")
-    assert context.sink.last_correction(context.run) is None
+    assert context.sink.late_rows.last(context.run) is None
 
 
 def test_many_rows_go_by_way_of_staging_tables_that_do_not_stay(context: Life, database: Database) -> None:
     context.begin()(context.frame([("a", AT, 1)]), 0)
     rows = [(f"{number}", AT, number) for number in range(11_000)]
-    context.sink.apply_correction(correction(context, rows), context.run)
+    context.sink.late_rows.apply(correction(context, rows), context.run)
     assert database.query('SELECT count(*), sum("total") FROM result') == [(11_001, 1 + sum(range(11_000)))]
     assert replays(database) == [(0, 3, 11_000, 0, 0)]
     assert database.left_over() == []
@@ -94,12 +94,12 @@ def test_a_row_that_the_table_does_not_take_leaves_nothing_or_is_set_aside(conte
     context.begin()(context.frame([("a", AT, 1), ("b", AT, 2)]), 0)
     change = correction(context, [("a", AT, 5), (None, AT, 1)], [("b", AT)])
     with pytest.raises(SinkError) as refused:
-        context.sink.apply_correction(change, context.run)
+        context.sink.late_rows.apply(change, context.run)
     assert [finding.code for finding in refused.value.findings] == ["HR408"]
     assert (context.rows(), replays(database)) == ([("a", AT, 1), ("b", AT, 2)], [])
 
     context.options["on_bad_row"] = "quarantine"
-    context.sink.apply_correction(change, context.run)
+    context.sink.late_rows.apply(change, context.run)
     assert (context.rows(), replays(database)) == ([("a", AT, 5)], [(0, 3, 1, 1, 1)])
     held = context.sink.read_back(context.spark, context.run)
     assert held.rejected is not None

@@ -191,7 +191,7 @@ def test_a_database_locked_by_another_process_is_one_sentence(context: Life) -> 
     try:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
-        with pytest.raises(SinkError, match="is locked by another process"):
+        with pytest.raises(SinkError, match=f"is locked by process {other.pid}"):
             writer(context.frame([("a", 1)]), 0)
     finally:
         other.communicate()

@@ -25,22 +25,22 @@ def test_a_foreign_table_is_taken_over_once_and_continues(
     life.checkpoint("the former job", offsets=2, commits=2)
     frame = life.frame([])
     with pytest.raises(HeadraceError, match="there is no table 'result'"):
-        life.sink.take_over(frame, life.run, 2)
+        life.sink.adoption.take_over(frame, life.run, 2)
     database.query('CREATE TABLE "result" ("name" VARCHAR(99) NOT NULL, "total" VARCHAR(99))')
     with pytest.raises(HeadraceError, match="HR406"):
-        life.sink.foreign_rows(frame, life.run)
+        life.sink.adoption.foreign_rows(frame, life.run)
     database.query('DROP TABLE "result"')
     binary = " CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin" if database.kind == "mariadb" else ""
     database.query(f'CREATE TABLE "result" ("name" VARCHAR(99){binary} PRIMARY KEY, "total" BIGINT)')
     database.query("INSERT INTO \"result\" VALUES ('a', 1), ('b', 2)")
-    assert [held.count for held in life.sink.foreign_rows(frame, life.run)] == [2]
+    assert [held.count for held in life.sink.adoption.foreign_rows(frame, life.run)] == [2]
     with pytest.raises(HeadraceError, match="HR410"):
         life.begin()
     for _ in range(2):
-        life.sink.take_over(frame, life.run, 2)
+        life.sink.adoption.take_over(frame, life.run, 2)
     assert database.batches() == [(2, 0, 0)]
     with pytest.raises(HeadraceError, match="HR595"):
-        life.sink.take_over(frame, life.run, 1)
+        life.sink.adoption.take_over(frame, life.run, 1)
     life.checkpoint("the former job", offsets=3, commits=2)
     life.begin()(life.frame([("b", 5), ("c", 6)]), 3)
     assert life.rows() == [("a", 1), ("b", 5), ("c", 6)]
@@ -55,7 +55,7 @@ def test_a_table_without_a_batch_is_taken_over_with_none(
     life.checkpoint("the former job", offsets=0, commits=-1)
     database.query('CREATE TABLE "result" ("name" TEXT, "total" BIGINT)')
     for _ in range(2):
-        life.sink.take_over(life.frame([]), life.run, None)
+        life.sink.adoption.take_over(life.frame([]), life.run, None)
     assert database.batches() == []
     life.begin()(life.frame([("a", 1)]), 0)
     assert (life.rows(), database.batches()) == ([("a", 1)], [(0, 1, 0)])

@@ -50,7 +50,7 @@ def test_an_option_of_tls_that_would_be_ignored_is_refused(kind: str, tmp_path: 
         told(f"{kind}://db/x", tls_ca="/ca.crt"),
         told(f"{kind}://db/x", tls="verify-full", tls_ca=str(tmp_path / "none.crt")),
     ):
-        assert [(each.code, each.severity) for each in found] == [("HR481", "error")]
+        assert [(each.code, each.severity) for each in found] == [("HR113", "error")]
 
 
 @pytest.mark.plain

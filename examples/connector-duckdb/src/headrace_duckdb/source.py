@@ -48,7 +48,7 @@ class NewRows(DataSource, DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         return {"last": None}
 
-    def latestOffset(self) -> dict[str, Any]:
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # Spark takes it without a limit too.
         return dict(self._select("SELECT max({n}) AS last").to_pylist()[0])
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

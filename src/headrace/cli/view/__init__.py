@@ -5,48 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from headrace.errors import Finding
-from headrace.model.layout import QueryLayout
-from headrace.progress import BatchRecord
+from headrace.cli.view.view import View
 
 if TYPE_CHECKING:
-    from headrace.model import Project, Query
-    from headrace.run.result import HeldState, Outcome, RunResult
-    from headrace.spark.batch_work import BatchWork
-
-
-class View(AbstractContextManager["View"], Protocol):
-    """A reporter of a run that opens when the run begins, and closes before the summary is written."""
-
-    def starting(self, query: Query) -> None:
-        """A query is being started; before the first one, Spark was."""
-
-    def started(self, query: Query, layout: QueryLayout) -> None:
-        """A query has started."""
-
-    def working(self, query: str, work: BatchWork) -> None:
-        """A batch runs for a while, and is so far."""
-
-    def stopping(self, *, now: bool) -> None:
-        """The run was asked to stop."""
-
-    def progressed(self, record: BatchRecord) -> None:
-        """A batch has been committed."""
-
-    def held(self, query: str, state: HeldState, why: str) -> None:
-        """A query is paused, or waits for its restart."""
-
-    def ended(self, outcome: Outcome) -> None:
-        """A query has come to its end."""
-
-    def note(self, finding: Finding) -> None:
-        """Something worth knowing that stops nothing."""
-
-    def summary(self, result: RunResult) -> None:
-        """The result of the run, on stdout."""
+    from headrace.model import Project
 
 
 def view_for(project: Project, queries: Sequence[str], *, ends: bool, as_json: bool) -> View:
@@ -62,13 +26,9 @@ def view_for(project: Project, queries: Sequence[str], *, ends: bool, as_json: b
         from headrace.cli.view.lines import Lines
 
         return Lines()
-    if ends:
-        from headrace.cli.view.bars import Bars
+    from headrace.cli.view.live import Bars, LiveTable
 
-        return Bars(project, console, queries)
-    from headrace.cli.view.live import LiveTable
-
-    return LiveTable(console, queries)
+    return Bars(project, console, queries) if ends else LiveTable(console, queries)
 
 
 def _terminal() -> TextIO | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from textwrap import wrap
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -10,15 +10,9 @@ from rich.text import Text
 
 from headrace.cli.output import counted
 from headrace.cli.view.formatting import NOTHING
+from headrace.contract.query_state import Level
 
-STYLES = {
-    "running": "green",
-    "finished": "green",
-    "failed": "bold red",
-    "killed": "bold red",
-    "starting": "cyan",
-    "stopping": "yellow",
-}
+STYLES: Mapping[Level, str] = {"good": "green", "warning": "yellow", "bad": "bold red", "idle": ""}
 NUMBERS = ("batch", "rows in", "rows/s", "duration", "state rows", "cache hits", "restarts")
 # Narrower terminals get no columns at all.
 LEAST_WIDTH = 60
@@ -38,9 +32,11 @@ class Fitting:
         self.rows: list[tuple[str, ...]] = []
         self.most_lines: int | None = None
         self._besides: dict[int, str] = {}
+        self._styles: list[str] = []
 
-    def add(self, *cells: str, besides: str = "") -> None:
-        """Add a query: its name, its state, its figures."""
+    def add(self, *cells: str, besides: str = "", level: Level = "idle") -> None:
+        """Add a query: its name, its state, which is as good as `level` says, its figures."""
+        self._styles.append(STYLES[level])
         if besides:
             self._besides[len(self.rows)] = besides
         self.rows.append(cells)
@@ -68,13 +64,13 @@ class Fitting:
         blocks = []
         for number, row in enumerate(self.rows):
             name, state, *figures = map(_padded, row[:fitting], self.columns, sizes)
-            line = Text(f"{name}{GAP}").append_text(_state(state)).append(GAP.join(["", *figures]))
+            line = Text(f"{name}{GAP}").append(state, self._styles[number]).append(GAP.join(["", *figures]))
             blocks.append([line, *self._below(number, fitting, width)])
         return [head], blocks
 
     def _stacked(self, width: int) -> tuple[list[Text], list[list[Text]]]:
         return [], [
-            [Text(f"{name}{GAP}").append_text(_state(state)), *self._below(number, 2, width)]
+            [Text(f"{name}{GAP}").append(state, self._styles[number]), *self._below(number, 2, width)]
             for number, (name, state, *_) in enumerate(self.rows)
         ]
 
@@ -96,7 +92,3 @@ class Fitting:
 
 def _padded(cell: str, column: str, size: int) -> str:
     return cell.rjust(size) if column in NUMBERS else cell.ljust(size)
-
-
-def _state(state: str) -> Text:
-    return Text(state, style=STYLES.get(state.strip(), ""))

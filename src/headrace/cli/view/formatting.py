@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.output import counted
 from headrace.contract import Lag
-from headrace.progress import BatchRecord
+from headrace.observe.progress import BatchRecord
 
 if TYPE_CHECKING:
-    from headrace.history import QueryStatus
-    from headrace.spark.batch_work import BatchWork
+    from headrace.contract import BatchWork
+    from headrace.observe.history import QueryStatus
 
 NOTHING = "-"
 UNKNOWN = "unknown"
@@ -59,14 +59,28 @@ def instant(value: datetime | None) -> str:
     return NOTHING if value is None else f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
+def rows_in(rows: int, quarantined: int) -> str:
+    """`5,093`, or `5,093 (15 quarantined)`."""
+    return f"{rows:,} ({quarantined:,} quarantined)" if quarantined else f"{rows:,}"
+
+
 def left(lag: Lag | None) -> str:
-    """`3 files`, `12 files (1.5 MB)`, `0 files, 2 left out`."""
+    """`3 files`, `12 files (1.5 MB)`, `0 files, 2 left out`, `3 files as of 2026-01-01 02:03:04`."""
     if lag is None:
         return NOTHING
     unit = lag.unit.removesuffix("s") if lag.count == 1 else lag.unit
     size = f" ({size_of(lag.bytes)})" if lag.bytes else ""
-    never = f", {lag.left_out:,} left out" if lag.left_out else ""
-    return f"{lag.count:,} {unit}{size}{never}"
+    never = f", {lag.left_out - lag.changed:,} left out" if lag.left_out > lag.changed else ""
+    never += f", {lag.changed:,} changed after being read" if lag.changed else ""
+    then = "" if lag.at_ms is None else f" as of {instant(datetime.fromtimestamp(lag.at_ms / 1000, timezone.utc))}"
+    return f"{lag.count:,} {unit}{size}{never}{then}"
+
+
+def lags_left(status: QueryStatus) -> str:
+    """What the sources of a query hold: their sum, or each by itself where they count different things."""
+    if status.backlog is None and status.lags and None not in status.lags.values():
+        return ", ".join(map(left, status.lags.values()))
+    return UNKNOWN if status.backlog is None else left(status.backlog)
 
 
 def state_rows(known: BatchRecord | QueryStatus | None) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.json_stdout import drop
 from headrace.cli.output import say_json
+from headrace.cli.view.view import View
 from headrace.run.event_lines import EventLines
 
 if TYPE_CHECKING:
     from headrace.run.result import RunResult
 
 
-class JsonLines(EventLines):
-    """Every line has `event`: started, batch, held, stopping, ended, note or result.
+class JsonLines(EventLines, View):
+    """Every line has `event`: started, state, batch, stopping, ended, note or result.
 
     A reader that goes away stops the run gently.
     """
@@ -25,14 +25,6 @@ class JsonLines(EventLines):
     def __init__(self) -> None:
         super().__init__(self._say)
         self._reader_gone = False
-
-    def __enter__(self) -> JsonLines:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     def summary(self, result: RunResult) -> None:
         outcomes = [outcome.as_dict() for outcome in result.outcomes]

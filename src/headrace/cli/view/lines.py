@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.output import say_finding
-from headrace.cli.view.ends import summarise
 from headrace.cli.view.formatting import inside, sentence
-from headrace.cli.view.headline import FINISHING, STOPPING
+from headrace.cli.view.view import FINISHING, STOPPING, View
+from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
-from headrace.model.layout import QueryLayout
-from headrace.progress import BatchRecord
-
-if TYPE_CHECKING:
-    from headrace.model import Query
-    from headrace.run.result import HeldState, Outcome, RunResult
-    from headrace.spark.batch_work import BatchWork
 
 SECONDS_BETWEEN = 1.0
 # How often a batch that lasts is told of.
 SECONDS_INSIDE = 10.0
 
 
-class Lines:
+class Lines(View):
     """What is held back within the second is reported with the next line or at the query's end, with its rows."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,22 +26,24 @@ class Lines:
         self._said_at: dict[str, float] = {}
         self._held: dict[str, list[BatchRecord]] = {}
         self._inside_at: dict[str, float] = {}
+        self._prepared: set[tuple[str, str | None]] = set()
 
     def __enter__(self) -> Lines:
         _line("starting Spark")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
         for query in list(self._held):
             self._say(query)
 
-    def starting(self, query: Query) -> None:
-        return None
+    def preparing(self, what: str, query: str | None) -> None:
+        # A query that is started again and again says so by itself.
+        if (what, query) not in self._prepared:
+            self._prepared.add((what, query))
+            _line(f"{query}: {what}" if query else what)
 
-    def started(self, query: Query, layout: QueryLayout) -> None:
-        _line(f"{query.name} started, {query.trigger}, {query.mode} mode into {query.sink_kind}")
+    def started(self, start: QueryStart) -> None:
+        _line(f"{start.query} started, {start.trigger}, {start.mode} mode into {start.sink}")
 
     def working(self, query: str, work: BatchWork) -> None:
         self._say(query)
@@ -68,9 +61,10 @@ class Lines:
         if last is None or self._clock() - last >= SECONDS_BETWEEN:
             self._say(record.query)
 
-    def held(self, query: str, state: HeldState, why: str) -> None:
-        self._say(query)
-        _line(f"{query} is paused {why}".rstrip() if state == "paused" else f"{query} waits: {why}")
+    def changed(self, state: QueryState) -> None:
+        self._say(state.query)
+        if state.state == "paused":
+            _line(f"{state.query} is paused" + (f" by {state.by}" if state.by else ""))
 
     def ended(self, outcome: Outcome) -> None:
         self._say(outcome.query)
@@ -81,9 +75,6 @@ class Lines:
 
     def note(self, finding: Finding) -> None:
         say_finding(finding)
-
-    def summary(self, result: RunResult) -> None:
-        summarise(result)
 
     def _say(self, query: str) -> None:
         held = self._held.pop(query, [])

@@ -1,43 +1,107 @@
-"""A table on the terminal that follows the queries for as long as they run."""
+"""The live views of a run: a table while it runs on, and progress bars where it comes to an end."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.spinner import Spinner
 from rich.text import Text
 
-from headrace.cli.view.ends import summarise
-from headrace.cli.view.headline import Headline
+from headrace.cli.output import counted
+from headrace.cli.view.formatting import duration, inside, left, rate
 from headrace.cli.view.tables import Row, live_table
+from headrace.cli.view.view import FINISHING, STOPPING, View
+from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
-from headrace.model.layout import QueryLayout
-from headrace.progress import BatchRecord
-
-if TYPE_CHECKING:
-    from headrace.model import Query
-    from headrace.run.result import HeldState, Outcome, RunResult
-    from headrace.spark.batch_work import BatchWork
+from headrace.model import Project
+from headrace.observe.lag import lag
+from headrace.queries.home import layout_of
 
 # The headline and what explains a figure, and two lines for the cursor and a wrapped headline.
 LINES_BESIDE = 4
 EXPLAINED = "rows in: read by the batches of this run; verify reads those of earlier runs too"
+# Narrower terminals get the figures below the bar.
+WIDE = 110
 
 
-class LiveTable:
+class Headline:
+    """The line; it names how long the run lasts, so that it is seen to be alive."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begun = clock()
+        self._what = "starting Spark"
+        self._stopping = False
+
+    def text(self) -> str:
+        """The line as it is now."""
+        seconds = int(self._clock() - self._begun)
+        return f"{self._what} ({f'{seconds} s' if seconds < 60 else duration(1000 * seconds)})"
+
+    def preparing(self, what: str, query: str | None) -> None:
+        """A step of the start of this query, or of Spark, begins."""
+        self._say(f"starting {query or 'Spark'}: {what}")
+
+    def starting(self, query: str) -> None:
+        """Spark is there, and a query is being started."""
+        self._say(f"starting {query}")
+
+    def started(self) -> None:
+        """A query has started."""
+        self._say("running; Ctrl-C stops after the running batches")
+
+    def stopping(self, *, now: bool) -> None:
+        """The run was asked to stop."""
+        self._stopping = True
+        self._what = STOPPING if now else FINISHING
+
+    def end(self) -> None:
+        """The run has ended."""
+        self._what = "ended"
+
+    def _say(self, what: str) -> None:
+        if not self._stopping:
+            self._what = what
+
+
+class _OnTerminal(View):
+    """What a live view shows above its table or bars: a line that says what the run is at, and notes that scroll by."""
+
+    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+        self._console, self._headline = console, Headline(clock)
+
+    def preparing(self, what: str, query: str | None) -> None:
+        self._headline.preparing(what, query)
+
+    def starting(self, query: str) -> None:
+        self._headline.starting(query)
+
+    def started(self, start: QueryStart) -> None:
+        self._headline.started()
+
+    def stopping(self, *, now: bool) -> None:
+        self._headline.stopping(now=now)
+
+    def ended(self, outcome: Outcome) -> None:
+        if outcome.finding:
+            self.note(outcome.finding)
+
+    def note(self, finding: Finding) -> None:
+        self._console.print(Text(str(finding)))
+
+
+class LiveTable(_OnTerminal):
     """One row for each query below a line that says what the run is at; notes and failures scroll by above."""
 
     def __init__(
         self, console: Console, queries: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console
+        super().__init__(console, clock)
         self._rows = {query: Row(query=query) for query in queries}
-        self._headline = Headline(clock)
         self._spinner = Spinner("line")
         self._live = Live(console=console, get_renderable=self.shown, refresh_per_second=4)
 
@@ -52,19 +116,9 @@ class LiveTable:
         self._live.start(refresh=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
         self._headline.end()
         self._live.stop()
-
-    def starting(self, query: Query) -> None:
-        self._headline.starting(query.name)
-        self._row(query.name).state = "starting"
-
-    def started(self, query: Query, layout: QueryLayout) -> None:
-        self._headline.started()
-        self._row(query.name).state = "running"
 
     def working(self, query: str, work: BatchWork) -> None:
         self._row(query).work = work
@@ -72,28 +126,122 @@ class LiveTable:
     def progressed(self, record: BatchRecord) -> None:
         self._row(record.query).take(record)
 
-    def stopping(self, *, now: bool) -> None:
-        self._headline.stopping(now=now)
-        for row in self._rows.values():
-            if row.state == "running":
-                row.state = "stopping"
-
-    def held(self, query: str, state: HeldState, why: str) -> None:
-        self._row(query).end(state)
-
-    def ended(self, outcome: Outcome) -> None:
-        self._row(outcome.query).end(outcome.state)
-        if outcome.finding:
-            self.note(outcome.finding)
-
-    def note(self, finding: Finding) -> None:
-        self._console.print(Text(str(finding)))
-
-    def summary(self, result: RunResult) -> None:
-        summarise(result)
+    def changed(self, state: QueryState) -> None:
+        row = self._row(state.query)
+        row.now, row.work = state, row.work if state.is_started else None
 
     def _row(self, query: str) -> Row:
         return self._rows.setdefault(query, Row(query=query))
 
     def _explains(self) -> bool:
         return any(row.rows for row in self._rows.values()) and self._console.width >= len(EXPLAINED)
+
+
+class Bars(_OnTerminal):
+    """One bar for each query; it moves on its own where the lag of the sources cannot be determined."""
+
+    def __init__(
+        self,
+        project: Project,
+        console: Console,
+        queries: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(console, clock)
+        self._project = project
+        self._tasks: dict[str, TaskID] = {}
+        self._rows: dict[str, int] = {}
+        self._milliseconds: dict[str, int] = {}
+        self._done: dict[str, str] = {}
+        self._progress = _Progress(self._headline, console)
+        for query in queries:
+            self._task(query)
+
+    def shown(self) -> Group:
+        """What the terminal shows now."""
+        return Group(*self._progress.get_renderables())
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def leave(self) -> None:
+        self._headline.end()
+        self._progress.stop()
+
+    def started(self, start: QueryStart) -> None:
+        super().started(start)
+        query = self._project.queries[start.query]
+        waiting = lag(self._project, query, layout_of(self._project, query))
+        self._done[start.query] = f"{left(waiting)} to take" if waiting else "running"
+        task = self._task(start.query)
+        self._progress.start_task(task)
+        self._progress.update(task, total=waiting.count if waiting else None, figures=self._done[start.query])
+
+    def working(self, query: str, work: BatchWork) -> None:
+        done = self._done.get(query, "")
+        self._progress.update(self._task(query), figures=f"{done}; running batch: {inside(work)}")
+
+    def progressed(self, record: BatchRecord) -> None:
+        task = self._task(record.query)
+        rows = self._rows[record.query] = self._rows.get(record.query, 0) + record.rows
+        milliseconds = self._milliseconds.get(record.query, 0) + record.duration_ms
+        self._milliseconds[record.query] = milliseconds
+        total = self._progress.tasks[self._progress.task_ids.index(task)].total
+        figures = [
+            f"batch {record.batch}",
+            counted(rows, "row"),
+            f"{rate(1000 * rows / milliseconds if milliseconds else None)} rows/s",
+            duration(milliseconds),
+        ]
+        if total is not None and record.backlog is not None:
+            self._progress.update(task, completed=max(0.0, total - record.backlog.count))
+            figures.append(f"{left(record.backlog)} left")
+        self._done[record.query] = ", ".join(figures)
+        self._progress.update(task, figures=self._done[record.query])
+
+    def changed(self, state: QueryState) -> None:
+        if state.state != "running":
+            done = self._done.get(state.query)
+            self._progress.update(self._task(state.query), figures=state.state + (f"; {done}" if done else ""))
+
+    def ended(self, outcome: Outcome) -> None:
+        task = self._task(outcome.query)
+        done = self._done.get(outcome.query)
+        if outcome.state == "finished":
+            self._progress.update(task, total=1, completed=1, figures=done or "finished")
+        self._progress.stop_task(task)
+        super().ended(outcome)
+
+    def _task(self, query: str) -> TaskID:
+        if query not in self._tasks:
+            self._tasks[query] = self._progress.add_task(query, start=False, total=None, figures="waiting")
+        return self._tasks[query]
+
+
+class _Progress(Progress):
+    """Bars below a line that says what the run is at; on a narrow terminal the figures stand below each bar."""
+
+    def __init__(self, headline: Headline, console: Console) -> None:
+        self._headline = headline
+        short = (
+            SpinnerColumn("line"),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24 if console.width >= WIDE else 12),
+        )
+        figures = TextColumn("{task.fields[figures]}", markup=False)
+        self._wide = console.width >= WIDE
+        super().__init__(*short, *((figures,) if self._wide else ()), TimeElapsedColumn(), console=console)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield Text(self._headline.text())
+        if self._wide:
+            yield self.make_tasks_table(self.tasks)
+            return
+        for task in self.tasks:
+            yield self.make_tasks_table([task])
+            yield _below(task)
+
+
+def _below(task: Task) -> Text:
+    return Text(f"  {task.fields['figures']}", style="dim")

@@ -10,10 +10,9 @@ from headrace.cli.output import counted
 from headrace.cli.view.formatting import NOTHING, instant, left, number, size_of
 
 if TYPE_CHECKING:
-    from headrace.run.checkpoint_facts import CheckpointFacts, Range
-    from headrace.run.offsets_look import BatchOffsets, SourceOffsets
-    from headrace.run.state_look import StateLook
-    from headrace.run.watermark_look import Watermarks
+    from headrace.queries.checkpoint_facts import CheckpointFacts, Range
+    from headrace.verify.inspect_progress import BatchOffsets, SourceOffsets, Watermarks
+    from headrace.verify.inspect_state import StateLook
 
 _SHARES = 20
 

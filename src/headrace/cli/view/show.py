@@ -143,7 +143,8 @@ def panel(tally: Tally) -> Panel:
     for at in range(0, len(figures), 2):
         pairs = figures[at : at + 2]
         grid.add_row(*(cell for name, value in pairs for cell in (Text(name, style="dim"), Text(value, style="bold"))))
-    head = Text.assemble("driver ", (tally.state, STYLES.get(tally.state, "")), f", start {tally.starts}")
+    style = STYLES["bad" if tally.state == "killed" else "good" if tally.state == "running" else "idle"]
+    head = Text.assemble("driver ", (tally.state, style), f", start {tally.starts}")
     return Panel(Group(head, grid), title="action_counts", box=box.ROUNDED, width=78)
 
 

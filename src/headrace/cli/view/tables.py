@@ -13,18 +13,21 @@ from headrace.cli.view.formatting import (
     duration,
     inside,
     instant,
+    lags_left,
     left,
     loads,
     number,
     rate,
+    rows_in,
     state_rows,
 )
-from headrace.progress import BatchRecord
+from headrace.contract.query_state import QueryState
+from headrace.observe.progress import BatchRecord
 
 if TYPE_CHECKING:
-    from headrace.history import QueryStatus
-    from headrace.run.stored_status import StoredStatus
-    from headrace.spark.batch_work import BatchWork
+    from headrace.contract import BatchWork
+    from headrace.observe.history import QueryStatus
+    from headrace.queries.stored_status import StoredStatus
 
 # The words of a verdict that 0.1.0 left in a history.
 _SINCE = {"wrong": "mismatch", "pending": "open"}
@@ -34,12 +37,14 @@ _SINCE = {"wrong": "mismatch", "pending": "open"}
 class Row:
     """A query as the live table shows it.
 
-    last, busy: the last batch, and the last one that had rows. work: how far the running batch is, where that is known.
+    now: its state, once it is known. last, busy: the last batch, and the last one that had rows. work: how far the
+    running batch is, where that is known.
     """
 
     query: str
-    state: str = "waiting"
+    now: QueryState | None = None
     rows: int = 0
+    quarantined: int = 0
     last: BatchRecord | None = None
     busy: BatchRecord | None = None
     work: BatchWork | None = None
@@ -47,13 +52,8 @@ class Row:
     def take(self, record: BatchRecord) -> None:
         """Add a batch."""
         self.rows, self.last, self.work = self.rows + record.rows, record, None
+        self.quarantined += record.quarantined
         self.busy = record if record.rows else self.busy
-        if self.state != "stopping":
-            self.state = "running"
-
-    def end(self, state: str) -> None:
-        """The query has come to its end."""
-        self.state, self.work = state, None
 
 
 def live_table(rows: Iterable[Row]) -> Fitting:
@@ -63,15 +63,16 @@ def live_table(rows: Iterable[Row]) -> Fitting:
         last = row.last
         table.add(
             row.query,
-            row.state,
+            row.now.state if row.now else "waiting",
             number(last.batch if last else None),
-            number(row.rows if last else None),
+            rows_in(row.rows, row.quarantined) if last else NOTHING,
             batch_rate(row.busy),
             duration(last.duration_ms if last else None),
             instant(last.watermark if last else None),
             state_rows(last),
             left(last.backlog if last else None),
-            besides=f"running batch: {inside(row.work)}" if row.work else "",
+            level=row.now.level if row.now else "idle",
+            besides=(row.now.trouble if row.now else "") or (f"running batch: {inside(row.work)}" if row.work else ""),
         )
     return table
 
@@ -110,18 +111,19 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
             name,
             status.state,
             number(status.batch),
-            number(status.rows_total),
+            rows_in(status.rows_total, status.rows_quarantined),
             rate(status.processed_rate if timed else None),
             duration(status.batch_ms if timed else None),
             _verdict(status),
             status.trigger,
             status.sink,
             instant(status.last_seen),
-            number(status.restarts),
+            number(status.now.restarts),
             instant(status.watermark),
             state_rows(status),
             loads(status),
-            left(status.backlog),
+            lags_left(status),
+            level="bad" if status.in_trouble else status.now.level,
         )
     return table
 

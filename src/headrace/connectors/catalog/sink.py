@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,24 +15,26 @@ from urllib.parse import unquote
 from headrace.connectors.not_asked import findings_of
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
+from headrace.connectors.spark_files.formats import unwritable
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter, nullable
-from headrace.connectors.spark_files.writable import unwritable
 from headrace.contract import (
+    CatalogSink,
     Held,
     Identity,
     KeptResult,
     OptionError,
     OutputMode,
     Session,
-    Sink,
+    SinkAdoption,
     SinkContext,
     SinkFacts,
     SinkLocation,
+    SinkReset,
     Snapshot,
     canonical_table,
 )
-from headrace.errors import Finding, SinkError, nearest
-from headrace.spark.messages import first_sentence
+from headrace.errors import CheckpointError, Finding, SinkError, nearest
+from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +45,7 @@ _NAME = re.compile(r"(?:spark_catalog\.)?(?:(\w+)\.)?(\w+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSink(Sink):
+class TableSink(CatalogSink):
     """Files of a table, named `table` or `database.table`; Spark's log among them says which of them count.
 
     Source: Structured Streaming guide, "Streaming Table APIs". The table is made if it is not there; if it is, its
@@ -53,9 +55,12 @@ class TableSink(Sink):
     """
 
     facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset({"append"}), transactional=False, idempotent=True, adds_files=True
+        modes=frozenset({"append"}),
+        transactional=False,
+        idempotent=True,
+        adds_files=True,
+        layout_options=("format", "partition_by", "options"),
     )
-    layout_options: ClassVar[tuple[str, ...]] = ("format", "partition_by", "options")
     table: str
     format: Literal["text", "csv", "json", "parquet", "orc"] = "parquet"
     partition_by: Sequence[str] = ()
@@ -64,10 +69,10 @@ class TableSink(Sink):
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if _NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
-            yield OptionError(code="HR401", what=what, fix="write table or database.table, of letters, digits and _")
+            yield OptionError(code="HR113", what=what, fix="write table or database.table, of letters, digits and _")
         if self.format not in FORMATS:
             what = f"'{self.format}' is no format of the table sink"
-            yield OptionError(code="HR401", what=what, fix=nearest(self.format, FORMATS))
+            yield OptionError(code="HR113", what=what, fix=nearest(self.format, FORMATS))
         if mode not in self.facts.modes:
             yield OptionError(
                 code="HR403",
@@ -79,9 +84,9 @@ class TableSink(Sink):
         """Make the table, or compare it with the result, and see that its rows are of this query."""
         spark = frame.sparkSession
         self._require_partitions(frame, context)
-        self._require_database(spark)
-        found = self._described(spark)
-        files = self._files(spark, found)
+        self.require_database(spark)
+        found = self.described(spark)
+        files = self.files_in(spark, found)
         if found is not None:
             self._require_fit(spark, found, frame.schema, context)
         if files.is_local and not files.is_prepared and _holds_data(files.path):
@@ -93,7 +98,7 @@ class TableSink(Sink):
             self._create(spark, frame.schema, directory, files.read_options)
         files.prepare(frame, context)
         # What toTable does for such a table once it is there, but for the start, which is the caller's.
-        return FilesWriter(files=self._files(spark, self._described(spark)), partition_by=self.partition_by)
+        return FilesWriter(files=self.files_in(spark, self.described(spark)), partition_by=self.partition_by)
 
     @property
     def location(self) -> SinkLocation:
@@ -116,11 +121,12 @@ class TableSink(Sink):
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         spark = frame.sparkSession
         try:
-            self._require_database(spark)
-            found = self._described(spark)
+            self.require_database(spark)
+            found = self.described(spark)
             if found is not None:
                 self._require_fit(spark, found, frame.schema, context)
-        except SinkError as error:
+                self.files_in(spark, found).require_written(context)
+        except (CheckpointError, SinkError) as error:
             yield from findings_of(error)
 
     @property
@@ -129,54 +135,28 @@ class TableSink(Sink):
 
     def register_table(self, frame: DataFrame, *, placeholder: str | None = None) -> None:
         spark = frame.sparkSession
-        self._require_database(spark)
-        files = self._files(spark, None)
+        self.require_database(spark)
+        files = self.files_in(spark, None)
         directory = files.path if files.is_local and files.is_prepared else placeholder
         if directory is not None:
             self._create(spark, frame.schema, directory, files.read_options)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
-        self._require_database(spark)
-        return self._files(spark, self._described(spark)).snapshot(spark, context, self.partition_by)
+        self.require_database(spark)
+        return self.files_in(spark, self.described(spark)).snapshot(spark, context, self.partition_by)
 
-    def kept_result(self, mode: OutputMode) -> KeptResult:
-        return aside.FILES_STAY
+    @property
+    def reset(self) -> CatalogReset:
+        return CatalogReset(sink=self, droppable=True)
 
-    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
-        files, directory = self._reset(session())
-        return aside.held(directory) if files.is_ours else ()
-
-    def set_aside(self, context: SinkContext, session: Session) -> None:
-        spark = session()
-        files, directory = self._reset(spark)
-        if files.is_ours:
-            aside.set_aside(directory, context)
-        self._forget(spark, directory)
-
-    def bring_back(self, context: SinkContext, session: Session) -> None:
-        spark = session()
-        _, directory = self._reset(spark)
-        if aside.aside(directory, context).exists():
-            self._forget(spark, directory)
-            aside.bring_back(directory, context)
-
-    def discard(self, context: SinkContext, session: Session) -> None:
-        aside.discard(self._reset(session())[1], context)
-
-    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
-        return aside.held(Path(self._foreign(frame, context).path))
-
-    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
-        last = self._foreign(frame, context).last_batch
-        return -1 if last is None else last
-
-    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        self._foreign(frame, context).prepare(frame, context)
+    @property
+    def adoption(self) -> CatalogAdoption:
+        return CatalogAdoption(find=self._foreign, takes_over=True, tells_batches=True)
 
     def _foreign(self, frame: DataFrame, context: SinkContext) -> CommittedFiles:
         """The files of a table that another program's stream has written. Raises SinkError where it does not fit."""
         self._require_partitions(frame, context)
-        found = self._described(frame.sparkSession)
+        found = self.described(frame.sparkSession)
         if found is None:
             what = f"the catalog has no table '{self.table}', which holds what query '{context.query}' has written"
             fix = (
@@ -184,26 +164,11 @@ class TableSink(Sink):
             )
             raise SinkError(Finding(code="HR596", what=what, fix=fix))
         self._require_fit(frame.sparkSession, found, frame.schema, context)
-        files = self._files(frame.sparkSession, found)
+        files = self.files_in(frame.sparkSession, found)
         files.require_written(context)
         return files
 
-    def _reset(self, spark: SparkSession) -> tuple[CommittedFiles, Path]:
-        """The files, and their directory, which can be renamed. Raises SinkError."""
-        self._require_database(spark)
-        files = self._files(spark, self._described(spark))
-        aside.require_local(files.path)
-        return files, Path(files.path).absolute()
-
-    def _forget(self, spark: SparkSession, directory: Path) -> None:
-        """Let the catalog forget the table, which holds nothing now; the next start makes it, or enters it again.
-
-        A table that somebody has made elsewhere stays in the catalog, which alone knows where it lies.
-        """
-        if directory == Path(self._files(spark, None).path).absolute() and not aside.held(directory):
-            spark.sql(f"DROP TABLE IF EXISTS {self.table}")
-
-    def _files(self, spark: SparkSession, found: Mapping[str, Any] | None) -> CommittedFiles:
+    def files_in(self, spark: SparkSession, found: Mapping[str, Any] | None) -> CommittedFiles:
         """The table's directory: where the catalog says, or where it would put it."""
         if found is not None:
             location = str(found["location"])
@@ -221,7 +186,7 @@ class TableSink(Sink):
         assert match is not None, "`problems` refuses other names"
         return match.group(1) or spark.catalog.currentDatabase(), match.group(2)
 
-    def _described(self, spark: SparkSession) -> Mapping[str, Any] | None:
+    def described(self, spark: SparkSession) -> Mapping[str, Any] | None:
         """What the catalog says of the table; None if it has none. Raises SinkError for a view."""
         from pyspark.errors import AnalysisException
 
@@ -240,7 +205,7 @@ class TableSink(Sink):
             raise SinkError(Finding(code="HR419", what=what, fix=fix)) from error
         return found
 
-    def _require_database(self, spark: SparkSession) -> None:
+    def require_database(self, spark: SparkSession) -> None:
         database, _ = self._parts(spark)
         if not spark.catalog.databaseExists(database):
             what = f"the catalog has no database '{database}' for table '{self.table}'"
@@ -307,6 +272,68 @@ class TableSink(Sink):
             what = f"no table '{self.table}' can be made for the result of its query: {first_sentence(error)}"
             fix = "change the query's last select, or the sink's format"
             raise SinkError(Finding(code="HR404", what=what, fix=fix)) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogReset(SinkReset):
+    """The directory of a table renamed out of the way, and back; the catalog forgets the table meanwhile."""
+
+    sink: TableSink
+
+    def kept(self, mode: OutputMode) -> KeptResult:
+        return aside.FILES_STAY
+
+    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
+        files, directory = self._found(session())
+        return aside.held(directory) if files.is_ours else ()
+
+    def set_aside(self, context: SinkContext, session: Session) -> None:
+        spark = session()
+        files, directory = self._found(spark)
+        if files.is_ours:
+            aside.set_aside(directory, context)
+        self._forget(spark, directory)
+
+    def bring_back(self, context: SinkContext, session: Session) -> None:
+        spark = session()
+        _, directory = self._found(spark)
+        if aside.aside(directory, context).exists():
+            self._forget(spark, directory)
+            aside.bring_back(directory, context)
+
+    def discard(self, context: SinkContext, session: Session) -> None:
+        aside.discard(self._found(session())[1], context)
+
+    def _found(self, spark: SparkSession) -> tuple[CommittedFiles, Path]:
+        """The files, and their directory, which can be renamed. Raises SinkError."""
+        self.sink.require_database(spark)
+        files = self.sink.files_in(spark, self.sink.described(spark))
+        return files, aside.local_directory(files.path)
+
+    def _forget(self, spark: SparkSession, directory: Path) -> None:
+        """Let the catalog forget the table, which holds nothing now; the next start makes it, or enters it again.
+
+        A table that somebody has made elsewhere stays in the catalog, which alone knows where it lies.
+        """
+        if directory == Path(self.sink.files_in(spark, None).path).absolute() and not aside.held(directory):
+            spark.sql(f"DROP TABLE IF EXISTS {self.sink.table}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogAdoption(SinkAdoption):
+    """A table that another program's stream has written; `find` gives its files, and raises where it does not fit."""
+
+    find: Callable[[DataFrame, SinkContext], CommittedFiles]
+
+    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
+        return aside.held(Path(self.find(frame, context).path))
+
+    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
+        last = self.find(frame, context).last_batch
+        return -1 if last is None else last
+
+    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
+        self.find(frame, context).prepare(frame, context)
 
 
 def _escaped(path: str) -> str:

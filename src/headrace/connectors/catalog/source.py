@@ -50,14 +50,14 @@ class Table(Source):
     def problems(self) -> Iterator[OptionError]:
         if _NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
-            yield OptionError(code="HR312", what=what, fix="write table or database.table, of letters, digits and _")
+            yield OptionError(code="HR113", what=what, fix="write table or database.table, of letters, digits and _")
         if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
             what = f"max_files_per_trigger is {self.max_files_per_trigger}"
-            yield OptionError(code="HR312", what=what, fix="give max_files_per_trigger a number above 0")
+            yield OptionError(code="HR113", what=what, fix="give max_files_per_trigger a number above 0")
         for option in self.options:
             if option.lower() in _OURS:
                 fix = "use the source's own field, or source.files for the table's directory"
-                yield OptionError(code="HR312", what=f"options may not set '{option}'", fix=fix)
+                yield OptionError(code="HR113", what=f"options may not set '{option}'", fix=fix)
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._described(spark)
@@ -84,6 +84,9 @@ class Table(Source):
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), "", None)
+
+    def changed(self, prefix: SourcePrefix) -> OptionError | None:
+        return file_prefix.changed(prefix)
 
     def _schema(self, spark: SparkSession) -> StructType:
         return spark.readStream.name("shape").table(self.table).schema

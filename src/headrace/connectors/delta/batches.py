@@ -1,25 +1,27 @@
-"""One batch, one version of a Delta table: once, and never from an older driver."""
+"""One batch, one version of a Delta table, and the form of that table: once, and never from an older driver."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.ledger import Progress
-from headrace.connectors.delta.table import DeltaTable, at_path
-from headrace.connectors.delta.table_schema import merge
+from headrace.connectors.delta.table import DeltaTable, State, at_path
 from headrace.connectors.exactly_once import Admission, Conflict, KeptLine, Standing, Store
+from headrace.connectors.not_asked import twice
 from headrace.contract import SinkContext
-from headrace.errors import Finding, HeadraceError, SinkError
-from headrace.spark.messages import first_sentence
-from headrace.spark.session_conf import applied
+from headrace.errors import Finding, HeadraceError, SinkError, nearest
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _CONFLICTS = "DELTA_CONCURRENT"
 _CONSTRAINTS = (
@@ -30,6 +32,7 @@ _CONSTRAINTS = (
 )
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+_REFUSED = re.compile(r"[ ,;{}()\n\t=]")
 
 
 @dataclass(kw_only=True)
@@ -184,10 +187,102 @@ class DeltaStore(Store["DataFrame"]):
         if twice:
             shown = ", ".join(f"{name} = {twice[0][name]!r}" for name in self.key)
             what = f"{twice[0][rows]} rows share the key {shown}"
-            fix = "make the key the columns that the query groups by"
+            fix = "name columns in key that together identify a row of the result"
             raise SinkError(self._finding("HR408", batch, what, fix))
 
     def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
         return Finding(
             code=code, what=f"batch {batch} of query '{self.context.query}' was not written: {what}", fix=fix
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSchema:
+    """The columns of a result, its key, and the columns that the table is partitioned by."""
+
+    schema: StructType
+    key: Sequence[str]
+    partition_by: Sequence[str]
+
+    def incompatibilities(self, context: SinkContext) -> Iterator[Finding]:
+        """What keeps the result from being a table at all."""
+        for fault in twice(self.schema.names):
+            what = f"the result of query '{context.query}': {fault}"
+            yield Finding(code="HR404", what=what, fix="rename one of the two in the query's last select")
+        for name in self.schema.names:
+            if _REFUSED.search(name):
+                what = (
+                    f"the result of query '{context.query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
+                )
+                yield Finding(code="HR404", what=what, fix="rename it in the query's last select")
+        for option, names in (("key", self.key), ("partition_by", self.partition_by)):
+            for name in names:
+                if name not in self.schema.names:
+                    what = f"{option} names '{name}', which the result of query '{context.query}' does not have"
+                    yield Finding(code="HR404", what=what, fix=nearest(name, self.schema.names))
+        if self.partition_by and set(self.partition_by) >= set(self.schema.names):
+            what = f"partition_by names every column of the result of query '{context.query}'"
+            yield Finding(code="HR404", what=what, fix="leave at least one column to be written into the files")
+
+    def create(self, spark: SparkSession, where: str, context: SinkContext) -> None:
+        """Make the table; `where` is its name in SQL."""
+        from pyspark.errors import PySparkException
+
+        parts = ", ".join(_quoted(name) for name in self.partition_by)
+        columns = ", ".join(f"{_quoted(part.name)} {part.dataType.simpleString()}" for part in self.schema.fields)
+        statement = f"CREATE TABLE {where} ({columns}) USING delta{f' PARTITIONED BY ({parts})' if parts else ''}"
+        try:
+            spark.sql(statement)
+        except PySparkException as error:
+            what = f"no table {where} can be made for the result of query '{context.query}': {first_sentence(error)}"
+            raise SinkError(Finding(code="HR404", what=what, fix="change the query's last select")) from error
+
+    def additions(self, state: State, table: str, context: SinkContext, *, adds: bool) -> list[str]:
+        """The columns that must be added, as SQL declares them; raises SinkError with every difference that stays."""
+        there = {part.name.lower(): part for part in state.schema.fields}
+        ours = {name.lower() for name in self.schema.names}
+        differences, added = [], []
+        for part in self.schema.fields:
+            found = there.get(part.name.lower())
+            declared = f"{_quoted(part.name)} {part.dataType.simpleString()}"
+            if found is None and adds and part.name not in self.key:
+                added.append(declared)
+            elif found is None:
+                differences.append(f"it has no column '{part.name}'")
+            elif found.dataType.simpleString() != part.dataType.simpleString():
+                has, wants = found.dataType.simpleString(), part.dataType.simpleString()
+                differences.append(f"its column '{found.name}' is {has}, the result's is {wants}")
+        differences += [
+            f"its column '{found.name}' is not in the result" for low, found in there.items() if low not in ours
+        ]
+        if self.partition_by and list(self.partition_by) != state.partitions:
+            by = ", ".join(state.partitions) or "nothing"
+            differences.append(f"it is partitioned by {by} and not by {', '.join(self.partition_by)}")
+        if differences:
+            only_new_columns = not adds and all("has no column" in difference for difference in differences)
+            fix = "change the query's last select, or write to another table"
+            fix = "set on_schema_change to add, or write to another table" if only_new_columns else fix
+            raise SinkError(
+                [
+                    Finding(
+                        code="HR406",
+                        what=f"{table} does not fit the result of query '{context.query}': {each}",
+                        fix=fix,
+                    )
+                    for each in differences
+                ]
+            )
+        return added
+
+
+def merge(where: str, source: str, key: Sequence[str]) -> str:
+    """The statement that lets the rows of `source` replace those with the same key."""
+    same = " AND ".join(f"t.{_quoted(name)} <=> s.{_quoted(name)}" for name in key)
+    return (
+        f"MERGE INTO {where} AS t USING {source} AS s ON {same} "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

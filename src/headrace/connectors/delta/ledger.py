@@ -6,14 +6,15 @@ at which version it came to the table) is packed into one by `Progress` and `Beg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.delta.log import Commit
-from headrace.connectors.delta.table import State
-from headrace.connectors.exactly_once.kept import KEPT, KeptLine
-from headrace.contract import SinkContext
+from headrace.connectors.delta.log import Add, Commit
+from headrace.connectors.delta.table import LogCutError, State
+from headrace.connectors.exactly_once.kept import KEPT, KeptLine, plans
+from headrace.contract import SinkContext, SinkLedger
+from headrace.errors import Finding, SinkError
 
 PREFIX = "headrace/"
 # By what name the note of a version tells which one it has brought back.
@@ -223,3 +224,59 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
         known = {each.rpartition("/")[2] for each in txn_ids if each.startswith(checkpoint_mark(context, ""))} or {mine}
         return [KeptLine(batch=own.batch, checkpoint=mine if mine in known else min(known))]
     return found
+
+
+def own_files(state: State, context: SinkContext, name: str) -> list[Add] | None:
+    """The files of `state` without those of other queries and of the time before; None where all are the query's.
+
+    What neither Headrace nor the table's past explains counts as the query's, so that verify finds it. Raises SinkError
+    where rows of others were rewritten together with the query's, or the table's log no longer tells.
+    """
+    txn_ids = state.txn_ids
+    begun = beginning(context, txn_ids)
+    known = progress_of_all(txn_ids)
+    others = [key for key, each in known.items() if key[0] != context.query and each.batch is not None]
+    if not others and not begun.had_rows:
+        return None
+    try:
+        strangers = {add["path"] for add in state.table.at(begun.version).files()} if begun.had_rows else set()
+        commits = state.table.commits(begun.version + 1, state.version)
+    except LogCutError as cut:
+        what = f"{name} has rows of others too, and its log no longer has {cut}, which said whose rows are whose"
+        fix = "let the table keep its log for longer (delta.logRetentionDuration), and give each query one of its own"
+        raise SinkError(Finding(code="HR402", what=what, fix=fix)) from None
+    strangers = _followed(strangers, commits.values(), names_of(context, txn_ids), name)
+    return [add for add in state.files() if add["path"] not in strangers]
+
+
+def _followed(strangers: set[str], commits: Iterable[Commit], own: set[str], name: str) -> set[str]:
+    """The files of others than `own`, through every version that added to them or rewrote them."""
+    for commit in commits:
+        writers = {app for app in commit.txn_ids if app.startswith(PREFIX)}
+        removed = {remove["path"] for remove in commit.removes}
+        foreign = removed & strangers
+        if own & writers:
+            continue
+        if foreign and foreign != removed:
+            what = f"version {commit.version} of {name} put rows of several writers into the same files"
+            fix = "give each query a table of its own; verify can then identify its rows"
+            raise SinkError(Finding(code="HR402", what=what, fix=fix))
+        if writers or foreign:
+            strangers |= {add["path"] for add in commit.adds}
+    return strangers
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaLedger(SinkLedger):
+    """Which batches are in, by the table's own log; `seen` gives the table as it is, None where it cannot be seen."""
+
+    seen: Callable[[], State | None]
+
+    def last_batch(self, context: SinkContext) -> int | None:
+        state = self.seen()
+        own = None if state is None else lines(state, context, 1)
+        return own[-1].batch if own and own[-1].checkpoint == Checkpoint(context.checkpoint).id else None
+
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+        state = self.seen()
+        return {} if state is None else plans(context, lines(state, context), first)

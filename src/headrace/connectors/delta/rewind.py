@@ -7,15 +7,18 @@ goes up with the driver's epoch, so that Delta takes the batches again and nothi
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.connectors.delta import ledger
+from headrace.connectors.delta.generations import OfDelta
 from headrace.connectors.delta.ledger import Progress
 from headrace.connectors.delta.table import DeltaTable, LogCutError, State
 from headrace.connectors.exactly_once import Conflict, take_epoch
-from headrace.contract import Held, SinkContext
-from headrace.errors import Finding, SinkError
-from headrace.spark.session_conf import applied
+from headrace.contract import Held, Session, SinkContext, SinkRewind
+from headrace.errors import Finding, NothingChanged
+from headrace.spark.jvm.hadoop_files import first_missing
+from headrace.spark.jvm.session_conf import applied
 
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -29,44 +32,52 @@ class Found:
     why: str = ""
 
 
-def earliest(table: DeltaTable, context: SinkContext, batch: int) -> int | None:
-    """The first batch, from `batch` on, that the table can go back to."""
-    state = table.now()
-    if ledger.progress(context, state.txn_ids).batch is None:
-        return None
-    found = _find(state, context, batch)
-    return batch if found.state is not None else found.earliest
+@dataclass(frozen=True, kw_only=True)
+class DeltaRewind(OfDelta, SinkRewind):
+    """A table brought back to an earlier batch; the version that it had ends as the table's own rules say."""
 
+    def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        table = self.found(session)
+        if table is None:
+            return None
+        state = table.now()
+        if ledger.progress(context, state.txn_ids).batch is None:
+            return None
+        found = _find(state, context, batch)
+        return batch if found.state is not None else found.earliest
 
-def taken_back(table: DeltaTable, name: str, context: SinkContext, batch: int) -> tuple[Held, ...]:
-    """How many rows there are, and were."""
-    state = table.now()
-    own = ledger.progress(context, state.txn_ids)
-    if own.batch is None or own.batch <= batch:
-        return ()
-    found = _find(state, context, batch)
-    if found.state is None:
-        return ()
-    now, then = state.rows().count(), found.state.rows().count()
-    return (
-        Held(count=now, what=f"rows of {name}, which go back to the {then:,} rows after batch {batch}"),
-        Held(count=own.batch - batch, what=f"batches of {name} are taken back"),
-    )
+    def taken_back(self, context: SinkContext, batch: int, session: Session) -> tuple[Held, ...]:
+        table = self.found(session)
+        if table is None:
+            return ()
+        state = table.now()
+        own = ledger.progress(context, state.txn_ids)
+        if own.batch is None or own.batch <= batch:
+            return ()
+        found = _find(state, context, batch)
+        if found.state is None:
+            return ()
+        now, then = state.rows().count(), found.state.rows().count()
+        return (
+            Held(count=now, what=f"rows of {self.name}, which go back to the {then:,} rows after batch {batch}"),
+            Held(count=own.batch - batch, what=f"batches of {self.name} are taken back"),
+        )
 
+    def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
+        self._tried(session, lambda table: _rewound(table, self.name, context, batch))
 
-def rewind(table: DeltaTable, name: str, context: SinkContext, batch: int) -> None:
-    """Bring the table back to `batch`, and remember the version that it had."""
-    take_epoch(lambda: _rewound(table, name, context, batch), _contended(name))
+    def undo(self, context: SinkContext, batch: int, session: Session) -> None:
+        self._tried(session, lambda table: _undone(table, self.name, context, batch))
 
+    def forget(self, context: SinkContext, session: Session) -> None:
+        self._tried(session, lambda table: _forgotten(table, context))
 
-def undo(table: DeltaTable, name: str, context: SinkContext, batch: int) -> None:
-    """Take `rewind` back."""
-    take_epoch(lambda: _undone(table, name, context, batch), _contended(name))
-
-
-def forget(table: DeltaTable, name: str, context: SinkContext) -> None:
-    """Forget the version that the table had; it ends as the table's own rules say."""
-    take_epoch(lambda: _forgotten(table, context), _contended(name))
+    def _tried(self, session: Session, change: Callable[[DeltaTable], None]) -> None:
+        table = self.found(session)
+        what = f"other writers changed {self.name} again and again"
+        contended = Finding(code="HR656", what=what, fix="give the command again when the table is at rest")
+        if table is not None:
+            take_epoch(lambda: change(table), contended)
 
 
 def _forgotten(table: DeltaTable, context: SinkContext) -> None:
@@ -84,7 +95,9 @@ def _rewound(table: DeltaTable, name: str, context: SinkContext, batch: int) -> 
     if found.state is None:
         fix = "" if found.earliest is None else f"go back to batch {found.earliest} at most; or "
         fix += f"recompute the result: headrace rebuild {context.query}"
-        raise SinkError(Finding(code="HR655", what=f"{name} cannot go back to batch {batch}: {found.why}", fix=fix))
+        raise NothingChanged(
+            Finding(code="HR655", what=f"{name} cannot go back to batch {batch}: {found.why}", fix=fix)
+        )
     # 0 is that of a rewind that was taken back.
     _commit(state, found.state, context, Progress(own.epoch + 1, batch), before=state.version + 1)
 
@@ -99,12 +112,12 @@ def _undone(table: DeltaTable, name: str, context: SinkContext, batch: int) -> N
         if own.batch < batch:
             return
         what = f"{name} has batches of query '{context.query}' after batch {batch} again"
-        raise SinkError(Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them"))
+        raise NothingChanged(Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them"))
     try:
         former = table.at(before)
     except LogCutError:
         what = f"the log of {name} no longer has the version that it had before it went back to batch {batch}"
-        raise SinkError(
+        raise NothingChanged(
             Finding(code="HR652", what=what, fix="run the query: it reads the removed batches again")
         ) from None
     _require_files(former, state, name, "HR652")
@@ -151,25 +164,11 @@ def _find(state: State, context: SinkContext, batch: int) -> Found:
 
 def _missing(former: State, now: State) -> str:
     """A file of `former` that the table no longer has; "": all are there."""
-    jvm = now.table.spark._jvm
-    assert jvm is not None, "Delta Lake runs in the JVM"
-    place = now.table.log.dataPath()
-    system = place.getFileSystem(now.table.spark._jsparkSession.sessionState().newHadoopConf())
-    for path, _ in sorted(former.actions.keys() - now.actions.keys()):
-        uri = jvm.java.net.URI(path)
-        whole = jvm.org.apache.hadoop.fs.Path(uri) if uri.isAbsolute() else None
-        whole = whole or jvm.org.apache.hadoop.fs.Path(place, jvm.org.apache.hadoop.fs.Path(uri))
-        if not system.exists(whole):
-            return str(path)
-    return ""
+    removed = sorted(path for path, _ in former.actions.keys() - now.actions.keys())
+    return first_missing(now.table.spark, now.table.log.dataPath(), removed)
 
 
 def _require_files(former: State, now: State, name: str, code: str) -> None:
     if missing := _missing(former, now):
         what = f"{name} cannot be brought back: its file {missing} was removed, as VACUUM does"
-        raise SinkError(Finding(code=code, what=what, fix="run the query: it reads the removed batches again"))
-
-
-def _contended(name: str) -> Finding:
-    what = f"other writers changed {name} again and again"
-    return Finding(code="HR656", what=what, fix="give the command again when the table is at rest")
+        raise NothingChanged(Finding(code=code, what=what, fix="run the query: it reads the removed batches again"))

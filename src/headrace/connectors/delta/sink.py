@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.delta import adoption, generations, ledger, renames, rewind
-from headrace.connectors.delta.batches import DeltaStore
-from headrace.connectors.delta.failures import FAILURES
-from headrace.connectors.delta.ledger import Beginning, Progress
-from headrace.connectors.delta.lineage import own_files
+from headrace.connectors.delta import ledger
+from headrace.connectors.delta.batches import DeltaStore, TableSchema
+from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, DeltaReset, DeltaSwap, OfDelta, beside
+from headrace.connectors.delta.ledger import Beginning, DeltaLedger, Progress, own_files
 from headrace.connectors.delta.log import local
-from headrace.connectors.delta.options import one_writer
+from headrace.connectors.delta.rewind import DeltaRewind
+from headrace.connectors.delta.source import FAILURES, one_writer
 from headrace.connectors.delta.table import NAME, DeltaTable, State, at_path, named, require_delta
-from headrace.connectors.delta.table_schema import TableSchema
-from headrace.connectors.exactly_once import BatchWriter, Conflict, KeptLine, plans, require_lines_fit, take_epoch
+from headrace.connectors.exactly_once import (
+    BatchWriter,
+    Conflict,
+    KeptLine,
+    misfits,
+    require_lines_fit,
+    require_own_generation,
+    take_epoch,
+)
 from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
     OUTPUT_MODES,
     Failure,
-    Held,
     Identity,
     OptionError,
     OutputMode,
     ProjectPath,
-    Session,
     Sink,
     SinkContext,
     SinkFacts,
@@ -42,6 +47,8 @@ from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_Ability = TypeVar("_Ability", bound=OfDelta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +85,11 @@ class DeltaSink(Sink):
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if (self.path is None) == (self.table is None):
             what = "path and table are both given" if self.path is not None else "neither path nor table is given"
-            yield OptionError(code="HR401", what=what, fix="give one of the two")
+            yield OptionError(code="HR113", what=what, fix="give one of the two")
         if self.table is not None and NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
             fix = "write table or database.table, of letters, digits and _; or give the table's path"
-            yield OptionError(code="HR401", what=what, fix=fix)
+            yield OptionError(code="HR113", what=what, fix=fix)
         if self.renamed_from and self.path is not None:
             what = f"renamed_from is given, and the Delta table '{self.path}' has no name but its directory"
             fix = "move the directory by hand and give its new path without renamed_from: its ledger lies in it"
@@ -96,7 +103,7 @@ class DeltaSink(Sink):
             yield OptionError(code="HR403", what=what, fix="give key: the columns that the query groups by")
         for option, names in (("key", self.key), ("partition_by", self.partition_by)):
             if len(set(names)) != len(names):
-                yield OptionError(code="HR401", what=f"{option} names a column twice", fix="name each column once")
+                yield OptionError(code="HR113", what=f"{option} names a column twice", fix="name each column once")
 
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[DataFrame]:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
@@ -140,10 +147,13 @@ class DeltaSink(Sink):
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
-            if (table := self._find(frame.sparkSession)) is not None:
-                adds = self.on_schema_change == "add"
-                self._table_schema(frame).additions(table.now(), self._name, context, adds=adds)
-                self._require_ours(table.now(), context)
+            if (table := self._find(frame.sparkSession)) is None:
+                yield from misfits(context, self._place, tuple)
+                return
+            adds = self.on_schema_change == "add"
+            self._table_schema(frame).additions(table.now(), self._name, context, adds=adds)
+            self._require_ours(table.now(), context)
+            yield from misfits(context, self._place, lambda: self._lines(table.now(), context))
         except SinkError as error:
             yield from findings_of(error)
 
@@ -163,109 +173,36 @@ class DeltaSink(Sink):
         rows = state.rows() if files is None else state.rows_of(files)
         return Snapshot(rows=rows, batch=own.batch, key=tuple(self.key))
 
-    def last_batch(self, context: SinkContext) -> int | None:
-        state = self._seen()
-        own = None if state is None else ledger.lines(state, context, 1)
-        return own[-1].batch if own and own[-1].checkpoint == Checkpoint(context.checkpoint).id else None
-
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        state = self._seen()
-        return {} if state is None else plans(context, ledger.lines(state, context), first)
+    @property
+    def ledger(self) -> DeltaLedger:
+        return DeltaLedger(seen=self._seen)
 
     @property
-    def former(self) -> Sink | None:
-        return replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
-
-    def rename_table(self, context: SinkContext, session: Session) -> None:
-        require_delta(session(), SinkError)
-        renames.rename_table(session(), str(self.table), self.renamed_from, context)
-
-    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        if (table := self._table_of(session)) is not None:
-            renames.rename_query(table, self._name, context, former)
-
-    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
-        return generations.held(self._table_of(session), self._name, context)
-
-    def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
-        generations.hand_over(self._table_of(session), self._name, context, generation)
-
-    def set_aside(self, context: SinkContext, session: Session) -> None:
-        table = self._table_of(session)
-        if table is None or not generations.is_own(table.now(), context):
-            return
-        generations.require_alone(table.now(), self._name, context)
-        if self.path is not None:
-            generations.set_aside_path(session(), self.path, context)
-        else:
-            generations.set_aside_table(table, str(self.table), context)
-
-    def bring_back(self, context: SinkContext, session: Session) -> None:
-        table = self._table_of(session)
-        if self.path is not None:
-            generations.bring_back_path(session(), self.path, table, context)
-        else:
-            generations.bring_back_table(session(), str(self.table), table, context)
-
-    def discard(self, context: SinkContext, session: Session) -> None:
-        if self.path is not None:
-            generations.discard_path(self.path, context)
-        else:
-            generations.discard_table(session(), str(self.table), context)
-
-    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
-        table = self._table_of(session)
-        return None if table is None else rewind.earliest(table, context, batch)
-
-    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
-        table = self._table_of(session)
-        return () if table is None else rewind.taken_back(table, self._name, context, batch)
-
-    def rewind(self, context: SinkContext, batch: int, session: Session) -> None:
-        if (table := self._table_of(session)) is not None:
-            rewind.rewind(table, self._name, context, batch)
-
-    def undo_rewind(self, context: SinkContext, batch: int, session: Session) -> None:
-        if (table := self._table_of(session)) is not None:
-            rewind.undo(table, self._name, context, batch)
-
-    def forget_rewind(self, context: SinkContext, session: Session) -> None:
-        if (table := self._table_of(session)) is not None:
-            rewind.forget(table, self._name, context)
+    def rename(self) -> DeltaRename:
+        former = replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
+        return self._of(DeltaRename, renamed_from=self.renamed_from, former=former)
 
     @property
-    def swappable(self) -> bool:
-        return self.path is None or local(self.path) is not None
+    def reset(self) -> DeltaReset:
+        return self._of(DeltaReset, droppable=True)
 
-    def beside(self) -> DeltaSink:
-        if self.path is not None:
-            return replace(self, path=generations.path_beside(self.path))
-        return replace(self, table=generations.name_beside(str(self.table)), renamed_from="")
+    @property
+    def rewind(self) -> DeltaRewind:
+        return self._of(DeltaRewind)
 
-    def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        table = self._table_of(session)
-        if table is not None:
-            generations.require_alone(table.now(), self._name, context)
-        if self.path is not None:
-            generations.swap_in_path(session(), self.path, context, rebuilt)
-        else:
-            generations.renames(session(), str(self.table), context).swap_in()
+    @property
+    def adoption(self) -> DeltaAdoption:
+        return DeltaAdoption(find=self._foreign, name=self._name, key=self.key, takes_over=True, tells_batches=True)
 
-    def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        self._table_of(session)
-        if self.path is not None:
-            generations.swap_out_path(session(), self.path, context, rebuilt)
-        else:
-            generations.renames(session(), str(self.table), context).swap_out()
+    @property
+    def swap(self) -> DeltaSwap | None:
+        if self.path is not None and local(self.path) is None:
+            return None
+        path, table = beside(self.path, self.table)
+        return self._of(DeltaSwap, beside=replace(self, path=path, table=table, renamed_from=""))
 
-    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
-        return adoption.foreign_rows(self._foreign(frame, context).now(), self._name, self.key, context)
-
-    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
-        return adoption.foreign_batch(self._foreign(frame, context).now(), context)
-
-    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        adoption.take_over(self._foreign(frame, context), self._name, context, batch)
+    def _of(self, kind: type[_Ability], **more: Any) -> _Ability:
+        return kind(find=self._find, name=self._name, path=self.path, table=str(self.table), **more)
 
     def _foreign(self, frame: DataFrame, context: SinkContext) -> DeltaTable:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
@@ -280,10 +217,6 @@ class DeltaSink(Sink):
             raise SinkError(Finding(code="HR596", what=what, fix=fix))
         form.additions(table.now(), self._name, context, adds=False)
         return table
-
-    def _table_of(self, session: Session) -> DeltaTable | None:
-        require_delta(session(), SinkError)
-        return self._find(session())
 
     def _seen(self) -> State | None:
         """The table as it is now; None where there is none, or no session to look with."""
@@ -354,7 +287,7 @@ class DeltaSink(Sink):
         elif alone:
             what = f"{self._name} belongs to query '{min(alone)}', which changes its rows"
         elif not begun and older and state.has_rows:
-            what = f"{self._name} still holds the result of generation {max(older)} of '{context.query}'"
+            require_own_generation(self._name, context, max(older))
         elif not begun and context.mode != "append" and state.has_rows:
             what = f"{self._name} already holds rows that no query wrote"
         if what:
@@ -368,12 +301,19 @@ class DeltaSink(Sink):
         contended = Finding(code="HR441", what=what, fix="start again when the table is at rest")
         return take_epoch(lambda: self._enter(table, context), contended)
 
+    @staticmethod
+    def _lines(state: State, context: SinkContext) -> list[KeptLine] | None:
+        """The ledger's lines; None of a clone, which has the rows of a table and nothing of its ledger."""
+        known = ledger.is_known(context, state.txn_ids) or not state.has_rows
+        return ledger.lines(state, context) if known else None
+
     def _enter(self, table: DeltaTable, context: SinkContext) -> tuple[int, KeptLine | None]:
         """Enter the start into the table as it is now. Raises Conflict where a batch of the query has come in since."""
         state = table.now()
         txn_ids = state.txn_ids
-        lines = ledger.lines(state, context)
-        require_lines_fit(context, self._place, lines)
+        kept = self._lines(state, context)
+        lines = kept or []
+        require_lines_fit(context, self._place, lines, begun=kept is not None)
         self._require_ours(state, context)
         known, app = ledger.progress_of_all(txn_ids), ledger.app(context.query, context.generation)
         last = ledger.progress(context, txn_ids)

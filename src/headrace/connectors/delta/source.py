@@ -3,23 +3,164 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.connectors.delta import log as delta_log
 from headrace.connectors.delta import prefix as delta_prefix
-from headrace.connectors.delta.failures import FAILURES
 from headrace.connectors.delta.log import Add
-from headrace.connectors.delta.options import DeltaOptions
 from headrace.connectors.delta.prefix import Offset, Rules
-from headrace.connectors.delta.table import DeltaTable, LogCutError, at_path, named, require_delta
-from headrace.contract import Failure, Identity, Lag, Source, SourceFacts, SourcePrefix, canonical_path, canonical_table
+from headrace.connectors.delta.table import NAME, DeltaTable, LogCutError, at_path, named, require_delta
+from headrace.contract import (
+    Failure,
+    Identity,
+    Lag,
+    OptionError,
+    ProjectPath,
+    Source,
+    SourceFacts,
+    SourcePrefix,
+    canonical_path,
+    canonical_table,
+)
 from headrace.errors import Finding, SourceError
+from headrace.storage.location import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_SIZE = re.compile(r"\s*\d+\s*[kmgt]?i?b?\s*", re.IGNORECASE)
+_EITHER = (
+    ("starting_version", "starting_timestamp"),
+    ("ignore_changes", "skip_change_commits"),
+)
+FAILURES = (
+    Failure(
+        code="HR344",
+        pattern=r"DELTA_SOURCE_TABLE_IGNORE_CHANGES|DELTA_SOURCE_IGNORE_DELETE",
+        what="rows of a Delta table that it reads were changed or deleted",
+        fix=(
+            "start again with skip_change_commits to leave such versions out, or with ignore_deletes, where rows were "
+            "only deleted; or reset the query (headrace reset QUERY)"
+        ),
+    ),
+    Failure(
+        code="HR345",
+        pattern=r"DELTA_SCHEMA_CHANGED|DELTA_STREAMING_\w*SCHEMA_(?:CHANGE|MISMATCH|EVOLUTION)",
+        what="the columns of a Delta table that it reads have changed meanwhile",
+        fix=(
+            "start again: the query continues with the new columns; if a column was dropped, renamed or got another "
+            "type, reset the query (headrace reset QUERY)"
+        ),
+    ),
+    Failure(
+        code="HR346",
+        pattern=(
+            r"DELTA_VERSION_NOT_FOUND|VersionNotFoundException|DELTA_TIMESTAMP_GREATER_THAN_COMMIT|"
+            r"Cannot time travel Delta table to version"
+        ),
+        what="a Delta table does not have the version to resume from: its log was cut, or the given start is too late",
+        fix=(
+            "give starting_version or starting_timestamp a version that the table has, as DESCRIBE HISTORY shows them; "
+            "if the query has run before, reset it, and let the table keep its log for longer"
+        ),
+    ),
+    Failure(
+        code="HR347",
+        pattern=r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+        what="a Delta table that it reads is another one than that which its checkpoint knows",
+        fix="put the old table back, or reset the query (headrace reset QUERY)",
+    ),
+    Failure(
+        code="HR343",
+        pattern=(
+            r"DELTA_(?:LOG_FILE_NOT_FOUND|MISSING_FILES_UNEXPECTED_VERSION|STREAMING_TRAILING_COMMIT_MISSING|"
+            r"TRUNCATED_TRANSACTION_LOG|FILE_NOT_FOUND)"
+        ),
+        what="versions or files of a Delta table were deleted before they were read",
+        fix=(
+            "restore them, or reset the query (headrace reset QUERY); let the table keep more: "
+            "delta.logRetentionDuration, and VACUUM "
+            "with a longer time"
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaOptions:
+    """The options of the Delta source."""
+
+    path: ProjectPath | None = None
+    table: str | None = None
+    starting_version: int | Literal["latest"] | None = None
+    starting_timestamp: str | None = None
+    max_files_per_trigger: int | None = None
+    max_bytes_per_trigger: int | str | None = None
+    ignore_deletes: bool = False
+    ignore_changes: bool = False
+    skip_change_commits: bool = False
+    exclude_regex: str | None = None
+    fail_on_data_loss: bool = True
+
+    def problems(self) -> Iterator[OptionError]:
+        """Every fault of the options."""
+        if (self.path is None) == (self.table is None):
+            what = "path and table are both given" if self.path is not None else "neither path nor table is given"
+            yield _wrong(what, "give one of the two")
+        if self.table is not None and NAME.fullmatch(self.table) is None:
+            what = f"'{self.table}' is no name of a table in Spark's own catalog"
+            yield _wrong(what, "write table or database.table, of letters, digits and _; or give the table's path")
+        for one, other in _EITHER:
+            if all(getattr(self, name) is not None and getattr(self, name) is not False for name in (one, other)):
+                yield _wrong(f"{one} and {other} are both given", "leave out one of the two")
+        if isinstance(self.starting_version, int) and self.starting_version < 0:
+            yield _wrong(f"starting_version is {self.starting_version}", "give the number of a version, or latest")
+        if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
+            what = f"max_files_per_trigger is {self.max_files_per_trigger}"
+            yield _wrong(what, "give max_files_per_trigger a number above 0")
+        size = self.max_bytes_per_trigger
+        if size is not None and (_SIZE.fullmatch(str(size)) is None or not re.search("[1-9]", str(size))):
+            yield _wrong(f"max_bytes_per_trigger is '{size}'", "give a number of bytes, or a size such as 64m or 1g")
+        if self.exclude_regex is not None:
+            try:
+                re.compile(self.exclude_regex)
+            except re.error as error:
+                yield _wrong(f"exclude_regex is no pattern: {error}", "write a regular expression, as part-.*")
+        given = self.starting_timestamp
+        if given is not None and re.match(r"\d{4}-\d{1,2}-\d{1,2}", str(given).strip()) is None:
+            yield _wrong(
+                f"starting_timestamp is '{given}'", "write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00"
+            )
+        if not self.fail_on_data_loss:
+            yield OptionError(
+                code="HR337",
+                what="fail_on_data_loss is false: versions that go before they are read are missed silently",
+                fix="leave it true, unless the result may miss rows",
+                severity="warning",
+            )
+
+    def stream_options(self) -> dict[str, str]:
+        """The options of Delta's streaming self."""
+        given = {
+            "startingVersion": self.starting_version,
+            "startingTimestamp": self.starting_timestamp,
+            "maxFilesPerTrigger": self.max_files_per_trigger,
+            "maxBytesPerTrigger": self.max_bytes_per_trigger,
+            "excludeRegex": self.exclude_regex,
+        }
+        found = {name: str(value) for name, value in given.items() if value is not None}
+        switches = {
+            "ignoreDeletes": self.ignore_deletes,
+            "ignoreChanges": self.ignore_changes,
+            "skipChangeCommits": self.skip_change_commits,
+        }
+        found |= {name: "true" for name, value in switches.items() if value}
+        return found if self.fail_on_data_loss else {**found, "failOnDataLoss": "false"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +298,8 @@ class Delta(DeltaOptions, Source):
             first = max(start.index, -1) + 1 if commit.version == start.version else 0
             files += self._rules.given(commit)[first:]
         files = [add for add in files if self._rules.read(add)]
-        return Lag(count=len(files), unit="files", bytes=delta_log.size(files))
+        oldest = min((int(add["modificationTime"]) for add in files if "modificationTime" in add), default=None)
+        return Lag(count=len(files), unit="files", bytes=delta_log.size(files), oldest_ms=oldest)
 
     @property
     def _rules(self) -> Rules:
@@ -181,10 +323,10 @@ class Delta(DeltaOptions, Source):
         if found is None:
             what = f"{self._name} does not exist" if not kind else f"'{self.table}' is {kind} and no Delta table"
             fix = "create it, or correct its name; a query that writes it must have started before"
-            raise SourceError(Finding(code="HR342", what=what, fix=fix))
+            raise SourceError(Finding(code="HR332", what=what, fix=fix))
         if not found.now().schema.fields:
             what, fix = f"{self._name} has no columns yet", "write into it first, or create it with its columns"
-            raise SourceError(Finding(code="HR342", what=what, fix=fix))
+            raise SourceError(Finding(code="HR332", what=what, fix=fix))
         return found
 
     def _require_files(self, location: str, files: list[Add]) -> None:
@@ -202,3 +344,20 @@ _KEEP = (
     "restore it, or reset the query (headrace reset QUERY); let the table keep more: delta.logRetentionDuration, and "
     "VACUUM with a longer time"
 )
+
+
+def _wrong(what: str, fix: str) -> OptionError:
+    return OptionError(code="HR113", what=what, fix=fix)
+
+
+def one_writer(path: str | None) -> Iterator[OptionError]:
+    """What holds of a table in a bucket: Delta's own way there looks first whether a version is there, then puts it."""
+    if path is not None and scheme_of(path) == "s3a":
+        yield OptionError(
+            code="HR840",
+            what=f"the Delta table '{path}' is in a bucket, where Delta keeps only writers of one driver from taking "
+            "the same version of it, unless spark.delta.logStore.s3a.impl says otherwise",
+            fix="let no other application write the table; or set spark.delta.logStore.s3a.impl to a log store for "
+            "several, as Delta's documentation tells, in all of them",
+            severity="note",
+        )

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.delta.log import LOG, Add, Commit, commit, file_name, in_order, local, local_commits
 from headrace.errors import Finding, HeadraceError
-from headrace.spark.messages import first_sentence
+from headrace.spark.jvm.gateway import java_session, jvm_of
+from headrace.spark.jvm.session_conf import activate
+from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,7 +100,7 @@ class State:
         """The rows of some files, which may belong to other versions, with this version's columns."""
         from pyspark.sql import DataFrame
 
-        jvm = _jvm(self.table.spark)
+        jvm = jvm_of(self.table.spark)
         actions = jvm.org.apache.spark.sql.delta.actions.Action
         adds = jvm.java.util.ArrayList()
         for add in files:
@@ -123,12 +125,12 @@ class DeltaTable:
 
     def now(self) -> State:
         """The newest version."""
-        none = _jvm(self.spark).scala.Option.empty()
+        none = jvm_of(self.spark).scala.Option.empty()
         return State(self, self.log.update(False, none, none))
 
     def at(self, version: int) -> State:
         """An older version. Raises LogCutError."""
-        none = _jvm(self.spark).scala.Option.empty()
+        none = jvm_of(self.spark).scala.Option.empty()
         try:
             return State(self, self.log.getSnapshotAt(version, none, none, False))
         except Exception as error:
@@ -167,11 +169,11 @@ class DeltaTable:
         """The version that a stream begins with which is to start at `timestamp`."""
         from pyspark.sql import functions as F
 
-        jvm = _jvm(self.spark)
+        jvm = jvm_of(self.spark)
         moment = F.unix_millis(F.lit(timestamp).cast("timestamp"))
         moment = jvm.java.sql.Timestamp(self.spark.range(1).select(moment).collect()[0][0])
         source = jvm.org.apache.spark.sql.delta.sources.DeltaSource
-        session, none = self.spark._jsparkSession, jvm.scala.Option.empty()
+        session, none = java_session(self.spark), jvm.scala.Option.empty()
         return int(source.getStartingVersionFromTimestamp(session, self.log, none, moment, False))
 
     def mark(self, txn_ids: Mapping[str, int], *, seen: Mapping[str, int]) -> bool:
@@ -179,9 +181,9 @@ class DeltaTable:
 
         False where another writer was quicker; then nothing was written.
         """
-        jvm = _jvm(self.spark)
+        jvm = jvm_of(self.spark)
         # Delta takes a commit's note from the settings of the session that is active in the thread.
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.spark._jsparkSession)
+        activate(self.spark)
         delta = jvm.org.apache.spark.sql.delta
         transaction = self.log.startTransaction()
         known = State(self, transaction.snapshot()).txn_ids
@@ -209,8 +211,8 @@ class DeltaTable:
 
         False where the table is no longer as it was `seen`; then nothing was written.
         """
-        jvm = _jvm(self.spark)
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.spark._jsparkSession)
+        jvm = jvm_of(self.spark)
+        activate(self.spark)
         delta = jvm.org.apache.spark.sql.delta
         transaction = self.log.startTransaction()
         if int(transaction.snapshot().version()) != seen.version:
@@ -266,9 +268,9 @@ def require_delta(spark: SparkSession, error: type[HeadraceError]) -> None:
 
 def at_path(spark: SparkSession, path: str, error: type[HeadraceError]) -> DeltaTable | None:
     """The table in a directory; None where there is none. Raises `error` where its log cannot be read."""
-    jvm = _jvm(spark)
+    jvm = jvm_of(spark)
     with _translate_errors(path, error):
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
         table = DeltaTable(spark, log)
         return table if table.now().version >= 0 else None
 
@@ -283,13 +285,13 @@ def named(spark: SparkSession, name: str, error: type[HeadraceError]) -> tuple[D
     kind = str(spark.catalog.getTable(name).tableType)
     if kind not in ("MANAGED", "EXTERNAL"):
         return None, "a view"
-    state = spark._jsparkSession.sessionState()
+    state = java_session(spark).sessionState()
     identifier = state.sqlParser().parseTableIdentifier(re.sub(r"^spark_catalog\.", "", name))
     provider = state.catalog().getTableMetadata(identifier).provider()
     if provider.isEmpty() or str(provider.get()).lower() != "delta":
         return None, f"a table of format {'hive' if provider.isEmpty() else provider.get()}"
     with _translate_errors(name, error):
-        log = _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, identifier)
+        log = jvm_of(spark).org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), identifier)
         table = DeltaTable(spark, log)
         table.now()
         return table, "delta"
@@ -306,8 +308,3 @@ def _translate_errors(name: str, error: type[HeadraceError]) -> Iterator[None]:
         what = f"the log of the Delta table '{name}' cannot be read: {first_sentence(cause)}"
         fix = "restore the files of its directory _delta_log, or the right to read them, and start again"
         raise error(Finding(code="HR349", what=what, fix=fix)) from cause
-
-
-def _jvm(spark: SparkSession) -> Any:
-    assert spark._jvm is not None, "Delta Lake runs in the JVM"
-    return spark._jvm

@@ -4,20 +4,21 @@ A sink of another distribution may import what is named here, and no more of it.
 """
 
 from headrace.connectors.exactly_once.batches import (
+    CONTENDED,
     Admission,
     Admitted,
     BatchWriter,
     Conflict,
+    Retry,
     RowsLost,
     Standing,
     Store,
+    take_epoch,
 )
-from headrace.connectors.exactly_once.epoch import take_epoch
-from headrace.connectors.exactly_once.fit import require_fit, view_of
+from headrace.connectors.exactly_once.fit import require_fit, require_own_generation, view_of
 from headrace.connectors.exactly_once.judgement import CheckpointView, Line
-from headrace.connectors.exactly_once.kept import KeptLine, plans, require_lines_fit
+from headrace.connectors.exactly_once.kept import KeptLine, misfits, plans, require_lines_fit
 from headrace.connectors.exactly_once.renames import Renames
-from headrace.connectors.exactly_once.retry import CONTENDED, Retry
 from headrace.connectors.exactly_once.text_ledger import TextLedger, TextStore
 
 __all__ = [
@@ -36,9 +37,11 @@ __all__ = [
     "Store",
     "TextLedger",
     "TextStore",
+    "misfits",
     "plans",
     "require_fit",
     "require_lines_fit",
+    "require_own_generation",
     "take_epoch",
     "view_of",
 ]

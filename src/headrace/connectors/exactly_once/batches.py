@@ -5,28 +5,31 @@ A connector implements `Store`; `BatchWriter` is what Spark's foreachBatch calls
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar
 
 from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.connectors.exactly_once.fit import other_batch
 from headrace.connectors.exactly_once.judgement import Line, is_same_batch
 from headrace.connectors.exactly_once.kept import KeptLine
-from headrace.connectors.exactly_once.retry import CONTENDED
 from headrace.contract import SinkContext, Writer
-from headrace.errors import Fenced, Finding, HeadraceError
-from headrace.spark.foreach_batch import compute_all, for_each_batch
-from headrace.spark.python_worker import worker_died
+from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged
+from headrace.spark.messages.failures import worker_died
+from headrace.spark.stream.foreach_batch import compute_all, for_each_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 Rows = TypeVar("Rows")
+Entered = TypeVar("Entered")
+FIRST_PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +75,9 @@ class Store(ABC, Generic[Rows]):
     """
 
     context: SinkContext
-    # The table's name in messages.
+    # The table's name in messages, and what it is a name of.
     name: str
+    kind: ClassVar[str] = "table"
 
     def begin(self, frame: DataFrame, batch: int) -> None:
         """Make ready for an attempt; the session of `frame` is the query's own."""
@@ -117,6 +121,11 @@ class Store(ABC, Generic[Rows]):
         """A fault of the store's as a SinkError; one of Spark's or of Headrace as it is."""
         return error
 
+    def fate(self, batch: int, *, is_in_doubt: bool) -> str:
+        """How the message of a failed batch begins; `is_in_doubt`: a commit was sent, and its answer is not known."""
+        which = f"batch {batch} of query '{self.context.query}'"
+        return f"it is not known whether {which} was written" if is_in_doubt else f"{which} was not written"
+
     @contextmanager
     def computing(self, batch: int) -> Iterator[None]:
         """Tell that the rows are computed, and whether to their end: a batch may be computed more than once."""
@@ -130,11 +139,21 @@ class Store(ABC, Generic[Rows]):
 
 @dataclass
 class _Work(Generic[Rows]):
-    """The batch at hand, from one attempt to the next."""
+    """The batch at hand, from one attempt to the next; computed: how many seconds its rows took to be computed."""
 
     entry: Admitted | None = None
     rows: Rows | None = None
     is_done: bool = False
+    computed: float = 0.0
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Count how long the rows are computed."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.computed += time.monotonic() - begun
 
 
 @dataclass(kw_only=True)
@@ -148,10 +167,11 @@ class BatchWriter(Writer, Generic[Rows]):
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         pauses: Iterator[float] | None = None
-        work = _Work[Rows]()
+        work, begun = _Work[Rows](), time.monotonic()
         while True:
             try:
-                return self._take(frame, batch, work)
+                self._take(frame, batch, work)
+                return self.store.context.on_written(batch, time.monotonic() - begun - work.computed)
             except Exception as error:
                 if pauses is None:
                     pauses = self.store.pauses()
@@ -180,11 +200,12 @@ class BatchWriter(Writer, Generic[Rows]):
         if admit(store.standing(batch)) is None:
             if work.rows is None and Checkpoint(context.checkpoint).is_stateful:
                 # Spark commits the state of a batch only if every partition of it is computed.
-                with store.computing(batch):
+                with work.computing(), store.computing(batch):
                     compute_all(frame)
         else:
             if work.rows is None:
-                work.rows = store.compute(frame, batch)
+                with work.computing():
+                    work.rows = store.compute(frame, batch)
             context.before_commit(batch)
             context.on_boundary("before-transaction", batch)
             store.commit(work.rows, batch, admit)
@@ -196,10 +217,7 @@ class BatchWriter(Writer, Generic[Rows]):
     def _admitted(self, standing: Standing, batch: int, work: _Work[Rows]) -> Admitted | None:
         context = self.store.context
         if standing.newer:
-            what = (
-                f"a newer driver runs query '{context.query}' ({standing.newer}); batch {batch} of this one was not "
-                "written"
-            )
+            what = f"a newer driver runs query '{context.query}' ({standing.newer}); this one writes nothing more"
             fix = "let only one driver run the query; this one has stopped"
             raise Fenced(Finding(code="HR409", what=what, fix=fix))
         if work.entry is None:
@@ -209,11 +227,62 @@ class BatchWriter(Writer, Generic[Rows]):
         if not standing.is_in:
             return replace(work.entry, line=work.entry.line.after(standing.before))
         if standing.own is not None and not is_same_batch(standing.own, standing.before, work.entry.line.digest):
-            raise other_batch(context, self.store.name, batch, self.store.planned(batch))
+            raise other_batch(context, self.store.name, batch, self.store.planned(batch), kind=self.store.kind)
         return None
 
     def _warn_of_retry(self, error: Exception, batch: int, pause: float) -> None:
         cause = error.findings[0].what if isinstance(error, HeadraceError) else "a Python worker of Spark died"
         what = f"{cause}; batch {batch} is tried again in {pause:.1f} s"
         fix = "nothing, if the next batches come in"
+        self.store.context.on_retry(batch)
         self.store.context.on_warning(Finding(code="HR411", what=what, fix=fix))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """Pauses that double from one to the next, until the time or the attempts are used up.
+
+    seconds: all pauses together. attempts: with the first one. longest_seconds: of a pause. uneven: each pause is cut
+    by chance, since two that were in each other's way would meet again if both waited alike.
+    """
+
+    seconds: float = math.inf
+    attempts: float = math.inf
+    longest_seconds: float = 10.0
+    uneven: bool = False
+    clock: Callable[[], float] = time.monotonic
+
+    def pauses(self) -> Iterator[float]:
+        """The seconds before each further attempt."""
+        ends, attempt, pause = self.clock() + self.seconds, 1, FIRST_PAUSE_SECONDS
+        while attempt < self.attempts and self.clock() + pause <= ends:
+            yield pause * random.uniform(0.5, 1.0) if self.uneven else pause
+            attempt, pause = attempt + 1, min(2 * pause, self.longest_seconds)
+
+
+# Where others commit to the same table.
+CONTENDED = Retry(attempts=8, longest_seconds=5.0, uneven=True)
+
+
+def take_epoch(
+    enter: Callable[[], Entered],
+    contended: Finding,
+    *,
+    fault: type[HeadraceError] = NothingChanged,
+    retry: Retry = CONTENDED,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Entered:
+    """What `enter` gives, which is called again while other writers are quicker; `fault` with `contended` at the end.
+
+    `enter` looks at the table as it is now, compares its ledger with the checkpoint and commits the next epoch upon
+    that very state, or raises Conflict: a batch that comes in between is seen by the next call.
+    """
+    pauses = retry.pauses()
+    while True:
+        try:
+            return enter()
+        except Conflict:
+            pause = next(pauses, None)
+        if pause is None:
+            raise fault(contended)
+        sleep(pause)

@@ -22,19 +22,44 @@ from headrace.connectors.exactly_once.judgement import (
     view,
 )
 from headrace.contract import SinkContext
-from headrace.errors import CheckpointBehind, CheckpointError, Finding
+from headrace.errors import CheckpointBehind, CheckpointError, Finding, SinkError
 
 # What a ledger keeps to plan a batch again, by the batch's number; None: it keeps nothing.
 Kept = Callable[[int], str | None]
 
 
-def require_fit(context: SinkContext, table: str, lines: Sequence[Line], here: CheckpointView, kept: Kept) -> None:
+def require_own_generation(place: str, context: SinkContext, found: int, *, kind: str = "table") -> None:
+    """Raise for the result of another generation of the context's query: an older one's, or what the storage lost."""
+    if found > context.generation:
+        what = (
+            f"{place} holds the result of generation {found} of '{context.query}', and the storage knows none after "
+            f"{context.generation}: it is a copy from before a reset or a rebuild"
+        )
+        fix = "put the storage of after that back; or restore the sink too, from a copy of the storage's time"
+        raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
+    if found < context.generation:
+        what = f"{place} still holds the result of generation {found} of '{context.query}'"
+        raise SinkError(Finding(code="HR407", what=what, fix=f"write to another {kind}, or drop this one"))
+
+
+def require_fit(
+    context: SinkContext,
+    table: str,
+    lines: Sequence[Line],
+    here: CheckpointView,
+    kept: Kept,
+    *,
+    begun: bool = True,
+    kind: str = "table",
+) -> None:
     """Raise CheckpointError where batches would be lost, or skipped unread.
 
     CheckpointBehind, where only the newest are lost from the checkpoint and the ledger can give them back; a start that
     makes them again passes. `here` is the view of the checkpoint, taken after whatever lock keeps other drivers out.
+    begun: False where the ledger has lost the generation. kind: what `table` is the name of.
     """
-    judgement = judge(lines, here)
+    table = f"{kind} '{table}'"
+    judgement = judge(lines, here, begun=begun)
     match judgement:
         case Same():
             return
@@ -53,16 +78,18 @@ def view_of(context: SinkContext) -> CheckpointView:
 def _behind(context: SinkContext, table: str, batches: Sequence[int]) -> CheckpointBehind:
     """The fault of a checkpoint that has lost `batches`, or has never had them."""
     what = (
-        f"table '{table}' has batches of query '{context.query}' up to {batches[-1]}, the checkpoint "
+        f"{table} has batches of query '{context.query}' up to {batches[-1]}, the checkpoint "
         f"'{context.checkpoint}' only to {batches[0] - 1}: it is an old copy"
     )
     fix = "restore the newest checkpoint directory, or reset the query (headrace reset QUERY)"
     return CheckpointBehind(Finding(code="HR410", what=what, fix=fix))
 
 
-def other_batch(context: SinkContext, table: str, batch: int, kept: str | None) -> CheckpointError:
+def other_batch(
+    context: SinkContext, table: str, batch: int, kept: str | None, *, kind: str = "table"
+) -> CheckpointError:
     """The fault of a batch that is in with other rows than this checkpoint plans for it."""
-    return CheckpointError(_other_batch(context, table, batch, kept, committed=False))
+    return CheckpointError(_other_batch(context, f"{kind} '{table}'", batch, kept, committed=False))
 
 
 def _finding(
@@ -70,11 +97,12 @@ def _finding(
 ) -> Finding:
     last = lines[-1].batch if lines else None
     anew = "or reset the query (headrace reset QUERY)"
+    kind = table.partition(" ")[0]
     match judgement:
         case OtherCheckpoint(found):
             which = "is a new one" if found is None else "is another one"
             what = (
-                f"table '{table}' has batches 0 to {last} of query '{context.query}', but the checkpoint "
+                f"{table} has batches 0 to {last} of query '{context.query}', but the checkpoint "
                 f"'{context.checkpoint}' {which}: its first batches would be taken for those and skipped"
             )
             return Finding(code="HR410", what=what, fix=f"restore the checkpoint directory, {anew}")
@@ -83,27 +111,27 @@ def _finding(
             return _other_batch(context, table, batch, kept(batch), committed=committed)
         case BrokenChain(batch):
             what = (
-                f"the ledger's line of batch {batch} of query '{context.query}' beside table '{table}' does not follow "
+                f"the ledger's line of batch {batch} of query '{context.query}' beside {table} does not follow "
                 "the line before it: lines were removed or changed by another hand"
             )
-            return Finding(code="HR457", what=what, fix=f"restore the table and its ledger from a copy, {anew}")
+            return Finding(code="HR457", what=what, fix=f"restore the {kind} and its ledger from a copy, {anew}")
         case Behind(batch, None):
             done = "planned" if here.committed is None else "committed"
             what = (
-                f"query '{context.query}' has {done} batch {_newest(here)}, but the ledger beside table '{table}' has "
+                f"query '{context.query}' has {done} batch {_newest(here)}, but the ledger beside {table} has "
                 "no batch of it: the rows written so far are gone, or the sink is a new one"
             )
-            return Finding(code="HR410", what=what, fix=f"put the table and its ledger back, {anew}")
+            return Finding(code="HR410", what=what, fix=f"put the {kind} and its ledger back, {anew}")
         case Behind(batch, last):
             what = (
-                f"query '{context.query}' has continued to batch {_newest(here)}, but table '{table}' has batches only "
-                f"up to {last}: the table is an old copy, and batch {batch} would be lost"
+                f"query '{context.query}' has continued to batch {_newest(here)}, but {table} has batches only "
+                f"up to {last}: the {kind} is an old copy, and batch {batch} would be lost"
             )
-            return Finding(code="HR410", what=what, fix=f"restore the newest copy of the table and its ledger, {anew}")
+            return Finding(code="HR410", what=what, fix=f"restore the newest copy of the {kind} and its ledger, {anew}")
         case NotRestorable(batch, last):
             planned = "none" if here.planned is None else here.planned
             what = (
-                f"table '{table}' has batches of query '{context.query}' up to {last}, the checkpoint "
+                f"{table} has batches of query '{context.query}' up to {last}, the checkpoint "
                 f"'{context.checkpoint}' only to {planned}: it is an old copy, and the ledger no longer keeps what was "
                 f"planned for batch {batch}"
             )
@@ -118,15 +146,16 @@ def _newest(here: CheckpointView) -> int | None:
 
 def _other_batch(context: SinkContext, table: str, batch: int, kept: str | None, *, committed: bool) -> Finding:
     what = (
-        f"batch {batch} of query '{context.query}' is in table '{table}' with other rows than the checkpoint "
+        f"batch {batch} of query '{context.query}' is in {table} with other rows than the checkpoint "
         f"'{context.checkpoint}' plans for it{_shown(context, batch, kept)}: two copies of one storage "
         "directory were run"
     )
-    fix = "run the query from the copy whose batches are in the table"
+    kind = table.partition(" ")[0]
+    fix = f"run the query from the copy whose batches are in the {kind}"
     if not committed:
         fix += (
             f"; or, to keep this copy, remove '{context.checkpoint / 'offsets' / str(batch)}' and its .crc file, "
-            "and start again: the batch is then planned as it is in the table"
+            f"and start again: the batch is then planned as it is in the {kind}"
         )
     return Finding(code="HR456", what=what, fix=fix)
 

@@ -17,8 +17,8 @@ from headrace.errors import CheckpointError
 class Line:
     """What a ledger keeps of a batch that is in.
 
-    checkpoint: the id of the checkpoint that it came from. digest, chain: of the batch, and of all up to it; None in a
-    line of Headrace 0.1.0. restorable: the line holds all that is needed to plan the batch again.
+    checkpoint: the id of the checkpoint that it came from. digest, chain: of the batch, and of all up to it; None where
+    Spark keeps no plan of the batch. restorable: the line holds all that is needed to plan the batch again.
     """
 
     batch: int
@@ -95,13 +95,16 @@ class NotRestorable:
 Judgement: TypeAlias = Same | Ahead | OtherCheckpoint | OtherBatch | BrokenChain | Behind | NotRestorable
 
 
-def judge(lines: Sequence[Line], here: CheckpointView) -> Judgement:
+def judge(lines: Sequence[Line], here: CheckpointView, *, begun: bool = True) -> Judgement:
     """Compare `lines`, those of one query's generation in order of their batches, with the checkpoint.
 
-    `lines` may begin anywhere; they must reach to the newest.
+    `lines` may begin anywhere; they must reach to the newest. begun: False where the ledger does not know the
+    generation, which each start enters before its first batch is planned: that batch may be in all the same.
     """
     last = lines[-1].batch if lines else -1
     planned = -1 if here.planned is None else here.planned
+    if not begun and here.planned is not None:
+        return Behind(0, None)
     if lines and here.id != lines[-1].checkpoint:
         return OtherCheckpoint(here.id)
     for before, line in pairwise(lines):
@@ -125,7 +128,7 @@ def judge(lines: Sequence[Line], here: CheckpointView) -> Judgement:
 
 
 def is_same_batch(line: Line, before: Line | None, digest: str | None) -> bool:
-    """Whether a batch with `digest` is the one of `line`; a line of 0.1.0 cannot tell.
+    """Whether a batch with `digest` is the one of `line`; a line without a digest cannot tell.
 
     `before` precedes the line. Where the ledger keeps it no longer, the digest of the batch alone tells.
     """

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headrace.checkpoint import Checkpoint, PlannedBatch, chained
 from headrace.connectors.exactly_once.fit import require_fit, view_of
-from headrace.connectors.exactly_once.judgement import Line
+from headrace.connectors.exactly_once.judgement import CheckpointView, Line
 from headrace.contract import SinkContext
+from headrace.errors import CheckpointBehind, CheckpointError, Finding
 
 # How many batches can be planned again from the ledger; a power cut seldom takes more from a checkpoint.
 KEPT = 10
@@ -44,7 +45,7 @@ class KeptLine:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> KeptLine:
-        """The line that `as_dict` was taken of; other facts are left out, and what 0.1.0 did not keep is None."""
+        """The line that `as_dict` was taken of; other facts are left out."""
         known = {name: facts[name] for name in cls.__dataclass_fields__ if name in facts}
         return cls(**{"checkpoint": "", **known})
 
@@ -64,13 +65,41 @@ class KeptLine:
         )
 
 
-def require_lines_fit(context: SinkContext, table: str, lines: Sequence[KeptLine]) -> None:
+def require_lines_fit(
+    context: SinkContext, table: str, lines: Sequence[KeptLine], *, begun: bool = True, kind: str = "table"
+) -> None:
     """Raise CheckpointError where `lines` and the checkpoint hold different batches.
 
-    CheckpointBehind, where only the newest are lost from the checkpoint and the lines can give them back.
+    CheckpointBehind, where only the newest are lost from the checkpoint and the lines can give them back. begun: False
+    where the ledger has lost the generation. kind: what `table` is the name of.
     """
+    _require_lines_fit(context, table, lines, view_of(context), begun, kind)
+
+
+def misfits(
+    context: SinkContext, table: str, read: Callable[[], Sequence[KeptLine] | None], *, kind: str = "table"
+) -> Iterator[Finding]:
+    """What a start would refuse of the lines that `read` gives; a checkpoint that is behind it mends by itself.
+
+    A driver may run meanwhile, which writes a batch's line before it commits the batch: so the lines are read last.
+    None of them: the ledger has lost the generation.
+    """
+    if not context.application:
+        return
+    try:
+        here, lines = view_of(context), read()
+        _require_lines_fit(context, table, lines or (), here, lines is not None, kind)
+    except CheckpointBehind:
+        return
+    except CheckpointError as error:
+        yield from error.findings
+
+
+def _require_lines_fit(
+    context: SinkContext, table: str, lines: Sequence[KeptLine], here: CheckpointView, begun: bool, kind: str
+) -> None:
     texts = {line.batch: line.planned for line in lines}
-    require_fit(context, table, [line.line for line in lines], view_of(context), texts.get)
+    require_fit(context, table, [line.line for line in lines], here, texts.get, begun=begun, kind=kind)
 
 
 def plans(context: SinkContext, lines: Sequence[KeptLine], first: int) -> dict[int, str]:

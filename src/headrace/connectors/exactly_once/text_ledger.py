@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.connectors.exactly_once.batches import Admission, Standing, Store
+from headrace.connectors.exactly_once.fit import require_own_generation
 from headrace.connectors.exactly_once.kept import KEPT, KeptLine, require_lines_fit
 from headrace.contract import SinkContext
 from headrace.errors import Finding, SinkError
@@ -46,18 +47,20 @@ class TextLedger:
         return json.dumps(asdict(self))
 
     @classmethod
-    def begun(cls, text: str | None, context: SinkContext, table: str, result: str) -> TextLedger:
+    def begun(
+        cls, text: str | None, context: SinkContext, table: str, result: str, *, kind: str = "table"
+    ) -> TextLedger:
         """The ledger with the epoch of a new driver, after `text`; None: the table has none yet.
 
         Raises SinkError where the table holds the result of somebody else, and CheckpointError where its batches are
         not those of the checkpoint.
         """
-        found = None if text is None else cls.of(text, context, table)
+        found = None if text is None else cls.of(text, context, table, kind=kind)
         lines = () if found is None else found.lines
-        require_lines_fit(context, table, lines)
+        require_lines_fit(context, table, lines, begun=found is not None, kind=kind)
         if found is not None and json.loads(found.result) != json.loads(result):
-            what = f"table '{table}' was made for a result with other columns"
-            raise SinkError(Finding(code="HR406", what=what, fix="change the query back, or write to another table"))
+            what = f"{kind} '{table}' was made for a result with other columns"
+            raise SinkError(Finding(code="HR406", what=what, fix=f"change the query back, or write to another {kind}"))
         return cls(
             query=context.query,
             generation=context.generation,
@@ -68,22 +71,24 @@ class TextLedger:
         )
 
     @classmethod
-    def of(cls, text: str | None, context: SinkContext, table: str) -> TextLedger:
+    def of(cls, text: str | None, context: SinkContext, table: str, *, kind: str = "table") -> TextLedger:
         """The ledger of the context's query; raises SinkError where the table has none, or somebody else's."""
         if text is None:
-            raise SinkError(cls.lacking(context, table))
+            raise SinkError(cls.lacking(context, table, kind=kind))
         found = cls.loads(text)
         whose = (found.query, found.generation, found.application)
         if whose != (context.query, context.generation, context.application):
-            what = f"table '{table}' holds the result of query '{found.query}', generation {found.generation}"
+            if (found.query, found.application) == (context.query, context.application):
+                require_own_generation(f"{kind} '{table}'", context, found.generation, kind=kind)
+            what = f"{kind} '{table}' holds the result of query '{found.query}', generation {found.generation}"
             what += "" if found.application == context.application else ", of another project"
-            raise SinkError(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
+            raise SinkError(Finding(code="HR407", what=what, fix=f"write to another {kind}, or drop this one"))
         return found
 
     @staticmethod
-    def lacking(context: SinkContext, table: str) -> Finding:
+    def lacking(context: SinkContext, table: str, *, kind: str = "table") -> Finding:
         """That there is no ledger of the context's query."""
-        what = f"table '{table}' holds no result of query '{context.query}'"
+        what = f"{kind} '{table}' holds no result of query '{context.query}'"
         return Finding(code="HR402", what=what, fix=f"run query '{context.query}' first")
 
     @property

@@ -11,16 +11,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.checkpoint.read_files import READ_FILES, ReadFile, ReadFiles
 from headrace.connectors.files.columns import FileColumns, plain, struct, unreadable
 from headrace.connectors.files.types import incompatibilities
+from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import OptionError
 from headrace.errors import Finding, SourceError
+from headrace.spark.jvm.gateway import gateway_of, java_session
+from headrace.storage.location import place
+from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,17 +34,17 @@ if TYPE_CHECKING:
 OPTION = "headraceRequired"
 SHAPED = ("parquet", "orc")
 _READERS = 8
-# How Hadoop writes the status of a file.
-_STATUS = re.compile(r"path=(.*); isDirectory=false; length=(\d+);")
+# How Hadoop writes the status of a file; that of S3 ends with `eTag=...`, or with `[eTag='...'` where it has locations.
+_STATUS = re.compile(
+    r"path=(.*); isDirectory=false; length=(\d+);.*? modification_time=(\d+);(?:.*[ \[]eTag='?\"?([^\s\"',]+))?"
+)
 
 
 def look_at_batches(spark: SparkSession) -> None:
     """Have the batches of streams that start in this session from now on looked at; a second call changes nothing."""
     from pyspark.java_gateway import ensure_callback_server_started
 
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None, "a session that runs a query has a gateway"
-    extensions = spark._jsparkSession.extensions()
+    gateway, extensions = gateway_of(spark), java_session(spark).extensions()
     if any(known is gateway and looked_at.equals(extensions) for known, looked_at in _looked_at):
         return
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
@@ -70,21 +75,36 @@ class _Check:
 
     def __init__(self, jvm: Any) -> None:
         self.columns = FileColumns(jvm)
+        self.session_conf = jvm.org.apache.spark.sql.internal.SQLConf
+        self.records: dict[str, ReadFiles] = {}
         # Kept, because each thread has a connection of its own to the JVM.
         self.readers = ThreadPoolExecutor(_READERS)
 
     def apply(self, plan: Any) -> None:
+        read: dict[str, ReadFile] = {}
         for relation, required in _batches(plan):
             _read_once(relation.location())
-            for problem in self.problems(relation, required):
+            batch = _Batch(relation.location())
+            for problem in self.problems(batch, relation, required):
                 raise SourceError(Finding(code=problem.code, what=problem.what, fix=problem.fix))
+            read.update((file_paths.local(path), file) for path, file in batch.files.items())
+        if read:
+            self._keep(read)
 
     class Java:
         implements: ClassVar = ["scala.Function1"]
 
-    def problems(self, relation: Any, required: frozenset[str]) -> Iterator[OptionError]:
+    def _keep(self, read: Mapping[str, ReadFile]) -> None:
+        """Keep what the files of a batch are, beside the archive of its query. Raises PlatformError."""
+        # In a callback the session of the stream is the active one.
+        home = str(self.session_conf.get().getConfString(READ_FILES, ""))
+        if home:
+            record = self.records.setdefault(home, ReadFiles(place(home)))
+            with writing_to(record.home):
+                record.keep(read)
+
+    def problems(self, batch: _Batch, relation: Any, required: frozenset[str]) -> Iterator[OptionError]:
         """What is wrong with the files of one batch: those that are gone, lie elsewhere, or hold other columns."""
-        batch = _Batch(relation.location())
         skips = relation.options().get("ignoreCorruptFiles")
         if not (skips.isDefined() and str(skips.get()).lower() == "true"):
             yield from (_with_colon(file) for file in batch.planned if ":" in file.rpartition("/")[2])
@@ -140,15 +160,19 @@ class _Batch:
         return str(self.location.rootPaths().mkString("\n")).splitlines()
 
     @cached_property
-    def sizes(self) -> dict[str, int]:
-        """The paths and bytes of those that are there, in one question to the JVM."""
-        return {path: int(size) for path, size in _STATUS.findall(self.location.allFiles().mkString("\n"))}
+    def files(self) -> dict[str, ReadFile]:
+        """Those that are there, by their paths, as Spark has listed them; in one question to the JVM."""
+        found = _STATUS.findall(self.location.allFiles().mkString("\n"))
+        return {
+            path: ReadFile(modified_ms=int(time), size_bytes=int(size), etag=None if tag in ("", "null") else tag)
+            for path, size, time, tag in found
+        }
 
     def gone(self) -> list[str]:
         """Those that are not there any more."""
         if self.location.allFiles().size() == len(self.planned):
             return []
-        return [file for file in self.planned if file not in self.sizes]
+        return [file for file in self.planned if file not in self.files]
 
     @cached_property
     def _outside(self) -> frozenset[str]:
@@ -166,7 +190,7 @@ class _Batch:
 
     def is_empty_stray(self, file: str) -> bool:
         """Whether a file lies outside of the key=value directories and holds nothing that could be left out."""
-        return file in self._outside and self.sizes.get(file) == 0
+        return file in self._outside and file in self.files and self.files[file].size_bytes == 0
 
     @property
     def directories(self) -> str:

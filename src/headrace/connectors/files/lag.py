@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
+from headrace.checkpoint.identity import log_offset
 from headrace.connectors.files.options import FilesOptions, age_ms
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
@@ -23,47 +24,65 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", "._COPYING_
 
 @dataclass(kw_only=True)
 class Look:
-    """Files without a batch. `aged`, `namesakes` and `hidden` are those that Spark leaves out, by their paths."""
+    """Files without a batch, and those that have changed since theirs.
+
+    `aged`, `namesakes` and `hidden` are those that Spark leaves out, by their paths; `changed` those that it does not
+    read again.
+    """
 
     waiting: int = 0
     waiting_bytes: int = 0
+    oldest_ms: int | None = None
     newest_ms: float = 0.0
     aged: list[str] = field(default_factory=list)
     namesakes: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
 
     @property
     def left_out(self) -> int:
         """How many files will never be read."""
-        return len(self.aged) + len(self.namesakes) + len(self.hidden)
+        return len(self.aged) + len(self.namesakes) + len(self.hidden) + len(self.changed)
 
     @property
     def lag(self) -> Lag:
         """The same in figures."""
-        return Lag(count=self.waiting, unit="files", bytes=self.waiting_bytes, left_out=self.left_out)
+        return Lag(
+            count=self.waiting,
+            unit="files",
+            bytes=self.waiting_bytes,
+            left_out=self.left_out,
+            changed=len(self.changed),
+            oldest_ms=self.oldest_ms,
+        )
 
 
 def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
     """Look at a directory once, as Spark does (FileStreamSource.SeenFilesMap). Raises PlatformError."""
     by_name = source.file_name_only
     identity: Callable[[str], str] = os.path.basename if by_name else file_paths.normal
-    found = Look()
-    taken: dict[str, str] = {}
+    found, kept = Look(), prefix.read_files()
+    taken: dict[str, tuple[str, file_prefix.Entry]] = {}
+    # What a batch was planned with that is not committed has not been taken yet.
+    through = next((log_offset(batch.end) for batch in reversed(prefix.batches) if batch.end is not None), None)
     for entry in file_prefix.entries(prefix):
-        path = file_paths.normal(file_paths.from_log(entry.path))
-        taken[identity(path)] = path
+        if through is None or entry.log > through:
+            continue
+        taken[identity(entry.file)] = entry.file, entry
         found.newest_ms = max(found.newest_ms, entry.timestamp)
     oldest_ms = found.newest_ms - age_limit_ms(source)
     settled_at = time.time() - _ON_ITS_WAY_SECONDS
     moved = source.clean_source != "off"
     for file in file_paths.listing(file_paths.local(source.path), hidden=True):
         path = file_paths.normal(file.path)
-        known = taken.get(identity(path))
-        if known == path:
-            continue
+        known, listed = taken.get(identity(path), (None, None))
         try:
             status = file.stat()
         except FileNotFoundError:
+            continue
+        if listed is not None and known == path:
+            if not listed.as_read(kept).is_same(file_paths.listed(file)):
+                found.changed.append(path)
             continue
         if file_paths.is_hidden(file.name):
             if _is_data(file.name) and max(status.st_mtime, status.st_ctime) < settled_at:
@@ -76,11 +95,20 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
             found.aged.append(path)
         else:
             found.waiting, found.waiting_bytes = found.waiting + 1, found.waiting_bytes + status.st_size
+            modified = int(status.st_mtime * 1000)
+            found.oldest_ms = modified if found.oldest_ms is None else min(found.oldest_ms, modified)
     return found
 
 
-def problem(source: FilesOptions, found: Look) -> OptionError | None:
-    """Which files are left out, why, and what to do about it."""
+def problems(source: FilesOptions, found: Look) -> Iterator[OptionError]:
+    """Which files are left out or have changed, why, and what to do about it."""
+    if found.changed:
+        yield OptionError(
+            code="HR326",
+            what=f"files have changed after they were read, and are not read again: {_files(found.changed)}",
+            fix="bring back what they held, and let what they hold now land under names of its own",
+            severity="warning",
+        )
     reasons, fixes = [], []
     if found.aged:
         newest = datetime.fromtimestamp(found.newest_ms / 1000, tz=timezone.utc)
@@ -97,14 +125,13 @@ def problem(source: FilesOptions, found: Look) -> OptionError | None:
     if found.hidden:
         reasons.append(f"{_files(found.hidden)} have names that begin with . or _, or end with ._COPYING_")
         fixes.append("rename them")
-    if not reasons:
-        return None
-    return OptionError(
-        code="HR360",
-        what=f"files are left out and never read: {'; '.join(reasons)}",
-        fix=f"{', and '.join(fixes)}; or move them out of the source's directory",
-        severity="warning",
-    )
+    if reasons:
+        yield OptionError(
+            code="HR360",
+            what=f"files are left out and never read: {'; '.join(reasons)}",
+            fix=f"{', and '.join(fixes)}; or move them out of the source's directory",
+            severity="warning",
+        )
 
 
 def age_limit_ms(source: FilesOptions) -> float:

@@ -8,6 +8,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from headrace.connectors.spark_files import paths as file_paths
+from headrace.connectors.spark_files.formats import unknown_options
 from headrace.contract import OptionError, ProjectPath
 from headrace.errors import nearest
 from headrace.spark import ddl
@@ -60,6 +61,7 @@ class FilesOptions:
         yield from _bad_rows(self)
         yield from _limits(self)
         yield from _cleaning(self)
+        yield from unknown_options(self.format, [name for name in self.options if name.lower() not in _OURS])
         for option in self.options:
             if option.lower() in _OURS:
                 fix = "use the source's own field: on_bad_row, max_files_per_trigger, clean_source, ..."
@@ -76,7 +78,7 @@ class FilesOptions:
 
 
 def _wrong(what: str, fix: str) -> OptionError:
-    return OptionError(code="HR312", what=what, fix=fix)
+    return OptionError(code="HR113", what=what, fix=fix)
 
 
 def _schema(source: FilesOptions) -> Iterator[OptionError]:
@@ -121,7 +123,7 @@ def _limits(source: FilesOptions) -> Iterator[OptionError]:
     if source.max_file_age is None:
         return
     if age_ms(source.max_file_age) is None:
-        yield _wrong(f"max_file_age '{source.max_file_age}' is no length of time", "write for example 7d or 12h")
+        yield _wrong(f"max_file_age '{source.max_file_age}' is not a length of time", "write for example 7d or 12h")
     if source.latest_first and source.limits():
         yield OptionError(
             code="HR314",
@@ -138,7 +140,7 @@ def _cleaning(source: FilesOptions) -> Iterator[OptionError]:
     if source.clean_source != "archive":
         if archive is not None:
             yield OptionError(
-                code="HR312",
+                code="HR113",
                 what="source_archive_dir has no effect without clean_source: archive",
                 fix="add clean_source: archive, or leave out source_archive_dir",
                 severity="warning",

@@ -6,13 +6,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from headrace.checkpoint.relocation import rewrite
-from headrace.connectors.spark_files import aside, rewind
+from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
+from headrace.connectors.spark_files.aside import local_directory
+from headrace.connectors.spark_files.formats import unwritable
+from headrace.connectors.spark_files.rewind import FilesRewind
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter
-from headrace.connectors.spark_files.writable import unwritable
 from headrace.contract import (
     Held,
     Identity,
@@ -22,13 +24,18 @@ from headrace.contract import (
     ProjectPath,
     Session,
     Sink,
+    SinkAdoption,
     SinkContext,
     SinkFacts,
+    SinkLedger,
     SinkLocation,
+    SinkReset,
+    SinkSwap,
     Snapshot,
     canonical_path,
 )
-from headrace.errors import Finding, SinkError, nearest
+from headrace.errors import CheckpointError, Finding, SinkError, nearest
+from headrace.units import spark_milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,23 +55,34 @@ class FileSink(Sink):
     by its type before the start, or by the value, and then ends the batch.
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset({"append"}), transactional=False, idempotent=True, adds_files=True
-    )
-    layout_options: ClassVar[tuple[str, ...]] = ("format", "partition_by", "options")
     path: ProjectPath
     format: Literal["text", "csv", "json", "parquet", "orc"] = "parquet"
     partition_by: Sequence[str] = ()
     retention: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def facts(self) -> SinkFacts:
+        return SinkFacts(
+            modes=frozenset({"append"}),
+            transactional=False,
+            idempotent=True,
+            adds_files=True,
+            columns_by_name=self.format not in ("csv", "text"),
+            layout_options=("format", "partition_by", "options"),
+        )
+
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if self.format not in FORMATS:
             what = f"'{self.format}' is no format of the file sink"
-            yield OptionError(code="HR401", what=what, fix=nearest(self.format, FORMATS))
+            yield OptionError(code="HR113", what=what, fix=nearest(self.format, FORMATS))
         if not self.path or os.path.isfile(self.path):
             what = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
-            yield OptionError(code="HR401", what=what, fix="name a directory that is the sink's alone")
+            yield OptionError(code="HR113", what=what, fix="name a directory that is the sink's alone")
+        if self.retention is not None and not (spark_milliseconds(self.retention) or 0) > 0:
+            what = f"retention '{self.retention}' is not a length of time"
+            yield OptionError(code="HR113", what=what, fix="write for example 30d or 12h")
+        yield from file_form.unknown_options(self.format, self.options)
         if problem := self._files.unreadable():
             yield problem
         if mode not in self.facts.modes:
@@ -83,10 +101,6 @@ class FileSink(Sink):
         return FilesWriter(files=self._files, partition_by=self.partition_by, options=options)
 
     @property
-    def columns_by_name(self) -> bool:
-        return self.format not in ("csv", "text")
-
-    @property
     def location(self) -> SinkLocation:
         return SinkLocation(name="", systems=(self.path,), shown=f"directory '{self.path}'")
 
@@ -101,66 +115,104 @@ class FileSink(Sink):
         yield from unwritable(frame, self.format, self.partition_by, context)
         yield from file_form.incompatibilities(self.format, frame.schema, self.partition_by, context.query)
 
+    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+        try:
+            self._files.require_written(context)
+        except (CheckpointError, SinkError) as error:
+            yield from error.findings
+
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         return self._files.snapshot(spark, context, self.partition_by)
 
-    def kept_result(self, mode: OutputMode) -> KeptResult:
+    @property
+    def ledger(self) -> FilesLedger:
+        return FilesLedger(files=self._files)
+
+    @property
+    def reset(self) -> FilesReset:
+        return FilesReset(files=self._files, droppable=True)
+
+    @property
+    def rewind(self) -> FilesRewind:
+        return FilesRewind(path=self.path, is_local=self._files.is_local)
+
+    @property
+    def adoption(self) -> FilesAdoption:
+        return FilesAdoption(sink=self, files=self._files, takes_over=True, tells_batches=True)
+
+    @property
+    def swap(self) -> FilesSwap | None:
+        if not self._files.is_local or not Path(self.path).name:
+            return None
+        return FilesSwap(path=self.path, beside=replace(self, path=str(aside.beside(Path(self.path)))))
+
+    @property
+    def _files(self) -> CommittedFiles:
+        return CommittedFiles(path=self.path, format=self.format, options=self.options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesLedger(SinkLedger):
+    """Which batches are in, by Spark's log of the files."""
+
+    files: CommittedFiles
+
+    def last_batch(self, context: SinkContext) -> int | None:
+        return self.files.last_batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesReset(SinkReset):
+    """A directory renamed out of the way, and back."""
+
+    files: CommittedFiles
+
+    def kept(self, mode: OutputMode) -> KeptResult:
         return aside.FILES_STAY
 
     def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
-        return aside.held(self._directory) if self._files.is_ours else ()
+        return aside.held(local_directory(self.files.path)) if self.files.is_ours else ()
 
     def set_aside(self, context: SinkContext, session: Session) -> None:
-        if self._files.is_ours:
-            aside.set_aside(self._directory, context)
+        if self.files.is_ours:
+            aside.set_aside(local_directory(self.files.path), context)
 
     def bring_back(self, context: SinkContext, session: Session) -> None:
-        aside.bring_back(self._directory, context)
+        aside.bring_back(local_directory(self.files.path), context)
 
     def discard(self, context: SinkContext, session: Session) -> None:
-        aside.discard(self._directory, context)
+        aside.discard(local_directory(self.files.path), context)
 
-    def rewindable_result(self, mode: OutputMode) -> KeptResult:
-        why = "" if self._files.is_local else f"'{self.path}' lies where a file cannot be moved in one step"
-        return KeptResult(possible=not why, why=why)
 
-    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
-        return rewind.WrittenFiles(self._directory).earliest(batch)
+@dataclass(frozen=True, kw_only=True)
+class FilesAdoption(SinkAdoption):
+    """A directory that another stream has written, with Spark's log of it."""
 
-    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
-        return rewind.taken_back(self._directory, batch)
-
-    def rewind(self, context: SinkContext, batch: int, session: Session) -> None:
-        rewind.rewind(self._directory, context, batch)
-
-    def undo_rewind(self, context: SinkContext, batch: int, session: Session) -> None:
-        rewind.undo(self._directory, context, batch)
-
-    def forget_rewind(self, context: SinkContext, session: Session) -> None:
-        rewind.forget(self._directory, context)
+    sink: FileSink
+    files: CommittedFiles
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
-        if found := list(self.check_result(frame, context)):
+        if found := list(self.sink.check_result(frame, context)):
             raise SinkError(found)
-        self._files.require_written(context)
-        return aside.held(self._directory)
+        self.files.require_written(context)
+        return aside.held(local_directory(self.files.path))
 
     def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
-        last = self._files.last_batch
+        last = self.files.last_batch
         return -1 if last is None else last
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        self._files.prepare(frame, context)
+        self.files.prepare(frame, context)
 
-    @property
-    def swappable(self) -> bool:
-        return self._files.is_local
 
-    def beside(self) -> FileSink:
-        return replace(self, path=str(aside.beside(Path(self.path))))
+@dataclass(frozen=True, kw_only=True)
+class FilesSwap(SinkSwap):
+    """The directory of a rebuild put in place, and taken back."""
+
+    path: str
 
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        directory = self._directory
+        directory = local_directory(self.path)
         new = aside.beside(directory)
         # Spark's log names each file by its whole path; what is not in place yet is read by nobody.
         for place in (new, directory):
@@ -169,17 +221,7 @@ class FileSink(Sink):
         aside.swap_in(directory, context, rebuilt)
 
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        directory = self._directory
+        directory = local_directory(self.path)
         new = aside.beside(directory)
         aside.swap_out(directory, context, rebuilt)
         rewrite(new / "_spark_metadata", str(directory), str(new))
-
-    @property
-    def _directory(self) -> Path:
-        """The directory, which can be renamed. Raises SinkError."""
-        aside.require_local(self.path)
-        return Path(self.path).absolute()
-
-    @property
-    def _files(self) -> CommittedFiles:
-        return CommittedFiles(path=self.path, format=self.format, options=self.options)

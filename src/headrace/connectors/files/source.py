@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
+from headrace.checkpoint.relocation import logged_files
 from headrace.connectors.files import check as file_check
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files import options as file_options
@@ -132,6 +134,10 @@ class Files(FilesOptions, Source):
 
         return frame.select(*kept(spark, ("read", *self._rules(frame, schema)), converted))
 
+    @property
+    def again(self) -> str:
+        return "correct them and let them land again as a new file"
+
     def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
         """The rows that were quarantined, each with its file and batch."""
         from pyspark.sql import functions as F
@@ -149,6 +155,10 @@ class Files(FilesOptions, Source):
     def ensure_available(self, prefix: SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
 
+    def changed(self, prefix: SourcePrefix) -> OptionError | None:
+        """By the times of the files, on this machine or in a store that Headrace reaches."""
+        return file_prefix.changed(prefix) if is_known(self.path) else None
+
     def mismatch(self, prefix: SourcePrefix) -> str:
         return file_prefix.mismatch(prefix, self.path)
 
@@ -160,6 +170,26 @@ class Files(FilesOptions, Source):
             return error.findings[0].what
         return ""
 
+    def has_no_effect(self, option: str, value: str, log: Path) -> bool:
+        """A limit of age that none of the files is beyond, seen from the newest one; a place that has stayed."""
+        if option == "place":
+            return self._stayed(value, log)
+        if option != "max_file_age":
+            return False
+        times = [file.modified_ms for file in logged_files(log) if file.modified_ms is not None]
+        limit = file_options.age_ms(value) if value != "none" else float("inf")
+        return limit is not None and (not times or max(times) - min(times) <= limit)
+
+    def _stayed(self, place: str, log: Path) -> bool:
+        """Whether `place` names this source as it was read: from the project's directory, before that was copied.
+
+        Seen from the original it is within the project, and from the copy it is elsewhere.
+        """
+        is_named_so = f"/{canonical_path(self.path)}".endswith(f"/{place}")
+        home = file_paths.base(file_paths.local(self.path)).rstrip("/")
+        files = [file.path for file in logged_files(log)] if is_named_so else []
+        return bool(files) and all(file.startswith(f"{home}/") for file in files)
+
     def since(self, spark: SparkSession, prefix: SourcePrefix) -> Files:
         """It leaves the files to the running query, which may not have read them yet."""
         return replace(self, clean_source="off")
@@ -168,9 +198,10 @@ class Files(FilesOptions, Source):
         """The files of a directory, on this machine or in a store that Headrace reaches, that no batch has taken."""
         return file_lag.look(self, prefix).lag if is_known(self.path) else None
 
-    def left_out(self, prefix: SourcePrefix) -> OptionError | None:
-        """The files of such a directory that Spark will never read, by their names."""
-        return file_lag.problem(self, file_lag.look(self, prefix)) if is_known(self.path) else None
+    def left_out(self, prefix: SourcePrefix) -> Iterator[OptionError]:
+        """The files of such a directory that Spark will never read, or not as they are now, by their names."""
+        if is_known(self.path):
+            yield from file_lag.problems(self, file_lag.look(self, prefix))
 
     def _stream_options(self) -> dict[str, str]:
         chosen = {
@@ -329,14 +360,14 @@ class Files(FilesOptions, Source):
         if file_paths.is_local(self.path) and (named := file_paths.taken_for_pattern(self.path)):
             what = f"Spark takes the name of '{named}' for a pattern, and would read other files or none"
             fix = "give that directory a name without the characters * ? [ ] { }"
-            raise SourceError(Finding(code="HR316", what=what, fix=fix))
+            raise SourceError(Finding(code="HR332", what=what, fix=fix))
         if not file_paths.is_local(self.path) or file_paths.is_glob(self.path):
             return
         place = file_paths.local(self.path)
         if not os.path.isdir(place):
             what = "is not a directory" if os.path.exists(place) else "does not exist"
             fix = "create it, or correct the path; files are read as they land in it"
-            raise SourceError(Finding(code="HR316", what=f"'{place}', where files should land, {what}", fix=fix))
+            raise SourceError(Finding(code="HR332", what=f"'{place}', where files should land, {what}", fix=fix))
 
 
 def _unique_metric() -> str:

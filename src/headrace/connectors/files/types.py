@@ -26,7 +26,7 @@ _FITS_PARQUET = {
 def incompatibilities(
     declared: StructType, found: StructType, required: frozenset[str], format_: str, *, case_sensitive: bool
 ) -> Iterator[OptionError]:
-    """What is wrong with a file of the columns `found`: HR308 for a type, HR309 for what is not there.
+    """What is wrong with a file of the columns `found`: HR308 for a type, HR308 for what is not there.
 
     A column that the file lacks is NULL in each of its rows; that is allowed unless it is declared NOT NULL, or the
     file has none of the declared columns at all. Columns that are not declared are left out.
@@ -51,14 +51,14 @@ def incompatibilities(
     if missing:
         named = ", ".join(f"'{name}'" for name in missing)
         yield OptionError(
-            code="HR309",
+            code="HR308",
             what=f"it lacks {named}, which the schema says is NOT NULL",
             fix="rewrite the file with it, or leave out NOT NULL; then start again",
         )
     elif declared.fields and not there:
         has = ", ".join(found.names[:8]) + (", ..." if len(found.names) > 8 else "")
         yield OptionError(
-            code="HR309",
+            code="HR308",
             what=f"it has none of the columns of the schema but {has or 'none at all'}",
             fix="correct the schema, or put a file of this schema in its place; then start again",
         )

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.foreach.callables import name_of, not_found, takes
+from headrace.connectors.foreach.callables import name_of, not_found, takes, waits
 from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, ProjectObject, Sink, SinkContext, SinkFacts
 from headrace.errors import NOWHERE, Finding, HeadraceError, SinkError, Where
-from headrace.spark.foreach_batch import ForEachBatch, compute_all
-from headrace.spark.messages import first_line, is_from_spark
+from headrace.spark.messages.refusals import first_line, is_from_spark
+from headrace.spark.stream.foreach_batch import ForEachBatch, compute_all
 from headrace.user_code import innermost, is_installed, serving
 
 if TYPE_CHECKING:
@@ -43,20 +43,18 @@ class ForeachBatch(Sink):
     idempotent: bool = False
 
     @property
-    def begins_anywhere(self) -> bool:
-        return True
-
-    @property
-    def columns_by_name(self) -> bool:
-        """The user's function may read a row by position."""
-        return False
-
-    @property
     def facts(self) -> SinkFacts:
-        return SinkFacts(modes=frozenset(OUTPUT_MODES), transactional=False, idempotent=self.idempotent)
+        return SinkFacts(
+            modes=frozenset(OUTPUT_MODES),
+            transactional=False,
+            idempotent=self.idempotent,
+            begins_anywhere=True,
+            columns_by_name=False,  # The user's function may read a row by position.
+        )
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         given = self.function
+        yield from waits(given)
         if isinstance(given, str):
             yield from not_found(given)
         elif isinstance(given, type) or not callable(given):
@@ -94,6 +92,9 @@ class _Caller:
         finally:
             if self.sink.cache:
                 frame.unpersist()
+            else:
+                # How often, and how much of it, the function had computed is not known.
+                self.context.on_computed(batch, False)
 
     def _call(self, frame: DataFrame, batch: int, told: dict[str, bool]) -> None:
         try:

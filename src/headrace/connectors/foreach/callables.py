@@ -24,6 +24,14 @@ def not_found(given: Any) -> Iterator[OptionError]:
         )
 
 
+def waits(given: Any) -> Iterator[OptionError]:
+    """The fault of an async function, whose call does nothing until somebody awaits it."""
+    for function in (given, *(getattr(given, method, None) for method in ("open", "process", "close"))):
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            what = f"{name_of(function)} is an async function, and nothing awaits it"
+            yield OptionError(code="HR415", what=what, fix="write def in place of async def")
+
+
 def takes(function: Any, *arguments: Any, **named: Any) -> bool:
     """Whether `function` can be called so; a built-in that does not tell is believed."""
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.connectors.foreach.callables import name_of, not_found, takes
+from headrace.connectors.foreach.callables import name_of, not_found, takes, waits
 from headrace.contract import (
     OUTPUT_MODES,
     Failure,
@@ -19,7 +19,7 @@ from headrace.contract import (
     Writer,
 )
 from headrace.errors import Finding, SinkError
-from headrace.spark.messages import first_line
+from headrace.spark.messages.refusals import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,15 +52,6 @@ class Foreach(Sink):
     idempotent: bool = False
 
     @property
-    def begins_anywhere(self) -> bool:
-        return True
-
-    @property
-    def columns_by_name(self) -> bool:
-        """The user's function may read a row by position."""
-        return False
-
-    @property
     def facts(self) -> SinkFacts:
         return SinkFacts(
             modes=frozenset(OUTPUT_MODES),
@@ -68,10 +59,13 @@ class Foreach(Sink):
             idempotent=self.idempotent,
             continuous=True,
             real_time=True,
+            begins_anywhere=True,
+            columns_by_name=False,  # The user's function may read a row by position.
         )
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         given = self.function
+        yield from waits(given)
         if isinstance(given, str):
             yield from not_found(given)
         elif hasattr(given, "process"):

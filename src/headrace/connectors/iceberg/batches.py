@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.exactly_once import Admission, Conflict, Standing, Store
-from headrace.connectors.iceberg.files import form_of, live_entries
+from headrace.connectors.iceberg.files import form_of, keep_nulls, live_entries
 from headrace.connectors.iceberg.ledger import Ledger
-from headrace.connectors.iceberg.nulls import keep_nulls
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError, SinkError
-from headrace.spark.messages import is_from_spark
+from headrace.spark.messages.refusals import is_from_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +72,7 @@ class Writing:
             if given.null_count and not column.nullable:
                 what = f"{given.null_count} rows have NULL in column '{column.name}', which {self.name} does not take"
                 fix = "filter such rows out or give them a value, or let the table's column be optional"
-                raise SinkError(Finding(code="HR454", what=what, fix=fix))
+                raise SinkError(Finding(code="HR440", what=what, fix=fix))
             columns.append(given.cast(column.type))
         return pa.Table.from_arrays(columns, schema=wanted)
 

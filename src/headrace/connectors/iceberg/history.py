@@ -135,27 +135,29 @@ class History:
             at = None if found is None else found.parent_snapshot_id
         return at == older
 
-    def behind(self, start: Offset | None) -> tuple[int, int]:
-        """How many rows, and how many bytes, were added after `start`; all that there are where it is None."""
+    def behind(self, start: Offset | None) -> tuple[int, int, int | None]:
+        """How many rows, and how many bytes, were added after `start`, and when (ms) the first; None: all there are."""
         current = self.table.current_snapshot()
         if start is None:
             summary = None if current is None else current.summary
-            return _number(summary, "total-records"), _number(summary, "total-files-size")
+            return _number(summary, "total-records"), _number(summary, "total-files-size"), None
         self.require_same(start)
         rest = self._files_of(self._snapshot(start.snapshot), start)[start.position :]
         rows, size = sum(task.file.record_count for task in rest), sum(task.file.file_size_in_bytes for task in rest)
+        since = self._snapshot(start.snapshot).timestamp_ms if rest else None
         for snapshot in list(self._from(start, None if current is None else current.snapshot_id))[1:]:
             if _operation(snapshot) == "append":
+                since = since or snapshot.timestamp_ms
                 rows += _number(snapshot.summary, "added-records")
                 size += _number(snapshot.summary, "added-files-size")
-        return rows, size
+        return rows, size, since
 
     def require_same(self, offset: Offset) -> None:
         """Raise SourceError where another table has the name now."""
         if offset.table != str(self.table.metadata.table_uuid):
             what = f"{self.name} is not the one that the query has read so far: it was dropped and made again"
             fix = "bring the old one back under this name, or reset the query (headrace reset QUERY)"
-            raise SourceError(Finding(code="HR353", what=what, fix=fix))
+            raise SourceError(Finding(code="HR343", what=what, fix=fix))
 
     def _files_of(self, snapshot: Snapshot | None, offset: Offset) -> list[FileScanTask]:
         """The files that a stream with the beginning of `offset` is given of one snapshot."""
@@ -197,7 +199,7 @@ class History:
                 raise self._expired(start.snapshot)
             what = f"{self.name} was set back to a state before snapshot {start.snapshot}, which the query has read"
             fix = "undo that, or reset the query (headrace reset QUERY)"
-            raise SourceError(Finding(code="HR353", what=what, fix=fix))
+            raise SourceError(Finding(code="HR343", what=what, fix=fix))
         if at is None and way and not _is_first(way[-1]):
             raise self._expired(None)
         way.append(None if at is None else self._snapshot(at))
@@ -214,7 +216,7 @@ class History:
     def _expired(self, number: int | None) -> SourceError:
         which = "its first snapshots" if number is None else f"snapshot {number}"
         what = f"{self.name} no longer has {which}, and the query needs what came there: it was expired"
-        return SourceError(Finding(code="HR353", what=what, fix=BEGIN_ANEW))
+        return SourceError(Finding(code="HR343", what=what, fix=BEGIN_ANEW))
 
     def _known(self, number: int) -> Snapshot:
         """A snapshot that the user named."""
@@ -224,7 +226,7 @@ class History:
             at = None if parent is None else self.table.metadata.snapshot_by_id(parent)
         if at is None:
             what = f"{self.name} has no snapshot {number} in the history of its present state"
-            raise SourceError(Finding(code="HR353", what=what, fix="give starting_snapshot another, or leave it out"))
+            raise SourceError(Finding(code="HR343", what=what, fix="give starting_snapshot another, or leave it out"))
         return at
 
     def _before(self, timestamp: int) -> int | None:
@@ -237,7 +239,7 @@ class History:
             if older is None and not _is_first(at):
                 what = f"{self.name} keeps no history before {at.timestamp_ms}, which is after starting_timestamp"
                 fix = "give a later starting_timestamp; without one the query begins with all rows of the table"
-                raise SourceError(Finding(code="HR353", what=what, fix=fix))
+                raise SourceError(Finding(code="HR343", what=what, fix=fix))
             at = older
         return None if at is None else at.snapshot_id
 
@@ -250,7 +252,7 @@ class History:
         what = f"snapshot {snapshot.snapshot_id} {done} {self.name}, which a stream cannot take back"
         way = f"set skip_{operation}_snapshots to continue without what it did"
         fix = f"reset the query (headrace reset QUERY), or {way}"
-        raise SourceError(Finding(code="HR354", what=what, fix=fix))
+        raise SourceError(Finding(code="HR344", what=what, fix=fix))
 
 
 def _is_first(snapshot: Any) -> bool:

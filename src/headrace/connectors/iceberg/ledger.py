@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from headrace.checkpoint import Checkpoint
+from headrace.connectors.exactly_once import plans
+from headrace.connectors.exactly_once.fit import require_own_generation
 from headrace.connectors.exactly_once.kept import KEPT, KeptLine
-from headrace.contract import SinkContext
+from headrace.connectors.iceberg.table import TableRef
+from headrace.contract import SinkContext, SinkLedger
 from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
@@ -83,6 +89,29 @@ class Ledger:
         return replace(self, batch=line.batch, checkpoint=line.checkpoint, lines=(*self.lines, line)[-KEPT:])
 
 
+@dataclass(frozen=True, kw_only=True)
+class IcebergLedger(SinkLedger):
+    """Which batches are in, by the table's ledger; none where the catalog does not answer."""
+
+    place: TableRef
+
+    def last_batch(self, context: SinkContext) -> int | None:
+        known = self._own(context)
+        mine = known is not None and known.checkpoint == Checkpoint(context.checkpoint).id
+        return known.batch if known is not None and mine and known.batch >= 0 else None
+
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+        known = self._own(context)
+        return {} if known is None else plans(context, known.lines, first)
+
+    def _own(self, context: SinkContext) -> Ledger | None:
+        with suppress(SinkError), self.place.translate_errors():
+            table = self.place.find()
+            known = None if table is None else Ledger.of(table)
+            return known if known is not None and known.is_of(context) else None
+        return None
+
+
 def require_ours(table: Table, name: str, context: SinkContext) -> None:
     """Raise SinkError where rows of somebody else would be mixed with the result, or replaced by it."""
     found = Ledger.of(table)
@@ -96,10 +125,10 @@ def require_ours(table: Table, name: str, context: SinkContext) -> None:
         what = f"{name} belongs to query '{found.query}'"
     elif found.application not in (context.application, ""):
         what = f"{name} belongs to query '{found.query}' of another project ('{found.project}')"
-    elif found.batch < 0:
-        return
     else:
-        what = f"{name} still holds the result of generation {found.generation} of '{context.query}'"
+        if found.batch >= 0 or found.generation > context.generation:
+            require_own_generation(name, context, found.generation)
+        return
     raise SinkError(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
 
 

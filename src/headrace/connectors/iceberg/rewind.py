@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,8 @@ from headrace.connectors.iceberg.batches import committing
 from headrace.connectors.iceberg.files import live_entries
 from headrace.connectors.iceberg.ledger import PROPERTY, Ledger
 from headrace.connectors.iceberg.table import TableRef
-from headrace.contract import Held, SinkContext
-from headrace.errors import Finding, SinkError
+from headrace.contract import Held, Session, SinkContext, SinkRewind
+from headrace.errors import Finding, NothingChanged
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -34,47 +35,44 @@ class Found:
     why: str = ""
 
 
-def earliest(place: TableRef, context: SinkContext, batch: int) -> int | None:
-    """The first batch, from `batch` on, that the table can go back to."""
-    with place.translate_errors():
-        table, known = _own(place, context)
-        if table is None or known is None:
-            return None
-        found = _find(table, known, context, batch)
-        return batch if found.snapshot is not None else found.earliest
+@dataclass(frozen=True, kw_only=True)
+class IcebergRewind(SinkRewind):
+    """A table brought back to an earlier batch; its snapshots end as the table's own rules say."""
 
+    place: TableRef
 
-def taken_back(place: TableRef, context: SinkContext, batch: int) -> tuple[Held, ...]:
-    """How many rows there are, and were."""
-    with place.translate_errors():
-        table, known = _own(place, context)
-        found = Found() if table is None or known is None else _find(table, known, context, batch)
-        if table is None or known is None or found.snapshot is None or known.batch <= batch:
-            return ()
-        now, then = _rows(table.current_snapshot()), _rows(found.snapshot)
-        return (
-            Held(count=now, what=f"rows of {place}, which go back to the {then:,} rows after batch {batch}"),
-            Held(count=known.batch - batch, what=f"batches of {place} are taken back"),
-        )
+    def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        with self.place.translate_errors():
+            table, known = _own(self.place, context)
+            if table is None or known is None:
+                return None
+            found = _find(table, known, context, batch)
+            return batch if found.snapshot is not None else found.earliest
 
+    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
+        with self.place.translate_errors():
+            table, known = _own(self.place, context)
+            found = Found() if table is None or known is None else _find(table, known, context, batch)
+            if table is None or known is None or found.snapshot is None or known.batch <= batch:
+                return ()
+            now, then = _rows(table.current_snapshot()), _rows(found.snapshot)
+            return (
+                Held(count=now, what=f"rows of {self.place}, which go back to the {then:,} rows after batch {batch}"),
+                Held(count=known.batch - batch, what=f"batches of {self.place} are taken back"),
+            )
 
-def rewind(place: TableRef, context: SinkContext, batch: int) -> None:
-    """Bring the table back to `batch`, and keep the ledger that it had."""
-    _tried(place, lambda: _rewound(place, context, batch))
+    def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
+        _tried(self.place, lambda: _rewound(self.place, context, batch))
 
+    def undo(self, context: SinkContext, batch: int, session: Session) -> None:
+        _tried(self.place, lambda: _undone(self.place, context, batch))
 
-def undo(place: TableRef, context: SinkContext, batch: int) -> None:
-    """Take `rewind` back."""
-    _tried(place, lambda: _undone(place, context, batch))
-
-
-def forget(place: TableRef, context: SinkContext) -> None:
-    """Forget the ledger that was kept; the snapshots end as the table's own rules say."""
-    with place.translate_errors():
-        table = place.find()
-        if table is not None and _kept(context) in table.metadata.properties:
-            with table.transaction() as transaction:
-                transaction.remove_properties(_kept(context))
+    def forget(self, context: SinkContext, session: Session) -> None:
+        with self.place.translate_errors():
+            table = self.place.find()
+            if table is not None and _kept(context) in table.metadata.properties:
+                with table.transaction() as transaction:
+                    transaction.remove_properties(_kept(context))
 
 
 def _rewound(place: TableRef, context: SinkContext, batch: int) -> None:
@@ -85,7 +83,9 @@ def _rewound(place: TableRef, context: SinkContext, batch: int) -> None:
     if found.snapshot is None:
         fix = "" if found.earliest is None else f"go back to batch {found.earliest} at most; or "
         fix += f"recompute the result: headrace rebuild {context.query}"
-        raise SinkError(Finding(code="HR655", what=f"{place} cannot go back to batch {batch}: {found.why}", fix=fix))
+        raise NothingChanged(
+            Finding(code="HR655", what=f"{place} cannot go back to batch {batch}: {found.why}", fix=fix)
+        )
     lines = tuple(line for line in known.lines if line.batch <= batch)
     now = replace(known, batch=batch, lines=lines, epoch=uuid.uuid4().hex)
     current = table.current_snapshot()
@@ -104,11 +104,11 @@ def _undone(place: TableRef, context: SinkContext, batch: int) -> None:
         return
     if known.batch != batch:
         what = f"{place} has batches of query '{context.query}' after batch {batch} again"
-        raise SinkError(Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them"))
+        raise NothingChanged(Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them"))
     former = table.metadata.snapshot_by_id(facts["snapshot"])
     if former is None:
         what = f"{place} no longer has the snapshot that it had before it went back to batch {batch}"
-        raise SinkError(Finding(code="HR652", what=what, fix="run the query: it reads the removed batches again"))
+        raise NothingChanged(Finding(code="HR652", what=what, fix="run the query: it reads the removed batches again"))
     _commit(table, replace(Ledger.loads(facts["ledger"]), epoch=uuid.uuid4().hex), {_kept(context): ""}, former)
 
 

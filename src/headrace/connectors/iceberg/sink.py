@@ -5,34 +5,50 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import BatchWriter, Conflict, plans, require_lines_fit, take_epoch
-from headrace.connectors.iceberg import adoption, generations, renames, rewind
-from headrace.connectors.iceberg import columns as iceberg_columns
+from headrace.connectors.exactly_once import (
+    BatchWriter,
+    Conflict,
+    KeptLine,
+    misfits,
+    require_lines_fit,
+    take_epoch,
+)
+from headrace.connectors.iceberg import table as iceberg_columns
 from headrace.connectors.iceberg.batches import IcebergStore, Written, committing
-from headrace.connectors.iceberg.columns import PartitionField
 from headrace.connectors.iceberg.files import frame as frame_of
 from headrace.connectors.iceberg.files import live_files
-from headrace.connectors.iceberg.ledger import Ledger, require_ours
-from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency, unreachable_warehouse
+from headrace.connectors.iceberg.generations import (
+    IcebergAdoption,
+    IcebergRename,
+    IcebergReset,
+    IcebergSwap,
+    name_beside,
+)
+from headrace.connectors.iceberg.ledger import IcebergLedger, Ledger, require_ours
+from headrace.connectors.iceberg.rewind import IcebergRewind
+from headrace.connectors.iceberg.table import (
+    DEFAULT_CATALOG,
+    NAME,
+    PartitionField,
+    TableRef,
+    missing_dependency,
+    unreachable_warehouse,
+)
 from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
-    Held,
     Identity,
     OptionError,
     OutputMode,
-    Session,
     Sink,
     SinkContext,
     SinkFacts,
     SinkLocation,
     Snapshot,
 )
-from headrace.errors import CheckpointBehind, Finding, SinkError, nearest
+from headrace.errors import Finding, SinkError, nearest
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -69,7 +85,7 @@ class IcebergSink(Sink):
         yield from unreachable_warehouse(self.catalog)
         if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of an Iceberg table"
-            yield OptionError(code="HR450", what=what, fix="write namespace.table")
+            yield OptionError(code="HR113", what=what, fix="write namespace.table")
         if self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
             what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
             yield OptionError(code="HR548", what=what, fix="give renamed_from: the namespace.table that it was before")
@@ -77,7 +93,7 @@ class IcebergSink(Sink):
             if PartitionField.of(part) is None:
                 what = f"partition_by: '{part}' is neither a column nor a function that Iceberg partitions by"
                 fix = "write a column, or day(time), bucket(16, id), truncate(4, name) and the like"
-                yield OptionError(code="HR450", what=what, fix=fix)
+                yield OptionError(code="HR113", what=what, fix=fix)
         if mode not in self.facts.modes:
             yield OptionError(
                 code="HR403",
@@ -112,10 +128,11 @@ class IcebergSink(Sink):
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
             with self._place.translate_errors():
-                if (table := self._place.find()) is not None:
-                    self._require_fit(table, frame.schema, context)
-                    with suppress(CheckpointBehind):
-                        self._require_match(table, context)
+                if (table := self._place.find()) is None:
+                    yield from misfits(context, self.table, tuple)
+                    return
+                self._require_fit(table, frame.schema, context)
+                yield from misfits(context, self.table, lambda: self._lines(self._place.again(table), context))
         except SinkError as error:
             yield from findings_of(error)
 
@@ -134,76 +151,31 @@ class IcebergSink(Sink):
             rows = frame_of(spark, table, schema, tasks, None)
             return Snapshot(rows=rows, batch=None if ledger.batch < 0 else ledger.batch)
 
-    def last_batch(self, context: SinkContext) -> int | None:
-        ledger = self._own_ledger(context)
-        mine = ledger is not None and ledger.checkpoint == Checkpoint(context.checkpoint).id
-        return ledger.batch if ledger is not None and mine and ledger.batch >= 0 else None
-
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        ledger = self._own_ledger(context)
-        return {} if ledger is None else plans(context, ledger.lines, first)
+    @property
+    def ledger(self) -> IcebergLedger:
+        return IcebergLedger(place=self._place)
 
     @property
-    def former(self) -> Sink | None:
-        return replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
+    def rename(self) -> IcebergRename:
+        former = replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
+        return IcebergRename(place=self._place, renamed_from=self.renamed_from, former=former)
 
-    def rename_table(self, context: SinkContext, session: Session) -> None:
-        renames.rename_table(self._place, self.renamed_from, context)
+    @property
+    def reset(self) -> IcebergReset:
+        return IcebergReset(place=self._place, droppable=True)
 
-    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        renames.rename_query(self._place, context, former)
+    @property
+    def rewind(self) -> IcebergRewind:
+        return IcebergRewind(place=self._place)
 
-    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
-        return generations.held(self._place, context)
+    @property
+    def adoption(self) -> IcebergAdoption:
+        return IcebergAdoption(place=self._place, find=self._foreign, takes_over=True, tells_batches=True)
 
-    def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
-        generations.hand_over(self._place, context, generation)
-
-    def set_aside(self, context: SinkContext, session: Session) -> None:
-        generations.set_aside(self._place, context)
-
-    def bring_back(self, context: SinkContext, session: Session) -> None:
-        generations.bring_back(self._place, context)
-
-    def discard(self, context: SinkContext, session: Session) -> None:
-        generations.discard(self._place, context)
-
-    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
-        return rewind.earliest(self._place, context, batch)
-
-    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
-        return rewind.taken_back(self._place, context, batch)
-
-    def rewind(self, context: SinkContext, batch: int, session: Session) -> None:
-        rewind.rewind(self._place, context, batch)
-
-    def undo_rewind(self, context: SinkContext, batch: int, session: Session) -> None:
-        rewind.undo(self._place, context, batch)
-
-    def forget_rewind(self, context: SinkContext, session: Session) -> None:
-        rewind.forget(self._place, context)
-
-    def beside(self) -> IcebergSink:
-        return replace(self, table=generations.name_beside(self._place), renamed_from="")
-
-    def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        generations.swap_in(self._place, context)
-
-    def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        generations.swap_out(self._place, context)
-
-    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
-        with self._place.translate_errors():
-            return adoption.foreign_rows(self._foreign(frame, context), self._place, context)
-
-    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
-        with self._place.translate_errors():
-            return adoption.foreign_batch(self._foreign(frame, context), context)
-
-    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        with self._place.translate_errors():
-            self._foreign(frame, context)
-            adoption.take_over(self._place, frame.schema, context, batch)
+    @property
+    def swap(self) -> IcebergSwap:
+        beside = replace(self, table=name_beside(self._place), renamed_from="")
+        return IcebergSwap(place=self._place, beside=beside)
 
     def _foreign(self, frame: DataFrame, context: SinkContext) -> Table:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
@@ -216,17 +188,9 @@ class IcebergSink(Sink):
         self._require_columns(table, frame.schema, context)
         return table
 
-    def _own_ledger(self, context: SinkContext) -> Ledger | None:
-        """What the table has of the query; None also where the catalog does not answer."""
-        with suppress(SinkError), self._place.translate_errors():
-            table = self._place.find()
-            ledger = None if table is None else Ledger.of(table)
-            return ledger if ledger is not None and ledger.is_of(context) else None
-        return None
-
     @property
     def _place(self) -> TableRef:
-        return TableRef(table=self.table, catalog=self.catalog, error=SinkError, unreachable="HR451", missing="HR402")
+        return TableRef(table=self.table, catalog=self.catalog, error=SinkError, unreachable="HR405", missing="HR402")
 
     def _require_result(self, schema: StructType, context: SinkContext) -> None:
         """Raise SinkError with everything of the result that no Iceberg table could take."""
@@ -265,8 +229,12 @@ class IcebergSink(Sink):
 
     def _require_match(self, table: Table, context: SinkContext) -> None:
         """Raise CheckpointError where the table's ledger and the checkpoint hold different batches."""
+        require_lines_fit(context, self.table, self._lines(table, context))
+
+    @staticmethod
+    def _lines(table: Table, context: SinkContext) -> Sequence[KeptLine]:
         ledger = Ledger.of(table)
-        require_lines_fit(context, self.table, ledger.known if ledger is not None and ledger.is_of(context) else ())
+        return ledger.known if ledger is not None and ledger.is_of(context) else ()
 
     def _create(self, schema: StructType) -> Table:
         catalog = self._place.connect()

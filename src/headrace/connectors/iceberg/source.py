@@ -67,10 +67,10 @@ class Iceberg(Source):
         yield from unreachable_warehouse(self.catalog)
         if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of an Iceberg table"
-            yield OptionError(code="HR350", what=what, fix="write namespace.table")
+            yield OptionError(code="HR113", what=what, fix="write namespace.table")
         if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
             what = f"max_files_per_trigger is {self.max_files_per_trigger}"
-            yield OptionError(code="HR350", what=what, fix="give max_files_per_trigger a number above 0")
+            yield OptionError(code="HR113", what=what, fix="give max_files_per_trigger a number above 0")
         given = [
             name
             for name, value, default in (
@@ -81,7 +81,7 @@ class Iceberg(Source):
             if value != default
         ]
         if len(given) > 1:
-            yield OptionError(code="HR350", what=f"{' and '.join(given)} exclude each other", fix="give one of them")
+            yield OptionError(code="HR113", what=f"{' and '.join(given)} exclude each other", fix="give one of them")
 
     def identity(self) -> Identity:
         return self._place.identity()
@@ -139,14 +139,17 @@ class Iceberg(Source):
                 history.ensure_available(Offset.of(batch.start), Offset.of(batch.end))
 
     def lag(self, prefix: SourcePrefix) -> Lag | None:
+        elsewhere = self.starting != "table" or (self.starting_snapshot, self.starting_timestamp) != (None, None)
+        if elsewhere and not prefix.batches:
+            return None
         history = self._history()
         with self._place.translate_errors():
-            rows, size = history.behind(Offset.of(prefix.batches[-1].end) if prefix.batches else None)
-        return Lag(count=rows, unit="rows", bytes=size)
+            rows, size, since = history.behind(Offset.of(prefix.batches[-1].end) if prefix.batches else None)
+        return Lag(count=rows, unit="rows", bytes=size, oldest_ms=since)
 
     @property
     def _place(self) -> TableRef:
-        return TableRef(table=self.table, catalog=self.catalog, error=SourceError, unreachable="HR351", missing="HR352")
+        return TableRef(table=self.table, catalog=self.catalog, error=SourceError, unreachable="HR331", missing="HR332")
 
     @property
     def _skips(self) -> frozenset[str]:

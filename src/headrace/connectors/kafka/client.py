@@ -1,4 +1,4 @@
-"""What is asked of a broker before start, by Kafka's own client, which Spark's connector brings along."""
+"""What is asked of a broker before start, by Kafka's own client out of Spark, and how queries that use it fail."""
 
 from __future__ import annotations
 
@@ -8,13 +8,43 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.contract import Failure
 from headrace.errors import Finding, HeadraceError, nearest
+from headrace.spark.jvm.gateway import jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANSWER_MS = 8_000
 _PREFIX = "kafka."
+FAILURES = (
+    Failure(
+        code="HR335",
+        pattern=r"HEADRACE_UNDECODABLE (?P<place>[^\s\"'.]\S*/\d+/\d+)",
+        what="the value of the message {place} (topic/partition/offset) does not decode",
+        fix="set on_bad_row to quarantine, and such messages are quarantined; or correct the schema and start again",
+    ),
+    Failure(
+        code="HR336",
+        pattern=r"KAFKA_DATA_LOSS|Some data may have been lost|Cannot fetch record for offset",
+        what="messages of its topic were deleted before they were read",
+        fix="reset the query (headrace reset QUERY), or set fail_on_data_loss to false to continue without them; let "
+        "the topic keep more",
+    ),
+    Failure(
+        code="HR332",
+        pattern=r"UnknownTopicOrPartitionException|UnknownTopicIdException",
+        what="a topic that it reads or writes is no longer there",
+        fix="create the topic again, or correct its name, and start again",
+    ),
+    Failure(
+        code="HR331",
+        pattern=r"kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException)|"
+        r"Failed to construct kafka",
+        what="the Kafka broker does not answer",
+        fix="start the broker, then start again: the run resumes with the batch that was not committed",
+    ),
+)
 
 
 def servers_fault(servers: str) -> str | None:
@@ -119,7 +149,7 @@ def client(
     spark: SparkSession, servers: str, options: Mapping[str, str], error: type[HeadraceError]
 ) -> Iterator[Client]:
     """A client for the time of a few questions; `error` is raised when it finds something wrong."""
-    jvm: Any = spark._jvm
+    jvm = jvm_of(spark)
     properties = jvm.java.util.Properties()
     for name, value in options.items():
         if name.lower().startswith(_PREFIX):

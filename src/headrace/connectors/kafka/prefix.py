@@ -1,20 +1,41 @@
-"""The messages of a committed prefix, as Spark's offsets tell them: partition by partition, batch by batch."""
+"""The messages of a committed prefix, partition by partition, and what no batch has taken yet."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.contract import SourcePrefix
+from headrace.connectors.kafka.producer import client_settings
+from headrace.contract import Lag, SourcePrefix
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from confluent_kafka import Consumer
     from pyspark.sql import DataFrame
 
 FileGroup: TypeAlias = tuple[str, int]
+ANSWER_SECONDS = 3.0
+# Of so many partitions at most the oldest message is read; of more it is not known.
+_PARTITIONS = 200
+# What both clients name alike; the rest of a Java consumer's options is of no use here, or unknown to librdkafka.
+_SHARED = ("kafka.security.", "kafka.sasl.", "kafka.ssl.", "kafka.client.dns.", "kafka.isolation.")
+_OWN = {
+    "isolation.level": "read_uncommitted",
+    "group.id": "headrace-lag",
+    # Else `close` waits for a coordinator of the group.
+    "enable.auto.commit": "false",
+    "enable.partition.eof": "true",
+    # One message of each partition is enough.
+    "queued.min.messages": "1",
+    "fetch.message.max.bytes": "65536",
+    "fetch.wait.max.ms": "20",
+    "socket.timeout.ms": str(int(1000 * ANSWER_SECONDS)),
+}
 
 
 @dataclass(frozen=True)
@@ -90,6 +111,12 @@ def beginning(prefix: SourcePrefix) -> dict[FileGroup, int]:
     return _parsed(prefix.log[0][0]) if prefix.log.get(0) else {}
 
 
+def reached(prefix: SourcePrefix) -> dict[FileGroup, int] | None:
+    """How far `prefix` was read; None where its source has planned nothing yet."""
+    end = next((batch.end for batch in reversed(prefix.batches) if batch.end is not None), None)
+    return _parsed(end) if end is not None else beginning(prefix) if prefix.log.get(0) else None
+
+
 def by_topic(offsets: Mapping[FileGroup, int]) -> dict[str, dict[int, int]]:
     """Offsets as the option `starting_offsets` takes them."""
     found: dict[str, dict[int, int]] = {}
@@ -146,3 +173,72 @@ def _parsed(text: str) -> dict[FileGroup, int]:
         for topic, rest in json.loads(text).items()
         for partition, offset in rest.items()
     }
+
+
+def look(
+    servers: str, options: Mapping[str, str], position: Mapping[FileGroup, int], reads: Callable[[str, int], bool]
+) -> Lag | None:
+    """What lies after `position` in the partitions for which `reads` says yes; None: the broker does not answer.
+
+    A partition that `position` lacks is read from its first message.
+    """
+    if find_spec("confluent_kafka") is None:
+        return None
+    from confluent_kafka import Consumer, KafkaException
+
+    shared = {name: value for name, value in options.items() if name.startswith(_SHARED)}
+    until = time.monotonic() + ANSWER_SECONDS
+    try:
+        consumer = Consumer({**_OWN, **client_settings(servers, shared, {})})
+        try:
+            starts, count = _behind(consumer, position, reads, until)
+            oldest = _oldest_ms(consumer, starts, until) if starts else None
+        finally:
+            consumer.close()
+    except (KafkaException, TimeoutError):
+        return None
+    return Lag(count=count, unit="messages", oldest_ms=oldest)
+
+
+def _behind(
+    consumer: Consumer, position: Mapping[FileGroup, int], reads: Callable[[str, int], bool], until: float
+) -> tuple[dict[FileGroup, int], int]:
+    """Where to go on in each partition that has more, and how many messages all of them have."""
+    from confluent_kafka import TopicPartition
+
+    topics = consumer.list_topics(timeout=_left(until)).topics
+    starts, count = {}, 0
+    for place in ((name, part) for name, topic in topics.items() for part in topic.partitions if reads(name, part)):
+        ends = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_left(until), cached=False)
+        if ends is None:
+            raise TimeoutError
+        start = max(ends[0], position.get(place, ends[0]))
+        if start < ends[1]:
+            starts[place], count = start, count + ends[1] - start
+    return starts, count
+
+
+def _oldest_ms(consumer: Consumer, starts: Mapping[FileGroup, int], until: float) -> int | None:
+    """The least timestamp of the messages at these offsets; None: not known of all of them within the time."""
+    from confluent_kafka import KafkaError, TopicPartition
+
+    if len(starts) > _PARTITIONS:
+        return None
+    asked = {place: TopicPartition(*place, offset) for place, offset in starts.items()}
+    found: list[int] = []
+    consumer.assign(list(asked.values()))
+    while asked:
+        message: Any = consumer.poll(_left(until))
+        if message is None:
+            return None
+        error, place = message.error(), (message.topic(), message.partition())
+        if place not in asked or (error is not None and error.code() != KafkaError._PARTITION_EOF):
+            continue
+        if error is None:  # At the end of a partition there were marks of transactions alone.
+            found.append(message.timestamp()[1])
+        consumer.pause([asked.pop(place)])
+    return min((each for each in found if each > 0), default=None)
+
+
+def _left(until: float) -> float:
+    return max(0.05, until - time.monotonic())

@@ -1,37 +1,54 @@
-"""One producer with transactions, by librdkafka: it fences off every older one of the same query."""
+"""One producer with transactions, which fences off older ones, and the rows that it writes as messages."""
 
 from __future__ import annotations
 
 import logging
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.contract import OptionError, SinkContext
 from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 ANSWER_SECONDS = 30.0
 _PREFIX = "kafka."
 # Options of Java's client whose place in librdkafka is another, or that it has none for.
 _JAVA_ONLY = ("ssl.truststore.", "ssl.keystore.type", "key.serializer", "value.serializer", "partitioner.class")
 _ACCOUNT = re.compile(r'username="(?P<username>[^"]*)"[^;]*password="(?P<password>[^"]*)"')
-_FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+# _FATAL is what the client answers to every call once it has seen one of the others, or another end of its producer.
+_FENCED = ("_FATAL", "_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 _PASSING = (
     *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT", "_STATE"),
     *("REQUEST_TIMED_OUT", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"),
     *("CONCURRENT_TRANSACTIONS", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"),
     *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "LEADER_NOT_AVAILABLE"),
 )
-
-
 # What the client would print by itself: that it is fenced off is told as a finding.
 _SILENT = logging.getLogger("headrace.kafka")
+# Spark would cut timestamps to milliseconds.
+TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_WRITE = {**TIMES, "ignoreNullFields": "false"}
+# Written into each message of a transaction: whose it is, and of which batch.
+HEADER = "headrace"
+ROW_TOPICS = "the topics that the rows name"
+# Of the messages that are read back, before they are rows again.
+BATCH = "__headrace_batch"
+
+
 _SILENT.addHandler(logging.NullHandler())
+
+
 _SILENT.propagate = False
 
 
@@ -39,7 +56,7 @@ def missing_dependency() -> Iterator[OptionError]:
     """What has to be installed before a transaction can be made."""
     if find_spec("confluent_kafka") is None:
         yield OptionError(
-            code="HR014",
+            code="HR011",
             what="exactly once into Kafka needs the package confluent-kafka, which is not installed",
             fix="pip install 'headrace[kafka]'",
         )
@@ -92,7 +109,7 @@ def fault(error: Exception) -> KafkaError | None:
 
 
 def is_fenced(error: Exception) -> bool:
-    """Whether another producer of the query has begun since."""
+    """Whether the broker takes nothing more of this producer: most often, because another one has begun."""
     found = fault(error)
     return found is not None and found.name() in _FENCED
 
@@ -110,7 +127,7 @@ def explained(error: Exception, place: str, what: str) -> Exception:
         return error
     if found.name() in ("_INVALID_ARG", "_CONFLICT"):
         fix = "correct the options, which Kafka's C client reads here: its names go into producer"
-        return SinkError(Finding(code="HR430", what=f"Kafka's client refuses an option: {found.str()}", fix=fix))
+        return SinkError(Finding(code="HR113", what=f"Kafka's client refuses an option: {found.str()}", fix=fix))
     reason = found.str().rstrip(".")
     fix = "start the broker, or correct bootstrap_servers; then start again: the run resumes with this batch"
     if "AUTHORIZATION" in found.name():
@@ -120,3 +137,67 @@ def explained(error: Exception, place: str, what: str) -> Exception:
     elif found.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
         fix = "create the topic, or correct the name and the partition that the row gives"
     return SinkError(Finding(code="HR434", what=f"{what} at {place}: {reason}", fix=fix))
+
+
+def as_messages(frame: DataFrame, value: Literal["raw", "json"], key: Sequence[str]) -> DataFrame:
+    """The rows as messages: `raw` as they are, else an object of every column, and the key's columns as the key."""
+    from pyspark.sql import functions as F
+
+    if value == "raw":
+        return frame
+    body = F.to_json(F.struct("*"), _WRITE).alias("value")
+    if not key:
+        return frame.select(body)
+    if len(key) == 1:
+        return frame.select(F.col(f"`{key[0]}`").cast("string").alias("key"), body)
+    return frame.select(F.to_json(F.struct(*[F.col(f"`{name}`") for name in key]), _WRITE).alias("key"), body)
+
+
+def header(life: str, batch: int) -> bytes:
+    """The value of HEADER."""
+    return f"{life}:{batch}".encode()
+
+
+def as_rows(messages: DataFrame, life: str, last: int, schema: StructType) -> DataFrame:
+    """The rows of the life's batches up to `last`, with one more column, BATCH, of JSON messages with their headers."""
+    from pyspark.sql import functions as F
+
+    ours = F.filter("headers", lambda each: each["key"] == HEADER)
+    told = F.split(F.element_at(ours, -1)["value"].cast("string"), ":")
+    found = messages.where(F.size(ours) > 0).select(
+        F.from_json(F.col("value").cast("string"), schema, TIMES).alias("row"),
+        told[0].alias("life"),
+        told[1].cast("long").alias(BATCH),
+    )
+    return found.where((F.col("life") == life) & (F.col(BATCH) <= last)).select("row.*", BATCH)
+
+
+def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """The newest row of each key."""
+    from pyspark.sql import functions as F
+
+    columns = [name for name in rows.columns if name != BATCH]
+    whole = F.max_by(F.struct(*[F.col(f"`{name}`") for name in columns]), F.col(BATCH)).alias("row")
+    return rows.groupBy(*[F.col(f"`{name}`") for name in key]).agg(whole).select("row.*")
+
+
+def starting(begins: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+    """Where the messages up to `ends` begin; a partition that came later, at its first."""
+    return {place: begins.get(place, 0) for place in ends}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A topic and its ledger topic.
+
+    topic: None: each row names its own. settings: of Kafka's C client. options: of Spark's connector.
+    """
+
+    servers: str
+    topic: str | None
+    ledger_topic: str
+    value: Literal["raw", "json"]
+    key: tuple[str, ...]
+    retry_seconds: float
+    settings: Mapping[str, Any]
+    options: Mapping[str, str]

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from headrace.connectors.kafka import committed, producer
-from headrace.connectors.kafka.client import SERVERS_FIX, client, servers_fault, topic_fault
-from headrace.connectors.kafka.failures import FAILURES
-from headrace.connectors.kafka.messages import as_messages
-from headrace.connectors.kafka.target import Target
+from headrace.connectors.exactly_once import misfits
+from headrace.connectors.kafka import producer, topic_ledger
+from headrace.connectors.kafka.client import FAILURES, SERVERS_FIX, client, servers_fault, topic_fault
+from headrace.connectors.kafka.producer import ROW_TOPICS, Target, as_messages
+from headrace.connectors.kafka.topic_ledger import KafkaLedger
 from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
 from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
@@ -22,9 +22,12 @@ from headrace.contract import (
     OutputMode,
     Session,
     Sink,
+    SinkAdoption,
     SinkContext,
     SinkFacts,
     SinkLocation,
+    SinkRename,
+    SinkReset,
     Snapshot,
     Writer,
     canonical_servers,
@@ -64,6 +67,7 @@ class KafkaSink(Sink):
 
     jars: ClassVar[tuple[str, ...]] = ("kafka",)
     failures: ClassVar[tuple[Failure, ...]] = FAILURES
+    place_options: ClassVar[tuple[str, ...]] = ("topic",)
     layout_options: ClassVar[tuple[str, ...]] = ("value",)
     tuning_options: ClassVar[tuple[str, ...]] = ("retry_seconds", "producer")
     bootstrap_servers: str
@@ -87,10 +91,6 @@ class KafkaSink(Sink):
         return self.ledger_topic or f"{self.topic}.headrace"
 
     @property
-    def begins_anywhere(self) -> bool:
-        return not self.exactly_once
-
-    @property
     def facts(self) -> SinkFacts:
         spark = not self.exactly_once and self.async_progress is None
         return SinkFacts(
@@ -101,6 +101,8 @@ class KafkaSink(Sink):
             real_time=spark,
             async_progress=not self.exactly_once and self.async_progress is not None,
             shares_appends=self.exactly_once,
+            readable_back=self.exactly_once and self.value == "json" and self.topic is not None,
+            begins_anywhere=not self.exactly_once,
         )
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
@@ -113,39 +115,39 @@ class KafkaSink(Sink):
         yield from producer.missing_dependency()
         if self.async_progress is not None:
             what = "async_progress has no meaning with delivery_guarantee exactly-once"
-            yield OptionError(code="HR430", what=what, fix="leave one of the two out")
+            yield OptionError(code="HR113", what=what, fix="leave one of the two out")
         if self.topic is None and self.ledger_topic is None:
             what = "exactly-once without a topic of the sink's own needs a ledger topic"
-            yield OptionError(code="HR430", what=what, fix="give ledger_topic")
+            yield OptionError(code="HR113", what=what, fix="give ledger_topic")
         elif (wrong := topic_fault(self.ledger_place)) is not None:
-            yield OptionError(code="HR430", what=wrong, fix="correct ledger_topic")
+            yield OptionError(code="HR113", what=wrong, fix="correct ledger_topic")
         if mode == "update" and self.value == "json" and not self.key:
             what = "update mode with delivery_guarantee exactly-once needs a key"
             yield OptionError(code="HR403", what=what, fix="name in key the columns that identify a row")
 
     def _option_problems(self) -> Iterator[OptionError]:
         if (wrong := servers_fault(self.bootstrap_servers)) is not None:
-            yield OptionError(code="HR430", what=wrong, fix=SERVERS_FIX)
+            yield OptionError(code="HR113", what=wrong, fix=SERVERS_FIX)
         if self.topic is not None and (wrong := topic_fault(self.topic)) is not None:
-            yield OptionError(code="HR430", what=wrong, fix="correct the topic's name")
+            yield OptionError(code="HR113", what=wrong, fix="correct the topic's name")
         if self.value == "raw" and self.key:
             yield OptionError(
-                code="HR430", what="key has no meaning with value raw", fix="give the result a column key"
+                code="HR113", what="key has no meaning with value raw", fix="give the result a column key"
             )
         if self.value == "json" and self.topic is None:
             yield OptionError(
-                code="HR430", what="no topic is named", fix="give topic, or value: raw and a column topic"
+                code="HR113", what="no topic is named", fix="give topic, or value: raw and a column topic"
             )
         if self.async_progress is not None and _milliseconds(self.async_progress) is None:
-            what = f"async_progress '{self.async_progress}' is no length of time"
-            yield OptionError(code="HR430", what=what, fix="write a number and its unit, as in 500ms or 1s")
+            what = f"async_progress '{self.async_progress}' is not a length of time"
+            yield OptionError(code="HR113", what=what, fix="write a number and its unit, as in 500ms or 1s")
         for name in self.options:
             if name.lower() in _OWN:
                 what = f"options holds '{name}', which Headrace sets itself"
-                yield OptionError(code="HR430", what=what, fix="give bootstrap_servers and topic as such")
+                yield OptionError(code="HR113", what=what, fix="give bootstrap_servers and topic as such")
             if name.lower() in _REFUSED:
                 what = f"options holds '{name}', which Spark refuses"
-                yield OptionError(code="HR430", what=what, fix="leave it out: rows are written as texts or bytes")
+                yield OptionError(code="HR113", what=what, fix="leave it out: rows are written as texts or bytes")
 
     def open(self, frame: DataFrame, context: SinkContext) -> Writer:
         """Compare the result's columns with what Kafka takes, ask the broker for the topic, and begin the ledger."""
@@ -155,8 +157,7 @@ class KafkaSink(Sink):
         if not self.exactly_once:
             return KafkaWriter(self)
         store = KafkaStore(self.target, context)
-        with committed.translate_errors(self.target, f"query '{context.query}' cannot begin to write"):
-            committed.require_ledger(self.target)
+        with topic_ledger.translate_errors(self.target, f"query '{context.query}' cannot begin to write"):
             store.enter(frame.schema.json())
         return KafkaBatches(store=store)
 
@@ -177,7 +178,7 @@ class KafkaSink(Sink):
     @property
     def location(self) -> SinkLocation:
         servers = tuple(server.strip() for server in self.bootstrap_servers.split(","))
-        topic = "the topics that the rows name" if self.topic is None else f"topic '{self.topic}'"
+        topic = ROW_TOPICS if self.topic is None else f"topic '{self.topic}'"
         shown = f"{topic} at {self.bootstrap_servers}"
         return SinkLocation(name=self.topic or "", systems=servers, shown=shown, ledger=self.exactly_once)
 
@@ -189,6 +190,9 @@ class KafkaSink(Sink):
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
             self._require_topic(frame)
+            if self.exactly_once:
+                name = self.topic or ROW_TOPICS
+                yield from misfits(context, name, lambda: topic_ledger.lines(self.target, context), kind="topic")
         except SinkError as error:
             yield from findings_of(error)
 
@@ -196,41 +200,29 @@ class KafkaSink(Sink):
         with client(frame.sparkSession, self.bootstrap_servers, self.options, SinkError) as broker:
             broker.require_topics(() if self.topic is None else (self.topic,))
 
-    @property
-    def readable_back(self) -> bool:
-        return self.exactly_once and self.value == "json" and self.topic is not None
-
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         """The messages of the query's transactions, as a consumer of committed messages finds them."""
-        if self.readable_back:
-            return committed.read_back(self.target, spark, context)
+        if self.facts.readable_back:
+            return topic_ledger.read_back(self.target, spark, context)
         what = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
         fix = "set delivery_guarantee to exactly-once, with topic and value json; or write into a database or files too"
         raise SinkError(Finding(code="HR402", what=what, fix=fix))
 
-    def last_batch(self, context: SinkContext) -> int | None:
-        return committed.last_batch(self.target, context) if self.exactly_once else None
+    @property
+    def ledger(self) -> KafkaLedger | None:
+        return KafkaLedger(target=self.target) if self.exactly_once else None
 
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        return committed.planned(self.target, context, first) if self.exactly_once else {}
+    @property
+    def rename(self) -> KafkaRename | None:
+        return KafkaRename(target=self.target) if self.exactly_once else None
 
-    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        if self.exactly_once:
-            with committed.translate_errors(self.target, f"query '{former}' cannot be renamed"):
-                committed.require_ledger(self.target)
-                KafkaStore(self.target, context).rename(former)
+    @property
+    def reset(self) -> SinkReset:
+        return KafkaReset() if self.exactly_once else super().reset
 
-    def kept_result(self, mode: OutputMode) -> KeptResult:
-        if not self.exactly_once:
-            return super().kept_result(mode)
-        why = "its messages stay, and every row comes again, in batches numbered from 0 on"
-        return KeptResult(possible=True, why=why)
-
-    def adoptable(self, mode: OutputMode) -> KeptResult:
-        if self.exactly_once:
-            why = "a ledger cannot be begun for messages that another program wrote: adopt with at-least-once"
-            return KeptResult(possible=False, why=why)
-        return super().adoptable(mode)
+    @property
+    def adoption(self) -> SinkAdoption:
+        return KafkaAdoption() if self.exactly_once else super().adoption
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         types = {name.lower(): type_ for name, type_ in frame.dtypes}
@@ -256,6 +248,34 @@ class KafkaSink(Sink):
                 what = f"the result's column '{name}' would be left out of the message"
                 fix = f"leave it out of the query, or set value to json; a message has {', '.join(COLUMNS)}"
                 yield Finding(code="HR431", what=what, fix=fix)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaRename(SinkRename):
+    """The ledger of transactions under the query's new name."""
+
+    target: Target
+
+    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
+        with topic_ledger.translate_errors(self.target, f"query '{former}' cannot be renamed"):
+            topic_ledger.require_ledger(self.target)
+            KafkaStore(self.target, context).rename(former)
+
+
+class KafkaReset(SinkReset):
+    """Messages stay; each generation has a ledger of its own."""
+
+    def kept(self, mode: OutputMode) -> KeptResult:
+        why = "its messages stay, and every row comes again, in batches numbered from 0 on"
+        return KeptResult(possible=True, why=why)
+
+
+class KafkaAdoption(SinkAdoption):
+    """Messages that another program wrote have no ledger."""
+
+    def possible(self, mode: OutputMode) -> KeptResult:
+        why = "a ledger cannot be begun for messages that another program wrote: adopt with at-least-once"
+        return KeptResult(possible=False, why=why)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.connectors.kafka import prefix as kafka_lag
 from headrace.connectors.kafka import prefix as kafka_prefix
 from headrace.connectors.kafka import values as kafka_values
-from headrace.connectors.kafka.client import Client, client
-from headrace.connectors.kafka.failures import FAILURES
+from headrace.connectors.kafka.client import FAILURES, Client, client
 from headrace.connectors.kafka.options import KafkaOptions
 from headrace.contract import (
     Failure,
@@ -122,6 +122,10 @@ class Kafka(KafkaOptions, Source):
         frame = self._messages(spark, prefix, batch_column)
         return self._decoded(frame, spark, kafka_values.unique_metric(), batch_column)
 
+    @property
+    def again(self) -> str:
+        return "correct them and send them to the topic again; if the schema is wrong, correct it and rebuild the query"
+
     def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
         """The messages that were quarantined; `file` is topic/partition/offset, `record` the value as text."""
         if self.on_bad_row != "quarantine":
@@ -140,6 +144,16 @@ class Kafka(KafkaOptions, Source):
         if self.starting_offsets == "latest":
             return "at messages that come from now on (starting_offsets: latest)"
         return "at the offsets that starting_offsets gives"
+
+    def lag(self, prefix: SourcePrefix) -> Lag | None:
+        """The messages of its topics behind the committed offsets, where confluent-kafka is installed."""
+        position = kafka_prefix.reached(prefix)
+        if position is None:
+            # Before its first start: what a start at another place than the earliest messages will take is not known.
+            if self.starting_timestamp is not None or self.starting_offsets != "earliest":
+                return None
+            position = {}
+        return kafka_lag.look(self.bootstrap_servers, self.options, position, self.reads_topic)
 
     def reported_lag(self, end: str, latest: str) -> Lag:
         """What the topics held when the batch was planned, as Spark had asked the broker for it."""

@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.connectors.exactly_once import KeptLine, TextLedger
+from headrace.connectors.exactly_once import KeptLine, TextLedger, plans
 from headrace.connectors.exactly_once.kept import KEPT
-from headrace.connectors.kafka.producer import ANSWER_SECONDS
-from headrace.contract import SinkContext
+from headrace.connectors.kafka import producer
+from headrace.connectors.kafka.client import client
+from headrace.connectors.kafka.prefix import as_json
+from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, Target, as_rows, newest, starting
+from headrace.contract import SinkContext, SinkLedger, Snapshot
 from headrace.errors import Finding, SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # The offset behind the last message, by topic and partition.
 Ends: TypeAlias = Mapping[tuple[str, int], int]
@@ -64,9 +71,9 @@ class TopicLedger:
         The result may have other columns than before: each message tells its own.
         """
         if found is None:
-            ledger = TextLedger.begun(None, context, name, result)
+            ledger = TextLedger.begun(None, context, name, result, kind="topic")
             return cls(ledger=ledger, life=uuid.uuid4().hex, begins=begins)
-        ledger = TextLedger.begun(found.ledger.dumps(), context, name, found.ledger.result)
+        ledger = TextLedger.begun(found.ledger.dumps(), context, name, found.ledger.result, kind="topic")
         return replace(found, ledger=replace(ledger, result=result))
 
     def with_batch(self, line: KeptLine, ends: Ends) -> TopicLedger:
@@ -105,41 +112,72 @@ def keys_of(context: SinkContext) -> list[str]:
     return [f"{key_of(context)}/{part}" for part in ("head", *range(KEPT))]
 
 
-def read(settings: Mapping[str, Any], topic: str) -> dict[str, bytes]:
+def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> dict[str, bytes]:
     """The newest committed value of each key. Raises KafkaException, and SinkError where a transaction stays open.
 
     Messages that were committed behind an open transaction of another query are shown only when that has ended: the
-    topic is read up to its very end, not to where it can be read by now.
+    topic is read up to its very end, not to where it can be read by now. own: what the keys of the reader's query begin
+    with; where only its transaction is open, nothing else of it lies behind, and nobody waits for that one.
     """
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-
-    end = ends(settings, [(topic, 0)]).get((topic, 0), 0)
-    more = {"group.id": "headrace", "isolation.level": "read_committed", "enable.auto.commit": False}
-    consumer = Consumer({**settings, **more, "enable.partition.eof": True, "fetch.wait.max.ms": 50})
     found: dict[str, bytes] = {}
+    if not partitions(settings, topic):
+        return found
+    end = ends(settings, [(topic, 0)]).get((topic, 0), 0)
+    limit = time.monotonic() + PATIENCE_SECONDS
+    for reached, key, value in _records(settings, topic, 0, "read_committed"):
+        if key is None:
+            if reached >= end or (reached >= 0 and own and _is_open_only_of(settings, topic, own, reached, end)):
+                break
+        elif value is None:
+            found.pop(key, None)
+        else:
+            found[key] = value
+        if time.monotonic() > limit:
+            what = f"the ledger topic '{topic}' cannot be read to its end: a transaction there stays open"
+            fix = "stop the program that holds it, or wait until the broker aborts it; then start again"
+            raise SinkError(Finding(code="HR434", what=what, fix=fix))
+    return found
+
+
+def _is_open_only_of(settings: Mapping[str, Any], topic: str, own: str, first: int, end: int) -> bool:
+    """Whether the messages from `first` on, an open transaction's first, are all of the keys of `own`."""
+    for reached, key, _ in _records(settings, topic, first, "read_uncommitted"):
+        if key is None and reached >= end:
+            return True
+        if key is not None and not key.startswith(f"{own}/"):
+            return False
+    return False
+
+
+def _records(
+    settings: Mapping[str, Any], topic: str, first: int, level: str
+) -> Iterator[tuple[int, str | None, bytes | None]]:
+    """Offset, key and value of each message.
+
+    Each time that no more can be read by now, the offset alone of what comes next; -1 while that is not known.
+    """
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+    more = {"group.id": "headrace", "isolation.level": level, "enable.auto.commit": False}
+    more |= {"auto.offset.reset": "earliest"}  # The first messages may be compacted away.
+    consumer = Consumer({**settings, **more, "enable.partition.eof": True, "fetch.wait.max.ms": 50})
+    reached = -1
     try:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        limit = time.monotonic() + PATIENCE_SECONDS
-        while end:
+        consumer.assign([TopicPartition(topic, 0, first)])
+        while True:
             message = consumer.poll(1.0)
-            if message is not None and (error := message.error()) is not None:
-                if error.code() != KafkaError._PARTITION_EOF:
-                    raise KafkaException(error)
-                if (message.offset() or 0) >= end:
-                    break
-            elif message is not None:
-                key, value = (message.key() or b"").decode(), message.value()
-                if value is None:
-                    found.pop(key, None)
-                else:
-                    found[key] = value
-            if time.monotonic() > limit:
-                what = f"the ledger topic '{topic}' cannot be read to its end: a transaction there stays open"
-                fix = "stop the program that holds it, or wait until the broker aborts it; then start again"
-                raise SinkError(Finding(code="HR434", what=what, fix=fix))
+            if message is None:
+                yield reached, None, None
+            elif (error := message.error()) is None:
+                reached = -1
+                yield message.offset() or 0, (message.key() or b"").decode(), message.value()
+            elif error.code() == KafkaError._PARTITION_EOF:
+                reached = message.offset() or 0
+                yield reached, None, None
+            else:
+                raise KafkaException(error)
     finally:
         consumer.close()
-    return found
 
 
 def ends(settings: Mapping[str, Any], places: list[tuple[str, int]], *, committed: bool = False) -> dict[Any, int]:
@@ -197,3 +235,113 @@ def _rows(places: Ends) -> list[list[Any]]:
 
 def _places(rows: list[list[Any]]) -> dict[tuple[str, int], int]:
     return {(topic, partition): offset for topic, partition, offset in rows}
+
+
+@contextmanager
+def translate_errors(target: Target, what: str) -> Iterator[None]:
+    """Tell a fault of Kafka's client in a sentence that begins with `what`."""
+    try:
+        yield
+    except Exception as error:
+        known = producer.explained(error, target.servers, what)
+        if known is error:
+            raise
+        raise known from None
+
+
+def require_ledger(target: Target) -> None:
+    """Make the ledger topic, where there is none."""
+    require_topic(target.settings, target.ledger_topic)
+
+
+def ledger(target: Target, context: SinkContext) -> TopicLedger | None:
+    """The ledger of the context's generation; None: it has none."""
+    with translate_errors(target, f"the ledger topic '{target.ledger_topic}' cannot be read"):
+        return TopicLedger.of(read(target.settings, target.ledger_topic), context)
+
+
+def lines(target: Target, context: SinkContext) -> Sequence[KeptLine] | None:
+    """What the ledger keeps of the batches that are in; None: it has no such generation."""
+    found = ledger(target, context)
+    return None if found is None else found.ledger.lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaLedger(SinkLedger):
+    """Which batches are in, by the ledger topic."""
+
+    target: Target
+
+    def last_batch(self, context: SinkContext) -> int | None:
+        found = ledger(self.target, context)
+        return None if found is None else found.ledger.last
+
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+        found = ledger(self.target, context)
+        return {} if found is None else plans(context, found.ledger.lines, first)
+
+
+def read_back(target: Target, spark: SparkSession, context: SinkContext) -> Snapshot:
+    """The rows of the batches that are in: all in append mode, else the newest of each key, or of the last batch."""
+    name = target.topic or ""
+    found = ledger(target, context)
+    if found is None or found.ledger.last is None:
+        raise SinkError(TextLedger.lacking(context, name, kind="topic"))
+    _await_markers(target, found.ends)
+    begins = starting(found.begins, found.ends)
+    with client(spark, target.servers, target.options, SinkError) as broker:
+        earliest = broker.earliest(found.ends)
+    for place, first in begins.items():
+        if earliest.get(place, 0) > first:
+            what = f"messages of topic '{name}', partition {place[1]}, from offset {first} on are gone"
+            fix = "let the topic keep what is to be verified (retention.ms, retention.bytes)"
+            raise SinkError(Finding(code="HR402", what=what, fix=fix))
+    if not found.ends:
+        rows = spark.createDataFrame([], found.ledger.schema)
+        return Snapshot(rows=rows, batch=found.ledger.last, key=target.key)
+    reader = spark.read.format("kafka").options(**target.options)
+    messages = reader.options(
+        **{
+            "kafka.bootstrap.servers": target.servers,
+            "kafka.isolation.level": "read_committed",
+            "includeHeaders": "true",
+            "assign": _assigned(found.ends),
+            "startingOffsets": as_json(begins),
+            "endingOffsets": as_json(found.ends),
+        }
+    ).load()
+    rows = as_rows(messages, found.life, found.ledger.last, found.ledger.schema)
+    if context.mode == "update":
+        rows = newest(rows, target.key)
+    elif context.mode == "complete":
+        rows = rows.where(rows[BATCH] == found.ledger.last).drop(BATCH)
+    else:
+        rows = rows.drop(BATCH)
+    return Snapshot(rows=rows, batch=found.ledger.last, key=target.key if context.mode == "update" else ())
+
+
+def _assigned(ends: Ends) -> str:
+    import json
+
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(ends):
+        found.setdefault(topic, []).append(partition)
+    return json.dumps(found)
+
+
+def _await_markers(target: Target, wanted: Ends) -> None:
+    """Wait until messages up to `wanted` can be read: a commit reaches each partition by itself, a moment later.
+
+    Another program's open transaction in the topic holds readers back as well.
+    """
+    limit = time.monotonic() + PATIENCE_SECONDS
+    with translate_errors(target, f"topic '{target.topic}' cannot be read"):
+        while True:
+            stable = ends(target.settings, list(wanted), committed=True)
+            if all(stable.get(place, 0) >= end for place, end in wanted.items()):
+                return
+            if time.monotonic() > limit:
+                what = f"topic '{target.topic}' cannot be read to the end of the last batch: a transaction stays open"
+                fix = "stop the program that holds it, or wait until the broker aborts it; then verify again"
+                raise SinkError(Finding(code="HR402", what=what, fix=fix))
+            time.sleep(0.1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.exactly_once import (
     Admission,
+    Admitted,
     BatchWriter,
     Conflict,
     Retry,
@@ -19,11 +20,10 @@ from headrace.connectors.exactly_once import (
 )
 from headrace.connectors.kafka import producer as kafka
 from headrace.connectors.kafka import topic_ledger
-from headrace.connectors.kafka.messages import HEADER, as_messages, header
-from headrace.connectors.kafka.target import Target
-from headrace.connectors.kafka.topic_ledger import TopicLedger
+from headrace.connectors.kafka.producer import HEADER, ROW_TOPICS, Target, as_messages, header
+from headrace.connectors.kafka.topic_ledger import TopicLedger, key_of
 from headrace.contract import SinkContext
-from headrace.errors import Finding, SinkError
+from headrace.errors import Fenced, Finding, HeadraceError, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,26 +54,50 @@ class KafkaStore(Store["pa.Table"]):
     """The topic as one start of a query writes it, all rows through the driver: a transaction has one producer.
 
     The producer fences off older ones, and newer ones fence it off; so what it has read of the ledger stays true until
-    a transaction fails. Then it asks anew, with a new producer: the outcome of a commit whose answer was lost is told
-    by the ledger, and that another driver has begun by its epoch there.
+    a transaction fails. Then the ledger tells the outcome of a commit whose answer was lost, and by its epoch whether
+    another driver has begun; a new producer is made only while none has, as it would fence that one off. A producer is
+    fenced off without another driver too, where the broker has ended its transaction: after a pause of the machine.
     """
+
+    kind = "topic"
 
     def __init__(self, target: Target, context: SinkContext) -> None:
         self.target, self.context = target, context
-        self.name = target.topic or "the topics that the rows name"
+        self.name = target.topic or ROW_TOPICS
         self.epoch = ""
         self.known: TopicLedger | None = None
         self._producer: Producer | None = None
+        # Whether a commit was sent whose answer is not known.
+        self._is_in_doubt = False
 
     # ------------------------------------------------------------------------------------------------- beginning
 
     def enter(self, result: str) -> None:
-        """Enter this start into the ledger, after its batches are compared with the checkpoint's."""
+        """Enter this start into the ledger, after its batches are compared with the checkpoint's.
+
+        A start that is refused changes nothing: another driver is fenced off only once the batches are compared.
+        """
+        self._compare(result)
+        topic_ledger.require_topic(self.target.settings, self.target.ledger_topic)
         what = f"another driver of query '{self.context.query}' begins again and again"
         take_epoch(
             lambda: self._entered(result),
             Finding(code="HR409", what=what, fix="let only one driver run the query, and start it again"),
+            fault=Fenced,
         )
+
+    def _compare(self, result: str) -> None:
+        """Raise where the ledger's batches are not the checkpoint's; an older driver may be writing meanwhile."""
+        found = self._read()
+        while True:
+            try:
+                TopicLedger.begun(found, self.context, self.name, result, {})
+                return
+            except HeadraceError:
+                # A batch may have come in between the look at the ledger and that at the checkpoint.
+                before, found = found, self._read()
+                if found == before:
+                    raise
 
     def _entered(self, result: str) -> None:
         try:
@@ -101,7 +125,9 @@ class KafkaStore(Store["pa.Table"]):
         return self._producer
 
     def _read(self) -> TopicLedger | None:
-        return TopicLedger.of(topic_ledger.read(self.target.settings, self.target.ledger_topic), self.context)
+        own = key_of(self.context)
+        records = topic_ledger.read(self.target.settings, self.target.ledger_topic, own=own)
+        return TopicLedger.of(records, self.context)
 
     # ------------------------------------------------------------------------------------------------- a batch
 
@@ -112,14 +138,19 @@ class KafkaStore(Store["pa.Table"]):
         return self._current().ledger.planned(batch)
 
     def _current(self) -> TopicLedger:
-        """The ledger as it is now, by a producer that is not fenced off."""
+        """The ledger as it is now, by a producer that is not fenced off, unless another driver has begun."""
         if self._producer is not None and self.known is not None:
             return self.known
-        self._connect()
+        known = self._existing()
+        if known.ledger.epoch == self.epoch:
+            self._connect()
+            known = self.known = self._existing()
+        return known
+
+    def _existing(self) -> TopicLedger:
         known = self._read()
         if known is None:  # A rename has taken it away.
-            raise SinkError(TextLedger.lacking(self.context, self.name))
-        self.known = known
+            raise SinkError(TextLedger.lacking(self.context, self.name, kind="topic"))
         return known
 
     def compute(self, frame: DataFrame, batch: int) -> pa.Table:
@@ -127,11 +158,21 @@ class KafkaStore(Store["pa.Table"]):
             return frame.toArrow()
 
     def commit(self, rows: pa.Table, batch: int, admit: Admission) -> None:
-        known, producer = self._current(), self._connect()
+        known = self._current()
         admitted = admit(known.ledger.standing(batch, self.epoch))
+        self._is_in_doubt = False
         if admitted is None:
             return
-        delivery = _Delivery()
+        try:
+            self._transact(known, rows, batch, admitted)
+        except Exception as error:
+            if kafka.is_fenced(error):
+                self.disconnect()
+                admit(self._existing().ledger.standing(batch, self.epoch))
+            raise
+
+    def _transact(self, known: TopicLedger, rows: pa.Table, batch: int, admitted: Admitted) -> None:
+        delivery, producer = _Delivery(), self._connect()
         producer.begin_transaction()
         try:
             self._produce(producer, rows, header(known.life, batch), delivery)
@@ -146,8 +187,9 @@ class KafkaStore(Store["pa.Table"]):
         except Exception:
             self._abort(producer)
             raise
+        self._is_in_doubt = True
         producer.commit_transaction(COMMIT_SECONDS)
-        self.known = known
+        self._is_in_doubt, self.known = False, known
 
     def _produce(self, producer: Producer, rows: pa.Table, mark: bytes, delivery: _Delivery) -> None:
         """Hand the rows to the client, which sends them at the side."""
@@ -216,7 +258,7 @@ class KafkaStore(Store["pa.Table"]):
         return kafka.is_transient(error) or super().is_transient(error)
 
     def explain(self, error: Exception, batch: int) -> Exception:
-        what = f"batch {batch} of query '{self.context.query}' was not written into '{self.name}'"
+        what = f"{self.fate(batch, is_in_doubt=self._is_in_doubt)} into '{self.name}'"
         return kafka.explained(error, self.target.servers, what)
 
     # ------------------------------------------------------------------------------------------------- renaming

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.contract import Identity, OptionError, ProjectObject, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
 from headrace.spark import ddl
-from headrace.spark.messages import first_sentence
+from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

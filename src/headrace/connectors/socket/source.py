@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.contract import Failure, Identity, OptionError, Source, SourceFacts, SourcePrefix, canonical_server
 from headrace.errors import Finding, SourceError
+from headrace.spark.stream.work import thread_names
+from headrace.units import is_host
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +33,7 @@ class Socket(Source):
     facts: ClassVar[SourceFacts] = SourceFacts(replayable=False, continuous=True, ephemeral=True)
     failures: ClassVar[tuple[Failure, ...]] = (
         Failure(
-            code="HR318",
+            code="HR331",
             pattern=(
                 r"terminated with exception: (?:Connection (?:refused|timed out|reset)|No route to host|"
                 r"Host is unreachable|Host is down|Network is unreachable|Operation timed out|Connect timed out)"
@@ -46,9 +48,10 @@ class Socket(Source):
 
     def problems(self) -> Iterator[OptionError]:
         if not 0 < self.port < 65536:
-            yield OptionError(code="HR312", what=f"port is {self.port}", fix="give a number from 1 to 65535")
-        if not self.host.strip():
-            yield OptionError(code="HR312", what="host is empty", fix="give the server's name or address")
+            yield OptionError(code="HR113", what=f"port is {self.port}", fix="give a number from 1 to 65535")
+        if not is_host(self.host):
+            what = f"host is '{self.host}', neither a name nor an IP address" if self.host.strip() else "host is empty"
+            yield OptionError(code="HR113", what=what, fix="give the server's name or address")
 
     def identity(self) -> Identity:
         return {"system": "socket", "server": canonical_server(self.host, self.port)}
@@ -63,7 +66,7 @@ class Socket(Source):
             columns = "value STRING" + (", timestamp TIMESTAMP" if self.include_timestamp else "")
             return spark.createDataFrame([], columns + (f", {batch_column} BIGINT" if batch_column else ""))
         what = f"what {self.host}:{self.port} has sent cannot be read again"
-        raise SourceError(Finding(code="HR318", what=what, fix="read from a source that keeps its rows, such as files"))
+        raise SourceError(Finding(code="HR331", what=what, fix="read from a source that keeps its rows, such as files"))
 
     @property
     def readable_as_batch(self) -> bool:
@@ -71,10 +74,8 @@ class Socket(Source):
 
     def health(self, spark: SparkSession) -> OptionError | None:
         """The thread that reads the connection ends when the server closes it, and Spark only logs that."""
-        jvm = spark.sparkContext._jvm
-        assert jvm is not None, "a session that runs a query has a JVM"
         names = [f"TextSocket{kind}({self.host}, {self.port})" for kind in ("Source", "ContinuousReader")]
-        if any(thread.getName() in names for thread in jvm.java.lang.Thread.getAllStackTraces().keySet()):
+        if not thread_names(spark).isdisjoint(names):
             return None
         return OptionError(
             code="HR319",
@@ -104,7 +105,7 @@ class Socket(Source):
     def _unreachable(self, reason: str) -> SourceError:
         what = f"no server can be reached at {self.host}:{self.port}: {reason}"
         fix = f"start the server first, for example: nc -lk {self.port}; or correct host and port"
-        return SourceError(Finding(code="HR318", what=what, fix=fix))
+        return SourceError(Finding(code="HR331", what=what, fix=fix))
 
 
 def _is_free(family: int, address: tuple[object, ...]) -> bool:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.contract import Held, KeptResult, SinkContext
-from headrace.errors import Finding, SinkError
+from headrace.errors import Finding, NothingChanged
 from headrace.storage.durable import exchange, replace_file, sync_directory
 
 # What is added to the name of a directory or a table for the place of a rebuild.
@@ -48,7 +48,7 @@ def bring_back(directory: Path, context: SinkContext) -> None:
     if held(directory):
         what = f"'{directory}' holds files again, so that the former ones cannot be brought back"
         fix = "look whose they are; move them away, and give the command again"
-        raise SinkError(Finding(code="HR583", what=what, fix=fix))
+        raise NothingChanged(Finding(code="HR583", what=what, fix=fix))
     with moving(directory):
         if directory.exists():
             shutil.rmtree(directory)
@@ -124,12 +124,18 @@ def aside(directory: Path, context: SinkContext) -> Path:
     return directory.with_name(f".{directory.name}.headrace-g{context.generation}")
 
 
+def local_directory(path: str) -> Path:
+    """The directory, which can be renamed. Raises SinkError."""
+    require_local(path)
+    return Path(path).absolute()
+
+
 def require_local(path: str) -> None:
     """Raise SinkError for a place where no directory can be renamed in one step."""
     if "://" in path and not path.startswith("file:"):
         what = f"'{path}' lies where a directory cannot be renamed in one step"
         fix = "remove or move it with the tools of that storage, and give the command again"
-        raise SinkError(Finding(code="HR587", what=what, fix=fix))
+        raise NothingChanged(Finding(code="HR587", what=what, fix=fix))
 
 
 def _rename(old: Path, new: Path) -> None:
@@ -149,4 +155,4 @@ def moving(directory: Path) -> Iterator[None]:
     except OSError as error:
         what = f"the directory '{directory}' cannot be moved out of the way or back: {error.strerror or error}"
         fix = "give this user the right to write the directory that it lies in, and give the command again"
-        raise SinkError(Finding(code="HR587", what=what, fix=fix)) from error
+        raise NothingChanged(Finding(code="HR587", what=what, fix=fix)) from error

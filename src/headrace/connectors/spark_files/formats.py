@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.errors import Finding
-from headrace.spark.exact_json import TIMES
+from headrace.connectors.not_asked import twice
+from headrace.contract import OptionError, SinkContext
+from headrace.errors import Finding, nearest
+from headrace.spark.jvm.hadoop_files import takes_column
+from headrace.spark.jvm.settings import JSON_TIMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -14,16 +17,62 @@ if TYPE_CHECKING:
 
 # The form of a directory, kept beside its schema. Headrace 0.1.0 wrote the first.
 FIRST, NEWEST = 1, 2
-
 # Spark's writer trims blanks by default; its reader does not.
 _BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 # A quote is doubled, as everywhere but in Spark, and a backslash is a letter like others.
 _QUOTED = {"escape": '"', "lineSep": "\n"}
 # NULL is nothing, an empty text is "". The reader takes both for NULL, unless NULL is called something else there.
 _CSV_READ = {"escape": '"', "lineSep": "\n", "multiLine": "true", "emptyValue": "", "nullValue": "\u0001headrace null"}
-
+# The options that Spark's readers and writers of each format know, and those of files of any format.
+KNOWN_OPTIONS: Mapping[str, str] = {
+    "csv": (
+        "charToEscapeQuoteEscaping charset codec columnNameOfCorruptRecord columnPruning comment compression "
+        "dateFormat delimiter emptyValue enableDateTimeParsingFallback encoding enforceSchema escape "
+        "escapeQuotes extension header ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace inferSchema "
+        "inputBufferSize lineSep locale maxCharsPerColumn maxColumns mode multiLine nanValue negativeInf "
+        "nullValue positiveInf preferDate quote quoteAll samplingRatio sep singleVariantColumn timeFormat "
+        "timeZone timestampFormat timestampNTZFormat unescapedQuoteHandling"
+    ),
+    "json": (
+        "allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers allowNumericLeadingZeros "
+        "allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames charset "
+        "columnNameOfCorruptRecord compression dateFormat dropFieldIfAllNull enableDateTimeParsingFallback "
+        "encoding ignoreNullFields inferTimestamp lineSep locale mode multiLine prefersDecimal pretty "
+        "primitivesAsString samplingRatio singleVariantColumn sortKeys timeFormat timeZone timestampFormat "
+        "timestampNTZFormat useUnsafeRow writeNonAsciiCharacterAsCodePoint"
+    ),
+    "text": "compression encoding lineSep wholetext",
+    "parquet": "compression datetimeRebaseMode int96RebaseMode mergeSchema",
+    "orc": "compression mergeSchema",
+    "": (
+        "allowOverwrites basePath cleanSource discardCachedInputRatio fileNameOnly ignoreCorruptFiles "
+        "ignoreMissingFiles latestFirst maxBytesPerTrigger maxCachedFiles maxFileAge maxFilesPerTrigger "
+        "modifiedAfter modifiedBefore path pathGlobFilter recursiveFileLookup retention sourceArchiveDir"
+    ),
+}
 # The days that Pope Gregory left out; ORC counts days by the calendar of before and after.
 _FIRST_LEFT_OUT, _AFTER_LEFT_OUT = "1582-10-05", "1582-10-15"
+_CLASSES = {
+    "csv": "CSVFileFormat",
+    "json": "JsonFileFormat",
+    "orc": "OrcFileFormat",
+    "parquet": "ParquetFileFormat",
+    "text": "TextFileFormat",
+}
+
+
+def unknown_options(format_: str, options: Iterable[str]) -> Iterator[OptionError]:
+    """Options that Spark would ignore without a word; those with a dot go to Hadoop or to the format's library."""
+    known = [*KNOWN_OPTIONS.get(format_, "").split(), *KNOWN_OPTIONS[""].split()]
+    folded = {name.lower() for name in known}
+    for option in options if format_ in KNOWN_OPTIONS else ():
+        if "." not in option and option.lower() not in folded:
+            yield OptionError(
+                code="HR129",
+                what=f"{format_} files have no option '{option}', and Spark says nothing of that",
+                fix=nearest(option, known),
+                severity="warning",
+            )
 
 
 def write_options(format_: str, options: Mapping[str, str], form: int) -> dict[str, str]:
@@ -49,7 +98,7 @@ def read_options(format_: str, options: Mapping[str, str], form: int) -> dict[st
 
 def _times(options: Mapping[str, str]) -> dict[str, str]:
     named = {name.lower() for name in options}
-    return dict(TIMES) if "timestampformat" in named else {**TIMES, "timeZone": "UTC"}
+    return dict(JSON_TIMES) if "timestampformat" in named else {**JSON_TIMES, "timeZone": "UTC"}
 
 
 def incompatibilities(format_: str, schema: StructType, partition_by: Sequence[str], query: str) -> Iterator[Finding]:
@@ -114,3 +163,23 @@ def refusing(format_: str, frame: DataFrame, partition_by: Sequence[str]) -> Dat
             column = F.when(bad, F.raise_error(F.lit(said + fix)).cast(field.dataType)).otherwise(column)
         columns.append(column.alias(field.name))
     return frame.select(*columns)
+
+
+def unwritable(frame: DataFrame, format: str, partition_by: Sequence[str], run: SinkContext) -> Iterator[Finding]:
+    """What of the result files of `format` cannot hold; Spark would say so in the first batch."""
+    for what in twice(frame.columns):
+        yield _finding(run, what, "rename one of the two in the query's last select")
+    inside = [part for part in frame.schema.fields if part.name not in partition_by]
+    for part in inside:
+        if not takes_column(frame, part.name, f"{format}.{_CLASSES[format]}"):
+            what = f"column '{part.name}' is {part.dataType.simpleString()}, which files of {format} cannot hold"
+            yield _finding(run, what, "cast it to another type in the query's last select")
+    if format == "text" and len(inside) != 1:
+        what = (
+            f"a file of text holds one column, and there are {len(inside)}: {', '.join(part.name for part in inside)}"
+        )
+        yield _finding(run, what, "join them to one text by concat_ws, or choose another format")
+
+
+def _finding(run: SinkContext, what: str, fix: str) -> Finding:
+    return Finding(code="HR404", what=f"the result of query '{run.query}': {what}", fix=fix)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from headrace.checkpoint.read_files import ReadFile
 from headrace.storage.location import place
 from headrace.storage.remote import RemotePath, stat_of
 from headrace.storage.store import Entry
@@ -32,6 +33,25 @@ class StoredFile:
 
 
 Found: TypeAlias = "os.DirEntry[str] | StoredFile"
+
+
+def present(path: str) -> ReadFile:
+    """What a file, that is known, is now, by one question. Raises OSError, PlatformError."""
+    there = place(path)
+    return _of_entry(there.entry()) if isinstance(there, RemotePath) else _of_stat(os.stat(path))
+
+
+def listed(file: Found) -> ReadFile:
+    """The same of a file of a `listing`."""
+    return _of_entry(file.entry) if isinstance(file, StoredFile) else _of_stat(file.stat())
+
+
+def _of_stat(facts: os.stat_result) -> ReadFile:
+    return ReadFile(modified_ms=facts.st_mtime_ns // 1_000_000, size_bytes=facts.st_size)
+
+
+def _of_entry(found: Entry) -> ReadFile:
+    return ReadFile(modified_ms=found.modified_ms, size_bytes=found.size_bytes, etag=found.etag)
 
 
 def is_glob(path: str) -> bool:

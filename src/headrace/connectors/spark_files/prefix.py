@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint.identity import log_offset
+from headrace.checkpoint.read_files import ReadFile
 from headrace.connectors.spark_files import paths as file_paths
-from headrace.contract import SourcePrefix
+from headrace.contract import OptionError, SourcePrefix
 from headrace.errors import Finding, SourceError
-from headrace.spark.literal_path import literal
-from headrace.storage.listing import files_below
+from headrace.spark.jvm.hadoop_files import literal
+from headrace.storage.durable import files_below
 from headrace.storage.location import is_known, place
 
 if TYPE_CHECKING:
@@ -37,6 +40,15 @@ class Entry:
     path: str
     timestamp: float
     log: int
+
+    @property
+    def file(self) -> str:
+        """The path as a listing gives it."""
+        return file_paths.normal(file_paths.from_log(self.path))
+
+    def as_read(self, kept: Mapping[str, ReadFile]) -> ReadFile:
+        """What the file was when its batch was planned: by the record that was `kept`, else by Spark's log."""
+        return kept.get(self.file) or ReadFile(modified_ms=int(self.timestamp))
 
 
 @dataclass(frozen=True)
@@ -71,10 +83,45 @@ def mismatch(prefix: SourcePrefix, path: str) -> str:
 
 def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
     """The path and the batch of every file of `prefix`. Raises SourceError where the log has a gap."""
-    by_log: dict[int, list[str]] = {}
+    return [(file_paths.from_log(entry.path), batch) for entry, batch in _taken(prefix)]
+
+
+def changed(prefix: SourcePrefix) -> OptionError | None:
+    """Which files of `prefix` are no longer those that its batches were planned over.
+
+    Raises PlatformError, CheckpointError, and SourceError as `files`.
+    """
+    found, kept = [], prefix.read_files()
+    for entry, batch in _taken(prefix):
+        with suppress(OSError):  # What is gone is told by others.
+            now, then = file_paths.present(entry.file), entry.as_read(kept)
+            if not then.is_same(now):
+                found.append((entry.file, batch, now, then))
+    if not found:
+        return None
+    path, batch, now, then = found[0]
+    more = f", and {len(found) - 1:,} more" if found[1:] else ""
+    anew = f"plan the batch again: headrace rewind QUERY --to-batch {batch - 1}" if batch else "headrace reset QUERY"
+    with_time = f", with its time (touch -d @{then.modified_ms / 1000:.3f} FILE)"
+    return OptionError(
+        code="HR326",
+        what=f"'{path}'{more} changed after batch {batch} was planned over it (it is {_told(now)}, and was "
+        f"{_told(then)}): made again, the batch would not be what its sink may hold",
+        fix=f"bring back what it held{'' if then.etag else with_time}; or {anew}",
+    )
+
+
+def _told(file: ReadFile) -> str:
+    time = f"{datetime.fromtimestamp(file.modified_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+    return f"of {time}" if file.size_bytes is None else f"of {time} and {file.size_bytes:,} bytes"
+
+
+def _taken(prefix: SourcePrefix) -> list[tuple[Entry, int]]:
+    """Every file of `prefix` with its batch. Raises SourceError where the log has a gap."""
+    by_log: dict[int, list[Entry]] = {}
     for entry in entries(prefix):
-        by_log.setdefault(entry.log, []).append(file_paths.from_log(entry.path))
-    taken: list[tuple[str, int]] = []
+        by_log.setdefault(entry.log, []).append(entry)
+    taken: list[tuple[Entry, int]] = []
     for batch in prefix.batches:
         if batch.end is None:
             continue
@@ -84,7 +131,7 @@ def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
                 what = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
                 fix = "restore the checkpoint's directory sources/, or reset the query (headrace reset QUERY)"
                 raise SourceError(Finding(code="HR313", what=what, fix=fix))
-            taken.extend((path, batch.batch) for path in by_log[log])
+            taken.extend((entry, batch.batch) for entry in by_log[log])
     return taken
 
 

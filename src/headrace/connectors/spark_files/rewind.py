@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headrace.checkpoint.logs import COMPACT, body, broken, numbered, text_of
-from headrace.checkpoint.rewrite import checksum_of
-from headrace.connectors.spark_files.aside import moving
-from headrace.contract import Held, SinkContext
-from headrace.errors import CheckpointError, Finding, SinkError
+from headrace.checkpoint.logs import COMPACT, body, broken, checksum_of, numbered, text_of
+from headrace.connectors.spark_files.aside import local_directory, moving
+from headrace.contract import Held, OutputMode, Session, SinkContext, SinkRewind
+from headrace.errors import CheckpointError, Finding, NothingChanged
 from headrace.storage.durable import replace_file, sync_directory
 
 _LOG = "_spark_metadata"
@@ -73,61 +72,77 @@ class WrittenFiles:
                 yield os.path.relpath(path, self.directory)
 
 
-def taken_back(directory: Path, batch: int) -> tuple[Held, ...]:
-    """What `rewind` would set aside."""
-    files = WrittenFiles(directory).after(batch)
-    return (Held(count=len(files), what=f"files of results in '{directory}' are set aside"),) if files else ()
+@dataclass(frozen=True, kw_only=True)
+class FilesRewind(SinkRewind):
+    """A directory brought back to an earlier batch."""
 
+    path: str
+    is_local: bool
 
-def rewind(directory: Path, context: SinkContext, batch: int) -> None:
-    """Cut the log behind `batch`, and set the files aside that came later."""
-    files, kept = WrittenFiles(directory), _aside(directory, context)
-    last = files.last
-    with moving(directory):
+    @property
+    def directory(self) -> Path:
+        return local_directory(self.path)
+
+    def hindrance(self, mode: OutputMode) -> str:
+        return "" if self.is_local else f"'{self.path}' lies where a file cannot be moved in one step"
+
+    def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        return WrittenFiles(self.directory).earliest(batch)
+
+    def taken_back(self, context: SinkContext, batch: int, session: Session) -> tuple[Held, ...]:
+        directory = self.directory
+        files = WrittenFiles(directory).after(batch)
+        return (Held(count=len(files), what=f"files of results in '{directory}' are set aside"),) if files else ()
+
+    def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
+        """Cut the log behind `batch`, and set the files aside that came later."""
+        directory = self.directory
+        files, kept = WrittenFiles(directory), _aside(directory, context)
+        last = files.last
+        with moving(directory):
+            record = _record(kept)
+            if record is not None and last is not None and (record["batch"] != batch or _came_again(kept, last)):
+                shutil.rmtree(kept)
+                record = None
+            if last is not None and last > batch and not (record and numbered(kept / _LOG)):
+                _require_reached(files, batch, context)
+                kept.mkdir(exist_ok=True)
+                record = {"batch": batch, "files": files.after(batch)}
+                replace_file(kept / _RECORD, json.dumps(record))
+            if record is None:
+                return
+            for number, file in sorted(numbered(files.log).items(), reverse=True):
+                if number > batch:
+                    _move(file, kept / _LOG / file.name)
+                    # Beside a compacted entry the single one may lie.
+                    _move(file.with_name(str(number)), kept / _LOG / str(number))
+            for place in record["files"]:
+                _move(directory / place, kept / place)
+
+    def undo(self, context: SinkContext, batch: int, session: Session) -> None:
+        """Bring the files back, and then the log, from its oldest entry on."""
+        directory = self.directory
+        files, kept = WrittenFiles(directory), _aside(directory, context)
         record = _record(kept)
-        if record is not None and last is not None and (record["batch"] != batch or _came_again(kept, last)):
-            shutil.rmtree(kept)
-            record = None
-        if last is not None and last > batch and not (record and numbered(kept / _LOG)):
-            _require_reached(files, batch, context)
-            kept.mkdir(exist_ok=True)
-            record = {"batch": batch, "files": files.after(batch)}
-            replace_file(kept / _RECORD, json.dumps(record))
-        if record is None:
+        if record is None or record["batch"] != batch:
             return
-        for number, file in sorted(numbered(files.log).items(), reverse=True):
-            if number > batch:
-                _move(file, kept / _LOG / file.name)
-                # Beside a compacted entry the single one may lie.
-                _move(file.with_name(str(number)), kept / _LOG / str(number))
-        for place in record["files"]:
-            _move(directory / place, kept / place)
-
-
-def undo(directory: Path, context: SinkContext, batch: int) -> None:
-    """Bring the files back, and then the log, from its oldest entry on."""
-    files, kept = WrittenFiles(directory), _aside(directory, context)
-    record = _record(kept)
-    if record is None or record["batch"] != batch:
-        return
-    if files.last is not None and _came_again(kept, files.last):
-        what = f"'{directory}' has files of batches after {batch} again"
-        raise SinkError(Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them"))
-    with moving(directory):
-        for place in record["files"]:
-            _move(kept / place, directory / place)
-        for number, file in sorted(numbered(kept / _LOG).items()):
-            _move(kept / _LOG / str(number), files.log / str(number))
-            _move(file, files.log / file.name)
-        shutil.rmtree(kept)
-
-
-def forget(directory: Path, context: SinkContext) -> None:
-    """Delete what was set aside."""
-    kept = _aside(directory, context)
-    with moving(directory):
-        if kept.exists():
+        if files.last is not None and _came_again(kept, files.last):
+            what = f"'{directory}' has files of batches after {batch} again"
+            raise NothingChanged(Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them"))
+        with moving(directory):
+            for place in record["files"]:
+                _move(kept / place, directory / place)
+            for number, file in sorted(numbered(kept / _LOG).items()):
+                _move(kept / _LOG / str(number), files.log / str(number))
+                _move(file, files.log / file.name)
             shutil.rmtree(kept)
+
+    def forget(self, context: SinkContext, session: Session) -> None:
+        directory = self.directory
+        kept = _aside(directory, context)
+        with moving(directory):
+            if kept.exists():
+                shutil.rmtree(kept)
 
 
 def _aside(directory: Path, context: SinkContext) -> Path:
@@ -161,7 +176,7 @@ def _require_reached(files: WrittenFiles, batch: int, context: SinkContext) -> N
         what = f"Spark's log in '{files.directory}' no longer says what was there after batch {batch}"
         fix = f"go back to batch {files.earliest(batch)} at most; or recompute the result: headrace rebuild "
         fix += context.query
-        raise SinkError(Finding(code="HR655", what=what, fix=fix))
+        raise NothingChanged(Finding(code="HR655", what=what, fix=fix))
 
 
 def _move(file: Path, place: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from headrace.checkpoint.logs import numbered
 from headrace.connectors.spark_files import formats as file_form
 from headrace.contract import OptionError, SinkContext, Snapshot, Writer
 from headrace.errors import CheckpointError, Finding, SinkError
+from headrace.spark.jvm.hadoop_files import enter_empty
 from headrace.storage.durable import replace_file, sync_directory, sync_file
 from headrace.storage.location import is_known, place, scheme_of
 
@@ -102,6 +103,8 @@ class CommittedFiles:
         """
         if problem := self.unreadable():
             raise SinkError(Finding(code=problem.code, what=problem.what, fix=problem.fix))
+        # A driver may run meanwhile, which enters a batch here before it commits it, and after it has planned it.
+        committed = {int(file.name) for file in context.checkpoint.glob("commits/[0-9]*") if file.name.isdigit()}
         written = self.last_batch
         planned = Checkpoint(context.checkpoint).last_batch
         if written is not None and written > (-1 if planned is None else planned):
@@ -111,14 +114,13 @@ class CommittedFiles:
             )
             fix = f"restore the checkpoint '{context.checkpoint}', or write to an empty directory"
             raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
-        self._require_committed(context, written)
+        self._require_committed(context, written, committed)
 
-    def _require_committed(self, context: SinkContext, written: int | None) -> None:
+    def _require_committed(self, context: SinkContext, written: int | None, committed: Set[int]) -> None:
         """Raise CheckpointError where batches that the checkpoint has committed are not in Spark's log here.
 
         Spark enters each batch that it gives to the sink, one without rows too, before it commits it.
         """
-        committed = {int(file.name) for file in context.checkpoint.glob("commits/[0-9]*") if file.name.isdigit()}
         last = max(committed - set(context.empty_batches), default=None)
         if last is None or (written is not None and written >= last):
             return
@@ -188,16 +190,7 @@ def nullable(schema: StructType) -> StructType:
 
 def _enter_empty(frame: DataFrame, log: str, batches: Sequence[int]) -> None:
     """Enter batches without files into Spark's log, which may have no gaps when it is compacted."""
-    jvm, gateway = frame.sparkSession._jvm, frame.sparkSession.sparkContext._gateway
-    assert jvm is not None, "a streaming session has a JVM"
-    assert gateway is not None, "a streaming session has a gateway"
-    sinks = jvm.org.apache.spark.sql.execution.streaming.sinks
-    none = getattr(jvm, "scala.Option").apply(None)
-    written = sinks.FileStreamSinkLog(1, frame.sparkSession._jsparkSession, log, none)
-    for batch in batches:
-        last = written.getLatestBatchId()
-        if last.isDefined() and last.get() < batch:
-            written.add(batch, gateway.new_array(sinks.SinkFileStatus, 0))
-            for file in Path(log).glob(f"{batch}*"):
-                sync_file(file)
-                sync_directory(file.parent)
+    for batch in enter_empty(frame.sparkSession, log, batches):
+        for file in Path(log).glob(f"{batch}*"):
+            sync_file(file)
+            sync_directory(file.parent)

@@ -22,9 +22,6 @@ from headrace.errors import Finding, SinkError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_NOT_WRITTEN = "batch {} of query '{}' was not written"
-_IN_DOUBT = "it is not known whether batch {} of query '{}' was written"
-
 
 @dataclass(kw_only=True)
 class SqlStore(Store[Content]):
@@ -140,7 +137,6 @@ class SqlStore(Store[Content]):
             self._connection = None
 
     def pauses(self) -> Iterator[float]:
-        self._transaction.is_in_doubt = False
         return self.retry.pauses()
 
     def _add_columns(self, connection: Connection) -> None:
@@ -207,7 +203,7 @@ class SqlStore(Store[Content]):
                 "or set on_bad_row to quarantine, and they are quarantined"
             )
             if "share the key" in str(error):
-                fix = "make the key the columns that the query groups by"
+                fix = "name columns in key that together identify a row of the result"
             return SinkError(self._finding("HR408", batch, str(error), fix))
         problem: OptionError | None = None
         if isinstance(error, StageError):
@@ -219,8 +215,9 @@ class SqlStore(Store[Content]):
         return SinkError(self._finding(problem.code, batch, problem.what, problem.fix)) if problem else error
 
     def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
-        known = _IN_DOUBT if self._transaction.is_in_doubt else _NOT_WRITTEN
-        return Finding(code=code, what=f"{known.format(batch, self.context.query)}: {what}", fix=fix)
+        return Finding(
+            code=code, what=f"{self.fate(batch, is_in_doubt=self._transaction.is_in_doubt)}: {what}", fix=fix
+        )
 
     def _tell_quarantined(self, batch: int, bad: int) -> None:
         self.context.on_warning(

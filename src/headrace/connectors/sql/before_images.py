@@ -13,10 +13,9 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.connectors.sql.dialect import Connection, Dialect, Target, rows_of, run
-from headrace.connectors.sql.ledger_tables import BEFORE, BEFORE_FORM, QUARANTINE
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content
-from headrace.connectors.sql.system_tables import OWN_PREFIX, exclusive, make_all
+from headrace.connectors.sql.system_tables import BEFORE, BEFORE_FORM, OWN_PREFIX, QUARANTINE, exclusive, make_all
 from headrace.contract import SinkContext
 
 if TYPE_CHECKING:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from headrace.connectors.exactly_once import RowsLost
-from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
-from headrace.connectors.sql.limits import Limit
-from headrace.connectors.sql.types import ResultColumn
-from headrace.connectors.sql.values import Forms
+from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
+from headrace.connectors.sql.types import Forms, ResultColumn
 from headrace.contract import OptionError
 
 if TYPE_CHECKING:
@@ -203,15 +201,6 @@ class Dialect(Protocol):
         """The statement that inserts a row, or does nothing where its key is there; all names come unquoted."""
         ...
 
-    def widen(
-        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
-    ) -> None:
-        """Give a table of Headrace's own more columns, which hold '' or 0 in its rows, and another key, in one step.
-
-        columns: every column's declaration by its name, the missing ones included.
-        """
-        ...
-
     def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
         """Write the few rows of `table` in as few round trips as there can be; raises StageError if not all come in."""
         ...
@@ -259,8 +248,20 @@ class Dialect(Protocol):
         """The rows of a query in chunks, without holding all of them."""
         ...
 
-    def answer(self, statement: str, limit: int, seconds: float) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        """The columns and the first `limit` rows of one statement, which may only read and is ended after `seconds`."""
+    def rights_beside_reading(self, connection: Connection) -> str:
+        """What lets the connection's user reach, from a statement that reads, more than tables, in words; "": nothing.
+
+        As in `is a superuser`: it could read and write files of the server, or end sessions.
+        """
+        ...
+
+    def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
+        """The columns' names, then the first `limit` rows of one statement as they come, of which none is held.
+
+        The statement may only read and is ended after `seconds`; the connection is of `connect_to_read`, and serves for
+        nothing else.
+        """
+        ...
 
     def is_out_of_time(self, error: Exception) -> bool:
         """Whether `answer` was ended after its seconds."""
@@ -288,6 +289,20 @@ class Dialect(Protocol):
 
 # Rows that are fetched at once when a table is read back.
 FETCHED_ROWS = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfTable:
+    """What is done with a sink's table is done with these.
+
+    dialect: gives the database's own ways. system: where it is, for people. is_there: there may be such a database.
+    """
+
+    dialect: Callable[[], Dialect]
+    table: str
+    key: Sequence[str] = ()
+    system: str = ""
+    is_there: bool = True
 
 
 def chunks(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:

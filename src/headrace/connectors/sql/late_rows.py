@@ -2,85 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Dialect, StageError, Target, Transaction, run
+from headrace.connectors.sql.dialect import Dialect, OfTable, StageError, Target, Transaction, run
 from headrace.connectors.sql.ledger import Ledger, Replay
-from headrace.connectors.sql.ledger_tables import REPLAYS_FORM
-from headrace.connectors.sql.prepare import require_claimed, result_table
+from headrace.connectors.sql.prepare import result_table
 from headrace.connectors.sql.quarantine import Quarantine
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content, RowError, Stage, staging_prefix
-from headrace.connectors.sql.system_tables import make_all
-from headrace.connectors.sql.types import flat
-from headrace.connectors.sql.values import rows
-from headrace.contract import Correction, SinkContext
-from headrace.errors import Finding, HeadraceError, SinkError
+from headrace.connectors.sql.system_tables import REPLAYS_FORM, make_all
+from headrace.connectors.sql.types import flat, rows
+from headrace.contract import Correction, OptionError, SinkContext, SinkLateRows
+from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def replayed(dialect: Dialect, table: str, context: SinkContext) -> int | None:
-    """The last batch whose late rows were brought back."""
-    try:
-        with closing(dialect.connect_to_read()) as connection:
-            require_claimed(connection, dialect, table, context)
-            return Ledger(connection, dialect, context, table).replayed(Checkpoint(context.checkpoint).id or "")
-    except dialect.errors as error:
-        problem = dialect.explain(error)
-        what = f"it is not known whether late rows of query '{context.query}' were brought back: {problem.what}"
-        raise SinkError(Finding(code=problem.code, what=what, fix=problem.fix)) from None
+@dataclass(frozen=True, kw_only=True)
+class TableLateRows(OfTable, SinkLateRows):
+    """Late rows brought back into a table; the epoch's lock keeps batches of the query out of the transaction.
 
-
-def apply_late_rows(
-    dialect: Dialect,
-    name: str,
-    key: Sequence[str],
-    correction: Correction,
-    context: SinkContext,
-    *,
-    quarantines: bool,
-    rewindable: bool = False,
-) -> None:
-    """Write `correction`, or nothing; the epoch's lock keeps batches of the query out of the transaction.
-
-    Raises SinkError, also if a batch or another replay was written since the snapshot.
+    quarantines: a row that the table does not take is kept apart. rewindable: what is replaced is kept.
     """
-    # Rows of the result are replaced here, whatever the query's own mode does.
-    context = replace(context, mode="update")
-    table = result_table(name, key, correction.rows.schema, context)
-    try:
-        with closing(dialect.connect()) as connection:
-            table = table.as_known(connection, dialect)
-            ledger = Ledger(connection, dialect, context, table.name)
-            ledger.create()
-            make_all(connection, dialect, [REPLAYS_FORM])
-            before = BeforeImages.of(connection, dialect, context, table) if rewindable else None
-            if before is not None:
-                before.make()
-            stage = _stage(ledger, table, quarantines=quarantines)
-            content = stage.large(correction.rows)
-            try:
-                _transact(ledger, table, content, correction, before)
-            finally:
-                with suppress(*dialect.errors):
-                    dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
-    except RowError as error:
-        fix = (
-            "correct the query or the table, or set on_bad_row to quarantine; the late rows can also be exported: "
-            "--export"
-        )
-        raise _fault(context, "HR408", str(error), fix) from None
-    except StageError as error:
-        raise _fault(context, error.problem.code, error.problem.what, error.problem.fix) from None
-    except dialect.errors as error:
-        raise _refused(context, dialect, error) from None
+
+    quarantines: bool = False
+    rewindable: bool = False
+
+    def last(self, context: SinkContext) -> int | None:
+        dialect = self.dialect()
+        try:
+            with closing(dialect.connect_to_read()) as connection:
+                return Ledger(connection, dialect, context, self.table).replayed(
+                    Checkpoint(context.checkpoint).id or ""
+                )
+        except dialect.errors as error:
+            raise _unknown(context, dialect.explain(error)) from None
+
+    def apply(self, correction: Correction, context: SinkContext) -> None:
+        # Rows of the result are replaced here, whatever the query's own mode does.
+        context = replace(context, mode="update")
+        dialect = self.dialect()
+        table, transaction = result_table(self.table, self.key, correction.rows.schema, context), Transaction()
+        try:
+            with closing(dialect.connect()) as connection:
+                table = table.as_known(connection, dialect)
+                ledger = Ledger(connection, dialect, context, table.name)
+                ledger.create()
+                make_all(connection, dialect, [REPLAYS_FORM])
+                before = BeforeImages.of(connection, dialect, context, table) if self.rewindable else None
+                if before is not None:
+                    before.make()
+                stage = _stage(ledger, table, quarantines=self.quarantines)
+                content = stage.large(correction.rows)
+                try:
+                    _transact(ledger, table, content, correction, before, transaction)
+                finally:
+                    with suppress(*dialect.errors):
+                        dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
+        except RowError as error:
+            fix = (
+                "correct the query or the table, or set on_bad_row to quarantine; the late rows can also be exported: "
+                "--export"
+            )
+            raise _fault(context, "HR408", str(error), fix) from None
+        except StageError as error:
+            raise _fault(context, error.problem.code, error.problem.what, error.problem.fix) from None
+        except dialect.errors as error:
+            problem = dialect.explain(error)
+            if transaction.is_in_doubt:
+                raise _unknown(context, problem) from None
+            raise _fault(context, problem.code, problem.what, problem.fix) from None
 
 
 def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
@@ -100,7 +96,12 @@ def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
 
 
 def _transact(
-    ledger: Ledger, table: ResultTable, content: Content, correction: Correction, before: BeforeImages | None
+    ledger: Ledger,
+    table: ResultTable,
+    content: Content,
+    correction: Correction,
+    before: BeforeImages | None,
+    transaction: Transaction,
 ) -> None:
     connection, dialect, context = ledger.connection, ledger.dialect, ledger.context
     batch = correction.snapshot.batch
@@ -109,7 +110,7 @@ def _transact(
     gone = rows(deletes, table.key_columns, dialect.forms)
     dialect.attach(connection, (*content.parts, *content.bad_parts))
     context.on_boundary("before-transaction", batch)
-    with Transaction().begin(connection, dialect):
+    with transaction.begin(connection, dialect):
         ledger.epoch(lock=True)
         _require_unchanged(ledger, correction)
         if before is not None:
@@ -162,9 +163,9 @@ def _deletes(correction: Correction, table: ResultTable) -> pa.Table:
     return flat(correction.deletes.select(*[f"`{column.name}`" for column in columns]), columns).toArrow()
 
 
-def _refused(context: SinkContext, dialect: Dialect, error: Exception) -> HeadraceError:
-    problem = dialect.explain(error)
-    return _fault(context, problem.code, problem.what, problem.fix)
+def _unknown(context: SinkContext, problem: OptionError) -> SinkError:
+    what = f"it is not known whether late rows of query '{context.query}' were brought back: {problem.what}"
+    return SinkError(Finding(code=problem.code, what=what, fix=problem.fix))
 
 
 def _fault(context: SinkContext, code: str, what: str, fix: str) -> SinkError:

@@ -11,7 +11,7 @@ from typing import Any
 from headrace.checkpoint import PlannedBatch
 from headrace.connectors.exactly_once import Admitted, Line
 from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
-from headrace.connectors.sql.ledger_tables import (
+from headrace.connectors.sql.system_tables import (
     BEFORE,
     EPOCHS,
     FORMS,
@@ -22,9 +22,8 @@ from headrace.connectors.sql.ledger_tables import (
     REPLAYS_FORM,
     TABLES,
     TABLES_FORM,
-    UNCLAIMED,
+    make_all,
 )
-from headrace.connectors.sql.system_tables import make_all
 from headrace.contract import SinkContext
 
 # Only the last batch can come again; older lines are for people, and end some time.
@@ -60,10 +59,7 @@ class Replay:
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """Which query's result a table holds, and the result's schema as Spark's JSON.
-
-    application: UNCLAIMED for a table that only Headrace 0.1.0 has written.
-    """
+    """Which query's result a table holds, and the result's schema as Spark's JSON."""
 
     query: str
     generation: int
@@ -72,9 +68,9 @@ class Owner:
     project: str = ""
 
     def is_of(self, context: SinkContext) -> bool:
-        """Whether this is the life's own table, or was before applications had ids."""
-        known = self.application in (context.application, UNCLAIMED)
-        return known and (self.query, self.generation) == (context.query, context.generation)
+        """Whether this is the life's own table."""
+        own = (context.application, context.query, context.generation)
+        return (self.application, self.query, self.generation) == own
 
 
 @dataclass(frozen=True)
@@ -95,16 +91,15 @@ class Ledger:
             self._run(insert, *self._driver, 0)
         if not self._rows(f"SELECT 1 FROM {TABLES} WHERE table_name = ?", self.table):
             names = tuple(column.name for column in TABLES_FORM.columns)
-            self._run(self.dialect.insert_new(TABLES, names, ("table_name",)), self.table, UNCLAIMED, "", "", 0, "")
+            self._run(self.dialect.insert_new(TABLES, names, ("table_name",)), self.table, "", "", "", 0, "")
 
     # ------------------------------------------------------------------------------------------------ batches
 
-    def lines(self, first: int = 0, *, claimed: bool = True) -> list[Line]:
-        """The lines from batch `first` on, and the last one in any case; `claimed`: else those of 0.1.0."""
-        where, whose = (_MINE, self._mine) if claimed else (_UNCLAIMED, self._unclaimed)
+    def lines(self, first: int = 0) -> list[Line]:
+        """The lines from batch `first` on, and the last one in any case."""
         found = self._rows(
-            f"SELECT {_LINE} FROM {LEDGER} WHERE {where} AND batch >= ? ORDER BY batch", *whose, first
-        ) or self._rows(f"SELECT {_LINE} FROM {LEDGER} WHERE {where} ORDER BY batch DESC LIMIT 1", *whose)
+            f"SELECT {_LINE} FROM {LEDGER} WHERE {_MINE} AND batch >= ? ORDER BY batch", *self._mine, first
+        ) or self._rows(f"SELECT {_LINE} FROM {LEDGER} WHERE {_MINE} ORDER BY batch DESC LIMIT 1", *self._mine)
         return [_line(row) for row in found]
 
     def last(self) -> Line | None:
@@ -145,23 +140,6 @@ class Ledger:
             self._run(f"DELETE FROM {LEDGER} WHERE {_MINE} AND batch <= ?", *self._mine, batch - KEPT_BATCHES)
             forgotten = f"UPDATE {LEDGER} SET planned = NULL WHERE {_MINE} AND batch <= ? AND planned IS NOT NULL"
             self._run(forgotten, *self._mine, batch - KEPT_PLANS)
-
-    def take_over(self, checkpoint: str) -> None:
-        """Claim the lines that Headrace 0.1.0 wrote for this life's checkpoint, with all that hangs on them."""
-        context = self.context
-        whose = (context.query, context.generation)
-        old = "WHERE application = ? AND query = ? AND generation = ?"
-        claim = "SET application = ?, table_name = ?"
-        for table in (LEDGER, REPLAYS):
-            if table == LEDGER or self.dialect.existing(self.connection, REPLAYS) is not None:
-                self._run(
-                    f"UPDATE {table} {claim} {old} AND checkpoint = ?",
-                    *(context.application, self.table, UNCLAIMED, *whose, checkpoint),
-                )
-        self._run(
-            f"UPDATE {QUARANTINE} SET application = ? {old} AND table_name = ?",
-            *(context.application, UNCLAIMED, *whose, self.table),
-        )
 
     # ------------------------------------------------------------------------------------------------ late rows
 
@@ -228,23 +206,16 @@ class Ledger:
         """Whether the ledger has a batch of the query, in whatever table."""
         return bool(self._rows(f"SELECT 1 FROM {LEDGER} WHERE application = ? AND query = ? LIMIT 1", *self._driver))
 
-    def rename(self, query: str, checkpoint: str) -> None:
-        """Let all that is kept of the query, in all tables and generations, be of `query`.
-
-        checkpoint: by it, and by the table, lines of Headrace 0.1.0 are known, which the next start claims.
-        """
-        renamed = "SET query = ? WHERE application = ? AND query = ?"
-        known = {LEDGER: ("checkpoint", checkpoint), REPLAYS: ("checkpoint", checkpoint)}
+    def rename(self, query: str) -> None:
+        """Let all that is kept of the query, in all tables and generations, be of `query`."""
         for table in (TABLES, *self._tables()):
-            self._run(f"UPDATE {table} {renamed}", query, *self._driver)
-            column, value = known.get(table, ("table_name", self.table))
-            self._run(f"UPDATE {table} {renamed} AND {column} = ?", query, UNCLAIMED, self.context.query, value)
+            self._run(f"UPDATE {table} SET query = ? WHERE application = ? AND query = ?", query, *self._driver)
 
     def move(self, table: str) -> None:
         """Let all that is kept of the query beside the table, in all generations, be beside the one called `table`."""
         for each in self._tables():
-            moved = f"UPDATE {each} SET table_name = ? WHERE application IN (?, ?) AND query = ? AND table_name = ?"
-            self._run(moved, table, *(self.context.application, UNCLAIMED, self.context.query, self.table))
+            moved = f"UPDATE {each} SET table_name = ? WHERE application = ? AND query = ? AND table_name = ?"
+            self._run(moved, table, self.context.application, self.context.query, self.table)
 
     # ------------------------------------------------------------------------------------------- generations
 
@@ -328,10 +299,6 @@ class Ledger:
     def _mine(self) -> tuple[str, str, int, str]:
         return self.context.application, self.context.query, self.context.generation, self.table
 
-    @property
-    def _unclaimed(self) -> tuple[str, str, int]:
-        return UNCLAIMED, self.context.query, self.context.generation
-
     def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         return list(rows_of(self.connection, self._own(statement), values))
 
@@ -342,7 +309,6 @@ class Ledger:
         return statement.replace("?", self.dialect.placeholder)
 
 
-_UNCLAIMED = "application = ? AND query = ? AND generation = ?"
 _LINE = "batch, checkpoint, digest, chain, CASE WHEN planned IS NULL THEN 0 ELSE 1 END"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -24,10 +25,9 @@ from headrace.connectors.sql.dialect import (
     rows_of,
     run,
 )
-from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
-from headrace.connectors.sql.limits import Limit
+from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.mysql_address import Address, AddressError
-from headrace.connectors.sql.mysql_columns import incompatible, limit_of
+from headrace.connectors.sql.mysql_columns import existing_table, incompatible, limit_of
 from headrace.connectors.sql.mysql_connection import lock_holder
 from headrace.connectors.sql.mysql_faults import (
     LOCK_WAIT,
@@ -39,12 +39,10 @@ from headrace.connectors.sql.mysql_faults import (
     number_of,
 )
 from headrace.connectors.sql.mysql_staging import LoadStager
-from headrace.connectors.sql.mysql_table import existing_table
 from headrace.connectors.sql.server_sink import SYSTEM, ServerSink
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import Kind, ResultColumn
-from headrace.connectors.sql.values import Forms, rows
+from headrace.connectors.sql.types import Forms, Kind, ResultColumn, rows
 from headrace.contract import Identity, OptionError, OutputMode, canonical_server
 from headrace.redaction import encoding_fault
 
@@ -112,8 +110,7 @@ class MySql(ServerSink):
     def verify_full(self, ca: str) -> dict[str, str]:
         return {"ssl_mode": "verify_identity", **({} if ca == SYSTEM else {"ssl_ca": ca})}
 
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        yield from super().problems(mode)
+    def url_problems(self) -> Iterator[OptionError]:
         try:
             if character := encoding_fault(self.url):
                 what = f"the password in the url of the database has a '{character}' that is not encoded"
@@ -122,9 +119,12 @@ class MySql(ServerSink):
                 yield from self.tls_problems()
         except AddressError as error:
             yield OptionError(code="HR413", what=str(error), fix="write mysql://user:password@host:port/database")
+
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+        yield from super().problems(mode)
         if len(self.table) > 64:
             yield OptionError(
-                code="HR401", what=f"the name '{self.table}' has more than 64 characters", fix="shorten it"
+                code="HR113", what=f"the name '{self.table}' has more than 64 characters", fix="shorten it"
             )
 
 
@@ -241,14 +241,6 @@ class MySqlDialect:
         # INSERT IGNORE would also ignore a value that is cut off.
         return f"{self._into(table, columns)} VALUES ({marks}) ON DUPLICATE KEY UPDATE {same} = {same}"
 
-    def widen(
-        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
-    ) -> None:
-        # One statement, since each is committed by itself. Rows that are there get '' and 0; later ones no default.
-        changes = [f"ADD COLUMN {columns[name]}" for name in missing]
-        changes += ["DROP PRIMARY KEY", f"ADD PRIMARY KEY ({', '.join(key)})"] if key else []
-        run(connection, f"ALTER TABLE {table} {', '.join(changes)}")
-
     def _into(self, table: str, columns: Sequence[str]) -> str:
         return f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)})"
 
@@ -330,26 +322,31 @@ class MySqlDialect:
             cursor.execute(statement, ())
             yield from chunks(cursor)
 
-    def answer(self, statement: str, limit: int, seconds: float) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        bounded = statement
-        connection = cast(Any, self.connect_to_read())
-        try:
-            with connection.cursor(Cursor) as cursor:
-                cursor.execute(f"SET SESSION sql_select_limit = {limit}")
-                if is_mariadb(self.url):
-                    bounded = f"SET STATEMENT max_statement_time = {seconds} FOR {statement}"
-                else:
-                    cursor.execute(f"SET SESSION max_execution_time = {round(seconds * 1000)}")
-                cursor.execute("START TRANSACTION READ ONLY")
-            # Rows come as they are fetched; a LIMIT of the statement's own counts before that of the session.
-            cursor = connection.cursor()
-            cursor.execute(bounded)
-            return [each[0] for each in cursor.description or ()], cursor.fetchmany(limit)
-        finally:
-            # To close it in order, all further rows would be read; the result would do so as well.
-            connection._force_close()
-            if connection._result is not None:
-                connection._result.unbuffered_active = False
+    def rights_beside_reading(self, connection: Connection) -> str:
+        # MariaDB lists those of the role that is in use by itself.
+        [(role,)] = rows_of(connection, "SELECT CURRENT_ROLE()")
+        using = f" FOR CURRENT_USER() USING {role}" if role not in (None, "NONE") and "`" in role else ""
+        for (grant,) in rows_of(connection, f"SHOW GRANTS{using}"):
+            rights = re.match(r"GRANT (.+?) ON \*\.\* TO ", str(grant))
+            if rights and (found := re.search(r"\b(ALL PRIVILEGES|SUPER|FILE)\b", rights[1])):
+                return f"has the right {found[0]} on all databases"
+        return ""
+
+    def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
+        bounded, client = statement, cast(Any, connection)
+        with client.cursor(Cursor) as cursor:
+            cursor.execute(f"SET SESSION sql_select_limit = {limit}")
+            if "mariadb" in str(client.get_server_info()).lower():
+                bounded = f"SET STATEMENT max_statement_time = {seconds} FOR {statement}"
+            else:
+                cursor.execute(f"SET SESSION max_execution_time = {round(seconds * 1000)}")
+            cursor.execute("START TRANSACTION READ ONLY")
+        # Rows come as they are fetched; a LIMIT of the statement's own counts before that of the session.
+        cursor = client.cursor()
+        cursor.execute(bounded)
+        yield [each[0] for each in cursor.description or ()]
+        while (row := cursor.fetchone()) is not None:
+            yield row
 
     def is_out_of_time(self, error: Exception) -> bool:
         return number_of(error) in OUT_OF_TIME

@@ -43,9 +43,14 @@ class Address:
         """Read `mysql://user:password@host:port/database?ssl_mode=...`; raises AddressError."""
         try:
             parts = urlsplit(url)
-            port = parts.port or 3306
         except ValueError as error:
             raise AddressError("the url of the database cannot be read") from error
+        try:
+            port = 3306 if parts.port is None else parts.port
+        except ValueError:
+            port = 0
+        if not port:
+            raise AddressError("the port in the url of the database is no number from 1 to 65535")
         if parts.scheme not in ("mysql", "mariadb"):
             raise AddressError("the url of the database does not begin with mysql://")
         options = dict(parse_qsl(parts.query))

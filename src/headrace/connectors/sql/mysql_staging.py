@@ -11,8 +11,7 @@ import pymysql
 
 from headrace.connectors.sql.mysql_address import Address
 from headrace.connectors.sql.mysql_connection import WatchedConnection
-from headrace.connectors.sql.types import ResultColumn
-from headrace.connectors.sql.values import Forms, lines, rows
+from headrace.connectors.sql.types import Forms, ResultColumn, lines, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

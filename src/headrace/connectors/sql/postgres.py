@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import psycopg
 
-from headrace.connectors.sql import postgres_address as address
-from headrace.connectors.sql import postgres_connection, postgres_identity
+from headrace.connectors.sql import postgres_connection
+from headrace.connectors.sql import postgres_connection as address
 from headrace.connectors.sql.dialect import (
     Connection,
     PartLost,
@@ -24,10 +23,9 @@ from headrace.connectors.sql.dialect import (
     rows_of,
     run,
 )
-from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
-from headrace.connectors.sql.limits import Limit
-from headrace.connectors.sql.postgres_answer import bounded_answer
-from headrace.connectors.sql.postgres_columns import existing_table, incompatible
+from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
+from headrace.connectors.sql.postgres_columns import Readers, existing_table, incompatible
+from headrace.connectors.sql.postgres_connection import bounded_answer
 from headrace.connectors.sql.postgres_faults import (
     LOCK_WAIT,
     explained,
@@ -36,13 +34,11 @@ from headrace.connectors.sql.postgres_faults import (
     locked_table,
     sqlstate,
 )
-from headrace.connectors.sql.postgres_readers import Readers
 from headrace.connectors.sql.postgres_staging import CopyStager
 from headrace.connectors.sql.server_sink import ServerSink
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import Kind, ResultColumn
-from headrace.connectors.sql.values import Forms, texts
+from headrace.connectors.sql.types import Forms, Kind, ResultColumn, texts
 from headrace.contract import Identity, OptionError, OutputMode
 
 if TYPE_CHECKING:
@@ -50,6 +46,12 @@ if TYPE_CHECKING:
 
 # From this version on there is MERGE, which reads the index once where INSERT ... ON CONFLICT reads it twice.
 MERGE_SINCE = 150_000
+# Roles of more than tables that the user is, or could become by a setting within a statement.
+_REACHES_OUT = """
+SELECT rolname, rolsuper FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER') AND (rolsuper OR rolname IN
+('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program', 'pg_signal_backend'))
+ORDER BY rolsuper DESC, rolname LIMIT 1
+"""
 
 _DECLARED: dict[Kind, str] = {
     "boolean": "boolean",
@@ -85,7 +87,7 @@ class Postgres(ServerSink):
         return address.host(self.url)
 
     def identity(self) -> Identity | None:
-        return postgres_identity.of_table(self.url, self.schema, self.table)
+        return postgres_connection.of_table(self.url, self.schema, self.table)
 
     def given_tls(self) -> tuple[dict[str, str], bool]:
         return address.tls(self.url)
@@ -93,8 +95,7 @@ class Postgres(ServerSink):
     def verify_full(self, ca: str) -> dict[str, str]:
         return {"sslmode": "verify-full", "sslrootcert": ca}
 
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        yield from super().problems(mode)
+    def url_problems(self) -> Iterator[OptionError]:
         if self.url.startswith(("postgresql://", "postgres://")):
             faults = list(address.url_problems(self.url))
             yield from faults or self.tls_problems()
@@ -104,8 +105,11 @@ class Postgres(ServerSink):
                 what="the url of the database does not begin with postgresql://",
                 fix="write postgresql://user:password@host:port/database",
             )
+
+    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+        yield from super().problems(mode)
         if len(self.table.encode()) > 63:
-            yield OptionError(code="HR401", what=f"the name '{self.table}' has more than 63 bytes", fix="shorten it")
+            yield OptionError(code="HR113", what=f"the name '{self.table}' has more than 63 bytes", fix="shorten it")
 
 
 @dataclass(frozen=True)
@@ -211,19 +215,6 @@ class PostgresDialect:
         into = f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)}) VALUES ({marks})"
         return into + f" ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
 
-    def widen(
-        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
-    ) -> None:
-        required = [name for name in missing if " NOT NULL" in columns[name]]
-        changes = [f"ADD COLUMN {columns[name]}{_blank(columns[name])}" for name in missing]
-        found = rows_of(
-            connection, "SELECT conname FROM pg_constraint WHERE conrelid = to_regclass(%s) AND contype = 'p'", (table,)
-        )
-        changes += [f"DROP CONSTRAINT {self.quote(str(name))}" for (name,) in found]
-        changes += [f"ADD PRIMARY KEY ({', '.join(key)})"] if key else []
-        run(connection, f"ALTER TABLE {table} {', '.join(changes)}")
-        run(connection, f"ALTER TABLE {table} {', '.join(f'ALTER COLUMN {name} DROP DEFAULT' for name in required)}")
-
     def _replace(self, others: Sequence[str], key: Sequence[str]) -> str:
         # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
         change = ", ".join(f"{self.quote(name)} = excluded.{self.quote(name)}" for name in others or key[:1])
@@ -314,9 +305,15 @@ class PostgresDialect:
             cursor.execute(statement, ())
             yield from chunks(cursor)
 
-    def answer(self, statement: str, limit: int, seconds: float) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        with closing(self.connect_to_read()) as connection:
-            return bounded_answer(cast("psycopg.Connection[Any]", connection), statement, limit, seconds)
+    def rights_beside_reading(self, connection: Connection) -> str:
+        found = list(rows_of(connection, _REACHES_OUT))
+        if not found:
+            return ""
+        role, is_superuser = found[0]
+        return f"has the rights of the superuser '{role}'" if is_superuser else f"is a member of {role}"
+
+    def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
+        return bounded_answer(cast("psycopg.Connection[Any]", connection), statement, limit, seconds)
 
     def is_out_of_time(self, error: Exception) -> bool:
         return isinstance(error, psycopg.errors.QueryCanceled)
@@ -339,10 +336,3 @@ class PostgresDialect:
 
     def is_part_lost(self, error: Exception) -> bool:
         return isinstance(error, psycopg.errors.UndefinedTable) and f"{OWN_PREFIX}s_" in str(error)
-
-
-def _blank(declared: str) -> str:
-    """What the rows that are there get in a new column; no later row does."""
-    if " NOT NULL" not in declared:
-        return ""
-    return " DEFAULT 0" if " BIGINT" in declared else " DEFAULT ''"

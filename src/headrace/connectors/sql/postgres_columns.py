@@ -1,15 +1,26 @@
-"""A PostgreSQL table that is already there: what it keeps of a result, and what would change or lose rows."""
+"""A PostgreSQL table that is already there: what it keeps of a result, what would lose rows, and who reads it.
+
+When another table takes the name, views would keep reading the former one, and users would lose their grants.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.connectors.sql.dialect import Connection, rows_of
-from headrace.connectors.sql.existing import Blocker, ExistingColumn, ExistingIndex, ExistingTable, Trigger
-from headrace.connectors.sql.limits import Limit, digits_limit
+from headrace.connectors.sql.dialect import Connection, rows_of, run
+from headrace.connectors.sql.limits import (
+    Blocker,
+    ExistingColumn,
+    ExistingIndex,
+    ExistingTable,
+    Limit,
+    Trigger,
+    digits_limit,
+)
 from headrace.connectors.sql.types import Kind, ResultColumn
+from headrace.errors import Finding, NothingChanged
 
 # The types that keep every value of a kind, or every value within the column's limit.
 _FITS: dict[Kind, tuple[str, ...]] = {
@@ -26,7 +37,6 @@ _FITS: dict[Kind, tuple[str, ...]] = {
     "json": ("jsonb", "json", "text"),
 }
 _INTEGERS = {"smallint": 1 << 15, "integer": 1 << 31, "bigint": 1 << 63}
-
 _TABLE = """
 SELECT c.oid, c.relkind::text, n.nspname::text, n.nspname = current_schema(), row_security_active(c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
@@ -85,6 +95,17 @@ _PERSISTENCE = {
     "u": ("UNLOGGED: a crash of the server empties it, while the ledger stays", "ALTER TABLE {name} SET LOGGED"),
     "t": ("TEMPORARY: it ends with the connection", "make an ordinary table"),
 }
+_VIEWS = """
+SELECT DISTINCT quote_ident(n.nspname) || '.' || quote_ident(v.relname), pg_get_viewdef(v.oid), v.relkind::text,
+coalesce(array_to_string(v.reloptions, ', '), '')
+FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid AND d.classid = 'pg_rewrite'::regclass
+JOIN pg_class v ON v.oid = r.ev_class JOIN pg_namespace n ON n.oid = v.relnamespace
+WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = to_regclass(%s) AND v.oid <> d.refobjid
+"""
+_RIGHTS = """
+SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END, privilege_type, is_grantable
+FROM pg_class, aclexplode(relacl) WHERE pg_class.oid = to_regclass(%s) AND grantee <> relowner
+"""
 
 
 def existing_table(connection: Connection, table: str, quoted: str) -> ExistingTable | None:
@@ -197,3 +218,32 @@ def _full(declared: str, mod: int) -> str:
 
 def _scale(declared: str) -> int:
     return int(declared.rstrip(")").partition(",")[2] or 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readers:
+    """The statements that let those who read a table read another one of its name."""
+
+    statements: tuple[str, ...]
+
+    @classmethod
+    def of(cls, connection: Connection, quoted: str) -> Readers:
+        """Those of a table as it is now. Raises SinkError for a view that cannot be turned to another table."""
+        statements = []
+        for view, definition, kind, options in rows_of(connection, _VIEWS, (quoted,)):
+            if kind != "v":
+                what = f"the materialized view {view} reads table {quoted}, and would keep reading the former result"
+                raise NothingChanged(
+                    Finding(code="HR587", what=what, fix="drop it, and create it again after the swap")
+                )
+            given = f" WITH ({options})" if options else ""
+            statements.append(f"CREATE OR REPLACE VIEW {view}{given} AS {definition}")
+        for grantee, right, passed_on in rows_of(connection, _RIGHTS, (quoted,)):
+            suffix = " WITH GRANT OPTION" if passed_on else ""
+            statements.append(f"GRANT {right} ON {quoted} TO {grantee}{suffix}")
+        return cls(statements=tuple(statements))
+
+    def follow(self, connection: Connection) -> None:
+        """Let them read the table that has the name now."""
+        for statement in self.statements:
+            run(connection, statement.replace("%", "%%"))

@@ -1,16 +1,22 @@
-"""A connection to PostgreSQL that is never waited for in vain, and what the server tells of its other sessions."""
+"""A connection to PostgreSQL: where it leads, one that is never waited for in vain, and its answer to a person."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import getpass
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.string import TextLoader
 
 from headrace.connectors.sql.postgres_faults import NO_CONNECTION_LEFT, sqlstate
 from headrace.connectors.sql.silence import CONNECT_SECONDS, IDLE_SECONDS, LOCK_SECONDS, SILENCE_SECONDS, shut, watched
+from headrace.contract import Identity, OptionError, canonical_server, is_loopback
+from headrace.redaction import encoding_fault
 
 # What libpq is asked where the url does not say it: a peer that is gone is noticed within a minute.
 CLIENT: Mapping[str, object] = {
@@ -32,7 +38,6 @@ SERVER: Mapping[str, str] = {
     "tcp_user_timeout": "60s",
     "client_connection_check_interval": "10s",
 }
-
 _SET = """
 SELECT set_config(name, given.value, false) FROM pg_settings
 JOIN (VALUES {values}) AS given (name, value) USING (name)
@@ -53,6 +58,9 @@ WHERE l.granted AND a.pid <> pg_backend_pid() AND a.datname = current_database()
 AND (c.relname = %(table)s OR (%(table)s = '' AND c.relname LIKE '\\_headrace%%'))
 AND a.xact_start IS NOT NULL ORDER BY l.mode = 'AccessShareLock', a.xact_start LIMIT 1
 """
+# Where libpq looks for the socket of a server on this machine.
+_SOCKETS = ("/tmp", "/run/postgresql", "/var/run/postgresql")
+_SEARCH_PATH = re.compile(r"(?:-c\s*|--)search[_-]path=\"?([^\s,\"]+)")
 
 
 class WatchedConnection(psycopg.Connection[Any]):
@@ -133,3 +141,93 @@ def lock_holder(url: str, table: str) -> str:
     pid, user, application, host, state, since = row
     name = f", {application}" if application else ""
     return f"session {pid} (user {user}{name}, from {host}, {state}) holds the lock since {since} UTC"
+
+
+def host(url: str) -> str:
+    """The host of `url`; of several, the first that is not this machine."""
+    known = conninfo_to_dict(url)
+    hosts = str(known.get("host") or known.get("hostaddr") or "").split(",")
+    return next((each for each in hosts if not is_loopback(each)), hosts[0])
+
+
+def tls(url: str) -> tuple[dict[str, str], bool]:
+    """The options of TLS in `url`, and whether the server's certificate is verified by them."""
+    given = {name: str(value) for name, value in conninfo_to_dict(url).items() if name in ("sslmode", "sslrootcert")}
+    mode = given.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
+    # So libpq keeps what earlier versions did.
+    return given, mode.startswith("verify") or (mode == "require" and "sslrootcert" in given)
+
+
+def url_problems(url: str) -> Iterator[OptionError]:
+    """What libpq would refuse of a url, or take for something else; nothing of it is repeated, for it may be secret."""
+    if character := encoding_fault(url, may="#"):
+        what = f"the password in the url of the database has a '{character}' that is not encoded"
+        yield OptionError(code="HR413", what=what, fix=f"write '%{ord(character):02X}' for it")
+        return
+    fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
+    try:
+        parsed = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        said = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
+        what = f"the url of the database has an unknown option '{said[1]}'" if said else "the url cannot be read"
+        yield OptionError(code="HR413", what=what, fix=fix)
+        return
+    for port in str(parsed.get("port") or "5432").split(","):
+        if not port.isdigit() or not 0 < int(port) < 65_536:
+            yield OptionError(code="HR413", what="the port in the url is no number from 1 to 65535", fix=fix)
+
+
+def bounded_answer(
+    connection: psycopg.Connection[Any], statement: str, limit: int, seconds: float
+) -> Iterator[Sequence[Any]]:
+    """The names of the columns, then at most `limit` rows; raises psycopg.errors.QueryCanceled after `seconds`."""
+    for name in ("json", "jsonb"):
+        # As values of Python they would take several times their length.
+        connection.adapters.register_loader(name, TextLoader)
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SET TRANSACTION READ ONLY")
+        cursor.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
+        # Sent as binary, it is one statement by the protocol: nothing behind a semicolon is run.
+        cursor.execute(f"DECLARE headrace_answer NO SCROLL CURSOR FOR {statement}", binary=True)
+        # `stream` takes one row at a time from the connection, and does not tell the columns of an answer without rows.
+        cursor.execute("FETCH 0 FROM headrace_answer")
+        yield [each.name for each in cursor.description or ()]
+        yield from cursor.stream(f"FETCH {limit} FROM headrace_answer")
+
+
+def of_table(url: str, schema: str, table: str) -> Identity | None:
+    """The server, the database and the table with its schema; None where the url cannot be read.
+
+    Without a schema it is the first of the search path that the url gives, and `public`, the server's own default.
+    """
+    try:
+        known: dict[str, Any] = {} if encoding_fault(url, may="#") else dict(conninfo_to_dict(url))
+    except psycopg.Error:
+        return None
+    if not known:
+        return None
+    user = known.get("user") or os.environ.get("PGUSER") or getpass.getuser()
+    set_by_url = _SEARCH_PATH.search(str(known.get("options") or os.environ.get("PGOPTIONS", "")).replace("\\ ", " "))
+    return {
+        "system": "postgres",
+        "server": ",".join(sorted(_servers(known))),
+        "database": str(known.get("dbname") or os.environ.get("PGDATABASE") or user),
+        "table": f"{schema or (set_by_url[1] if set_by_url else 'public')}.{table}",
+    }
+
+
+def _servers(known: dict[str, Any]) -> set[str]:
+    """Each server that the url names; several are tried in turn."""
+    if service := known.get("service"):
+        return {f"service {service}"}
+    hosts = str(known.get("host") or known.get("hostaddr") or os.environ.get("PGHOST") or "").split(",")
+    ports = str(known.get("port") or os.environ.get("PGPORT") or "5432").split(",")
+    pairs = zip(hosts, ports if len(ports) == len(hosts) else ports * len(hosts), strict=False)
+    return {_server(host, port or "5432") for host, port in pairs}
+
+
+def _server(host: str, port: str) -> str:
+    if host.startswith("/") and host.rstrip("/") not in _SOCKETS:
+        return f"{os.path.realpath(host)}:{port}"
+    return canonical_server(host, port)

@@ -17,12 +17,12 @@ _PASSING_STATES = ("08", "40", "57P01", "57P02", "57P03", "57P05", "55P03", "25P
 LOCK_WAIT = "55P03"
 NO_CONNECTION_LEFT = "53300"
 _WORDS: tuple[tuple[str, str, str, str], ...] = (
-    ("28P01", "HR414", "refuses the password", "give the sink's url the new password, then start again"),
+    ("28P01", "HR414", "refuses the password", "give the url the new password, then start again"),
     ("28000", "HR414", "refuses this user", "look at the user's rights and at pg_hba.conf"),
     ("3D000", "HR414", "has no such database", "create it, or correct the url"),
     ("3F000", "HR414", "has no such schema", "create it, or correct the option schema"),
     ("53300", "HR405", "has no connection left", "raise max_connections, or run fewer tasks at once"),
-    ("53100", "HR405", "has no space left on its disk", "make room, then start again; nothing of the batch is in"),
+    ("53100", "HR405", "has no space left on its disk", "make room, then start again"),
     ("42P01", "HR405", "has lost a table that was there at the start", "put it back, or start again and it is made"),
     ("42703", "HR405", "has lost a column that was there at the start", "start again: the table is compared first"),
     ("55P03", "HR405", "keeps a lock on the table", "end the other transaction, then start again"),

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from headrace.connectors.sql.types import ResultColumn
-from headrace.connectors.sql.values import Forms, lines
+from headrace.connectors.sql.types import Forms, ResultColumn, lines
 
 if TYPE_CHECKING:
     import pyarrow as pa

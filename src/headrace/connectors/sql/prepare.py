@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import CheckpointView, Line, Retry, require_fit, view_of
+from headrace.connectors.exactly_once import Retry, require_fit, view_of
+from headrace.connectors.not_asked import findings_of, not_asked
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Connection, Dialect, Transaction, run
+from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, run
 from headrace.connectors.sql.ledger import Ledger
-from headrace.connectors.sql.ledger_tables import LEDGER_FORM, UNCLAIMED
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.quarantine import Quarantine
 from headrace.connectors.sql.result_table import ResultTable, require_columns
 from headrace.connectors.sql.staging import drop_staged
+from headrace.connectors.sql.system_tables import LEDGER_FORM, TABLES_FORM
 from headrace.connectors.sql.types import ResultColumn, columns, restore
-from headrace.contract import SinkContext, Snapshot
-from headrace.errors import Finding, HeadraceError, SinkError
+from headrace.contract import SinkContext, SinkLedger, Snapshot
+from headrace.errors import CheckpointBehind, CheckpointError, Finding, HeadraceError, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-
 CONTENDED_SECONDS = 20.0
+# A server that takes no connection for so long is not waited for; what it said holds for the other queries of a check.
+ANSWER_SECONDS = 3.0
+_REMEMBERED_SECONDS = 30.0
 
 
 def result_table(name: str, key: Sequence[str], schema: StructType, context: SinkContext) -> ResultTable:
@@ -36,7 +42,8 @@ def result_table(name: str, key: Sequence[str], schema: StructType, context: Sin
     known, refused = columns(schema)
     wrong = [*refused, *require_columns(schema.names, key)]
     if wrong:
-        fix = "change the query's last select"
+        columns_ = ", ".join(schema.names)
+        fix = f"change the query's last select, or the key; the result's columns are {columns_}"
         raise SinkError(
             [Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix) for what in wrong]
         )
@@ -127,42 +134,53 @@ def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str
     owner, epoch = ledger.owner(lock=True) or table.owner(ledger), ledger.epoch(lock=True)
     if dialect.real_name(connection, table.spelled or table.name) != table.name:
         raise _Renamed
-    here = view_of(context)
-    lines = ledger.lines(min(here.digests, default=0))
-    if not lines and owner is not None and owner.application == UNCLAIMED and owner.is_of(context):
-        lines = _taken_over(ledger, here)
-    require_fit(context, table.name, lines, here, ledger.planned)
     there = dialect.existing(connection, table.name)
+    _require_lines(ledger, table, there is not None)
     changes = list(table.changes(there, dialect, context, owner, adds=adds))
     if there is not None:
         table.require_ours(connection, dialect, context, owner, there.elsewhere)
     return changes, epoch
 
 
-def _taken_over(ledger: Ledger, here: CheckpointView) -> list[Line]:
-    """The lines of Headrace 0.1.0; those of this checkpoint become the life's own."""
-    lines = ledger.lines(claimed=False)
-    if lines and here.id == lines[-1].checkpoint:
-        ledger.take_over(here.id)
-    return lines
+def require_ledger_fit(connection: Connection, dialect: Dialect, table: ResultTable, context: SinkContext) -> None:
+    """Raise CheckpointError where the ledger, which is only read, and the checkpoint hold different batches.
+
+    A checkpoint that is behind raises nothing: a start mends it.
+    """
+    if context.application:
+        ledger, there = Ledger(connection, dialect, context, table.name), dialect.existing(connection, table.name)
+        with suppress(CheckpointBehind):
+            _require_lines(ledger, table, there is not None, known=not LEDGER_FORM.missing_columns(connection, dialect))
 
 
-def last_batch(dialect: Dialect, name: str, context: SinkContext) -> int | None:
-    """The newest batch of the life's checkpoint that is in; None also where the database does not tell."""
-    with suppress(*dialect.errors), closing(dialect.connect_to_read()) as connection:
-        last = Ledger(connection, dialect, context, name).last()
-        if last is not None and last.checkpoint == Checkpoint(context.checkpoint).id:
-            return last.batch
-    return None
+def _require_lines(ledger: Ledger, table: ResultTable, is_there: bool, *, known: bool = True) -> None:
+    """Raise CheckpointError where the ledger's lines and the checkpoint do not fit; `known`: there is a ledger."""
+    context, here = ledger.context, view_of(ledger.context)
+    lines = ledger.lines(min(here.digests, default=0)) if known else []
+    # Rows without a line may be those of the first batch, unless an older generation has left them.
+    unknown = not lines and context.mode == "append" and is_there and not (known and ledger.has_lines)
+    begun = not (unknown and table.has_rows(ledger.connection, ledger.dialect))
+    require_fit(context, table.name, lines, here, ledger.planned, begun=begun)
 
 
-def planned(dialect: Dialect, name: str, context: SinkContext, first: int) -> dict[int, str]:
-    """What the ledger keeps to plan the batches from `first` on again; a text that has not its digest is left out."""
-    try:
-        with closing(dialect.connect_to_read()) as connection:
-            return dict(Ledger(connection, dialect, context, name).plans(first))
-    except dialect.errors as error:
-        raise _explained(dialect, error, context) from None
+class DatabaseLedger(OfTable, SinkLedger):
+    """Which batches are in, by the ledger beside the table; a text that has not its digest plans nothing."""
+
+    def last_batch(self, context: SinkContext) -> int | None:
+        dialect = self.dialect()
+        with suppress(*dialect.errors), closing(dialect.connect_to_read()) as connection:
+            last = Ledger(connection, dialect, context, self.table).last()
+            if last is not None and last.checkpoint == Checkpoint(context.checkpoint).id:
+                return last.batch
+        return None
+
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+        dialect = self.dialect()
+        try:
+            with closing(dialect.connect_to_read()) as connection:
+                return dict(Ledger(connection, dialect, context, self.table).plans(first))
+        except dialect.errors as error:
+            raise _explained(dialect, error, context) from None
 
 
 def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:
@@ -174,7 +192,6 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
             run(connection, dialect.begin_read)
             spelled, name = name, dialect.real_name(connection, name)
             ledger = Ledger(connection, dialect, context, name)
-            require_claimed(connection, dialect, name, context)
             owner, last = ledger.owner() or ledger.owner(spelled), ledger.last()
             if owner is None or not owner.is_of(context):
                 what = f"table '{name}' holds no result of generation {context.generation} of query '{context.query}'"
@@ -194,16 +211,6 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
     )
 
 
-def require_claimed(connection: Connection, dialect: Dialect, name: str, context: SinkContext) -> None:
-    """Raise SinkError where the ledger is still that of Headrace 0.1.0; only a start takes it over."""
-    missing = LEDGER_FORM.missing_columns(connection, dialect)
-    if len(missing) < len(LEDGER_FORM.columns) and any(not column.nullable for column in missing):
-        what = f"the ledger beside table '{name}' was written by Headrace 0.1.0"
-        raise SinkError(
-            Finding(code="HR402", what=what, fix=f"run query '{context.query}' first: the start takes it over")
-        )
-
-
 def _values(row: Mapping[str, Any], known: Sequence[ResultColumn]) -> tuple[Any, ...]:
     """The values of a row that was kept as JSON."""
     return tuple(
@@ -217,3 +224,57 @@ def _values(row: Mapping[str, Any], known: Sequence[ResultColumn]) -> tuple[Any,
 def _explained(dialect: Dialect, error: Exception, context: SinkContext) -> HeadraceError:
     problem = dialect.explain(error)
     return SinkError(Finding(code=problem.code, what=f"query '{context.query}': {problem.what}", fix=problem.fix))
+
+
+def incompatibilities(
+    dialect: Dialect,
+    name: str,
+    key: Sequence[str],
+    schema: StructType,
+    context: SinkContext,
+    *,
+    adds: bool,
+) -> Iterator[Finding]:
+    """What keeps a result of `schema` from being written into the table, by its columns and by its ledger."""
+    try:
+        table = result_table(name, key, schema, context)
+        if silent := _silent(getattr(dialect, "url", "")):
+            yield not_asked(silent, "start the server, or leave it out: --no-connect")
+            return
+        with closing(dialect.connect_to_read()) as connection:
+            table = table.as_known(connection, dialect)
+            require_ledger_fit(connection, dialect, table, context)
+            there = dialect.existing(connection, table.name)
+            if there is None:
+                return
+            missing = TABLES_FORM.missing_columns(connection, dialect)
+            owner = table.owner(Ledger(connection, dialect, context, table.name)) if not missing else None
+            list(table.changes(there, dialect, context, owner, adds=adds))
+            if not missing or missing == TABLES_FORM.columns:
+                table.require_ours(connection, dialect, context, owner, there.elsewhere)
+    except (CheckpointError, SinkError) as error:
+        yield from findings_of(error)
+    except dialect.errors as error:
+        problem = dialect.explain(error)
+        yield not_asked(problem.what, problem.fix)
+
+
+def _silent(url: str) -> str:
+    """Why the server of `url` takes no connection; empty if it does, or if only its client can tell."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or {"mysql": 3306, "mariadb": 3306}.get(parts.scheme, 5432)
+    except ValueError:
+        return ""
+    plain = host is not None and "," not in parts.netloc and "host" not in parts.query
+    return _refused(host, port, int(time.monotonic() / _REMEMBERED_SECONDS)) if host and plain else ""
+
+
+@lru_cache(maxsize=64)
+def _refused(host: str, port: int, moment: int) -> str:
+    """Why nothing listens there; `moment` makes an answer hold for a while only."""
+    try:
+        with socket.create_connection((host, port), timeout=ANSWER_SECONDS):
+            return ""
+    except OSError as error:
+        return f"{host}:{port} does not answer: {error.strerror or error}"

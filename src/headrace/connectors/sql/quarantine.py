@@ -8,10 +8,9 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, rows_of, run
-from headrace.connectors.sql.ledger_tables import QUARANTINE, QUARANTINE_FORM
 from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.staging_task import BAD_COLUMNS, row_text
-from headrace.connectors.sql.system_tables import OwnTable
+from headrace.connectors.sql.system_tables import QUARANTINE, QUARANTINE_FORM, OwnTable
 from headrace.contract import SinkContext
 
 _AT_ONCE = 1_000

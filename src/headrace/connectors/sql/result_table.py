@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from headrace.connectors.exactly_once import require_own_generation
+from headrace.connectors.not_asked import twice
 from headrace.connectors.sql.dialect import Connection, Dialect, identifiers, rows_of
-from headrace.connectors.sql.existing import ExistingTable
 from headrace.connectors.sql.ledger import Ledger, Owner
-from headrace.connectors.sql.ledger_tables import UNCLAIMED
-from headrace.connectors.sql.limits import Limit, narrowed
+from headrace.connectors.sql.limits import ExistingTable, Limit, narrowed
 from headrace.connectors.sql.types import ResultColumn
 from headrace.contract import SinkContext
 from headrace.errors import Finding, SinkError
@@ -31,6 +31,10 @@ class ResultTable:
     def owner(self, ledger: Ledger) -> Owner | None:
         """Whose result the table holds, as far as is known; once it was entered as the sink spells it."""
         return ledger.owner(self.name) or ledger.owner(self.spelled or self.name)
+
+    def has_rows(self, connection: Connection, dialect: Dialect) -> bool:
+        """Whether the table, which is there, holds a row of anybody's."""
+        return bool(list(rows_of(connection, f"SELECT 1 FROM {dialect.quote(self.name)} LIMIT 1")))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -165,14 +169,17 @@ class ResultTable:
         self.require_here(owner, elsewhere)
         if owner is not None and owner.is_of(context):
             return
-        if owner is not None and owner.application not in (context.application, UNCLAIMED):
+        if owner is not None and owner.application not in (context.application, ""):
             project = f"project '{owner.project}'" if owner.project != context.project else "another storage directory"
             what = (
                 f"table '{self.name}' belongs to query '{owner.query}' of {project} (application {owner.application})"
             )
             fix = "write to another table; or drop this one, if nothing runs that query any more"
             raise SinkError(Finding(code="HR407", what=what, fix=fix))
-        if not list(rows_of(connection, f"SELECT 1 FROM {dialect.quote(self.name)} LIMIT 1")):
+        if owner is not None and owner.query == context.query and owner.generation > context.generation:
+            # An empty one too: what it held was set aside, and this generation would go on without it.
+            require_own_generation(f"table '{self.name}'", context, owner.generation)
+        if not self.has_rows(connection, dialect):
             if owner is None or owner.query == context.query:
                 return
             what = f"table '{self.name}' belongs to query '{owner.query}'"
@@ -187,11 +194,7 @@ class ResultTable:
 
 def require_columns(names: Sequence[str], key: Sequence[str]) -> Iterator[str]:
     """What is wrong with the result's column names and the key, for any database."""
-    folded: dict[str, str] = {}
-    for name in names:
-        if name.lower() in folded:
-            yield f"columns '{folded[name.lower()]}' and '{name}' differ only by case, which a database ignores"
-        folded[name.lower()] = name
+    yield from twice(names)
     for name in key:
         if name not in names:
             yield f"the key names column '{name}', which the result does not have"

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from headrace.connectors.sql.before_images import STEP, THERE, BeforeImages, Step, between
-from headrace.connectors.sql.dialect import Dialect, Target, identifiers, rows_of, run
+from headrace.connectors.sql.dialect import OfTable, Target, identifiers, rows_of, run
 from headrace.connectors.sql.generations import locked, owner_of, translate_errors
 from headrace.connectors.sql.ledger import Ledger, aside_names
-from headrace.connectors.sql.ledger_tables import LEDGER, LEDGER_FORM, QUARANTINE
 from headrace.connectors.sql.result_table import ResultTable
-from headrace.connectors.sql.system_tables import OWN_PREFIX
+from headrace.connectors.sql.system_tables import LEDGER, OWN_PREFIX, QUARANTINE
 from headrace.connectors.sql.types import columns
-from headrace.contract import Held, SinkContext
-from headrace.errors import Finding, SinkError
+from headrace.contract import Held, OutputMode, Session, SinkContext, SinkRewind
+from headrace.errors import Finding, NothingChanged
 
 _BACK = f"{OWN_PREFIX}back"
 
@@ -31,12 +30,11 @@ class Rewinding:
 
     @classmethod
     def of(cls, ledger: Ledger, key: Sequence[str], name: str) -> Rewinding | None:
-        """None where the table holds nothing of the generation. Raises SinkError for a ledger of Headrace 0.1.0."""
+        """None where the table holds nothing of the generation."""
         from pyspark.sql.types import StructType
 
         connection, dialect, context = ledger.connection, ledger.dialect, ledger.context
-        # The ledger of Headrace 0.1.0 is taken over by the next start, and no batch of it can be gone back to.
-        if dialect.existing(connection, LEDGER) is None or LEDGER_FORM.missing_columns(connection, dialect):
+        if dialect.existing(connection, LEDGER) is None:
             return None
         owner = owner_of(ledger, name)
         if owner is None or not owner.is_of(context) or dialect.existing(connection, ledger.table) is None:
@@ -152,72 +150,81 @@ _DONE = {
 }
 
 
-def earliest(dialect: Dialect, name: str, key: Sequence[str], context: SinkContext) -> int | None:
-    """The first batch that the table can go back to."""
-    with translate_errors(dialect, context), closing(dialect.connect_to_read()) as connection:
-        found = Rewinding.of(Ledger(connection, dialect, context, dialect.real_name(connection, name)), key, name)
-        return None if found is None else found.earliest
+@dataclass(frozen=True, kw_only=True)
+class TableRewind(OfTable, SinkRewind):
+    """A table brought back to an earlier batch; `keeps`: its batches keep what they replace."""
 
+    keeps: bool = True
 
-def taken_back(
-    dialect: Dialect, name: str, key: Sequence[str], context: SinkContext, batch: int, system: str
-) -> list[Held]:
-    """What `rewind` would change."""
-    with translate_errors(dialect, context), closing(dialect.connect_to_read()) as connection:
-        found = Rewinding.of(Ledger(connection, dialect, context, dialect.real_name(connection, name)), key, name)
-        return [] if found is None else found.counted(batch, system)
+    def hindrance(self, mode: OutputMode) -> str:
+        return "" if self.keeps else "it does not keep what its batches replace"
 
+    def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        if not self.is_there:
+            return None
+        with self._found(context) as found:
+            first = None if found is None else found.earliest
+            return None if first is None else max(first, batch)
 
-def rewind(dialect: Dialect, name: str, key: Sequence[str], context: SinkContext, batch: int) -> None:
-    """Let the table and its ledger be as they were after `batch`; what is there now is kept, to be brought back."""
-    with locked(dialect, name, context, refused="HR656") as ledger:
-        found = Rewinding.of(ledger, key, name)
-        if found is None or not found.is_ahead(batch):
-            return
-        reached = found.earliest
-        if reached is None or reached > batch:
-            what = f"table '{ledger.table}' has kept what was there before only since batch {reached}"
-            fix = f"go back to batch {reached} at most, or recompute the result: headrace rebuild {context.query}"
-            raise SinkError(Finding(code="HR655", what=what, fix=fix))
-        images = found.images
-        _forget(found)
-        steps = found.taken(batch)
-        saved = images.begin(batch, "rewind", whole=any(step.whole for step in steps))
-        found.restore(steps, saved=saved)
-        images.void([step.step for step in steps], saved)
-        lines, before = aside_names(images.name)
-        ledger.move_lines(ledger.table, lines, batch + 1)
-        ledger.move_lines(images.name, before, batch + 1, of=QUARANTINE)
-        ledger.move_lines(images.name, ledger.table, batch, batch, of=QUARANTINE)
+    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
+        with self._found(context) as found:
+            return [] if found is None else found.counted(batch, self.system)
 
-
-def undo(dialect: Dialect, name: str, key: Sequence[str], context: SinkContext, batch: int) -> None:
-    """Bring the table and its ledger to where they were before they were rewound to `batch`."""
-    with locked(dialect, name, context, refused="HR656") as ledger:
-        found = Rewinding.of(ledger, key, name)
-        step = None if found is None else _last_rewind(found)
-        if found is None or step is None or step.batch != batch:
-            return
-        if found.is_ahead(batch):
-            what = f"table '{ledger.table}' has batches of query '{context.query}' after batch {batch} again"
-            raise SinkError(Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them"))
-        images = found.images
-        found.restore([step])
-        images.void([each.step for each in images.steps() if each.void == step.step], 0)
-        images.forget_steps([step.step])
-        lines, before = aside_names(images.name)
-        if any(each.whole for each in found.taken(batch)):
-            ledger.move_lines(ledger.table, images.name, batch, batch, of=QUARANTINE)
-        ledger.move_lines(lines, ledger.table, batch + 1)
-        ledger.move_lines(before, images.name, batch + 1, of=QUARANTINE)
-
-
-def forget(dialect: Dialect, name: str, key: Sequence[str], context: SinkContext) -> None:
-    """Delete what `undo` would need."""
-    with locked(dialect, name, context, refused="HR656") as ledger:
-        found = Rewinding.of(ledger, key, name)
-        if found is not None:
+    def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
+        with locked(self.dialect(), self.table, context, refused="HR656") as ledger:
+            found = Rewinding.of(ledger, self.key, self.table)
+            if found is None or not found.is_ahead(batch):
+                return
+            reached = found.earliest
+            if reached is None or reached > batch:
+                what = f"table '{ledger.table}' has kept what was there before only since batch {reached}"
+                fix = f"go back to batch {reached} at most, or recompute the result: headrace rebuild {context.query}"
+                raise NothingChanged(Finding(code="HR655", what=what, fix=fix))
+            images = found.images
             _forget(found)
+            steps = found.taken(batch)
+            saved = images.begin(batch, "rewind", whole=any(step.whole for step in steps))
+            found.restore(steps, saved=saved)
+            images.void([step.step for step in steps], saved)
+            lines, before = aside_names(images.name)
+            ledger.move_lines(ledger.table, lines, batch + 1)
+            ledger.move_lines(images.name, before, batch + 1, of=QUARANTINE)
+            ledger.move_lines(images.name, ledger.table, batch, batch, of=QUARANTINE)
+
+    def undo(self, context: SinkContext, batch: int, session: Session) -> None:
+        with locked(self.dialect(), self.table, context, refused="HR656") as ledger:
+            found = Rewinding.of(ledger, self.key, self.table)
+            step = None if found is None else _last_rewind(found)
+            if found is None or step is None or step.batch != batch:
+                return
+            if found.is_ahead(batch):
+                what = f"table '{ledger.table}' has batches of query '{context.query}' after batch {batch} again"
+                raise NothingChanged(
+                    Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them")
+                )
+            images = found.images
+            found.restore([step])
+            images.void([each.step for each in images.steps() if each.void == step.step], 0)
+            images.forget_steps([step.step])
+            lines, before = aside_names(images.name)
+            if any(each.whole for each in found.taken(batch)):
+                ledger.move_lines(ledger.table, images.name, batch, batch, of=QUARANTINE)
+            ledger.move_lines(lines, ledger.table, batch + 1)
+            ledger.move_lines(before, images.name, batch + 1, of=QUARANTINE)
+
+    def forget(self, context: SinkContext, session: Session) -> None:
+        with locked(self.dialect(), self.table, context, refused="HR656") as ledger:
+            found = Rewinding.of(ledger, self.key, self.table)
+            if found is not None:
+                _forget(found)
+
+    @contextmanager
+    def _found(self, context: SinkContext) -> Iterator[Rewinding | None]:
+        """The table, to be read."""
+        dialect, name = self.dialect(), self.table
+        with translate_errors(dialect, context), closing(dialect.connect_to_read()) as connection:
+            ledger = Ledger(connection, dialect, context, dialect.real_name(connection, name))
+            yield Rewinding.of(ledger, self.key, name)
 
 
 def _forget(found: Rewinding) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, Target, identifiers, rows_of, run
 from headrace.connectors.sql.limits import BadRow, bad_rows, shared
 from headrace.connectors.sql.staging import Content
-from headrace.connectors.sql.values import rows
+from headrace.connectors.sql.types import rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,7 @@ def shared_key(connection: Connection, dialect: Dialect, target: Target, content
     for part_rows in (_twice_in_table(target, content.table), _twice_in_parts(connection, dialect, target, content)):
         for row in part_rows:
             what = f"rows share the key ({key}), the first is {row}"
-            return what, "make the key the columns that the query groups by"
+            return what, "name columns in key that together identify a row of the result"
     for row in _existing(connection, dialect, target, content):
         what = f"the row {row} has a key that table '{target.table}' already holds"
         return what, "use mode update to replace rows, or a key that identifies each row"

@@ -1,4 +1,4 @@
-"""A server that says nothing more is noticed while a statement waits for it, and the connection is cut."""
+"""Waiting for a server: one that says nothing more is noticed and cut, one that holds a lock is told of."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TypeVar
+
+from headrace.connectors.sql.dialect import Dialect
+from headrace.contract import SinkContext
+from headrace.errors import Finding, SinkError
 
 # After so long without an answer the server is asked, on another connection, whether it still works on the statement.
 SILENCE_SECONDS = 30.0
@@ -19,8 +24,13 @@ CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 60
 # How long one statement waits for a lock before the server says so.
 LOCK_SECONDS = 20
-
 _LOOK_SECONDS = 0.25
+T = TypeVar("T")
+_PAUSE_SECONDS = 0.1
+# Longer than a server lets a driver sleep in its transaction.
+PATIENCE_SECONDS = 2.5 * IDLE_SECONDS
+# A shorter wait is not told: another start may be making the same tables.
+TOLD_AFTER_SECONDS = 1.0
 
 
 @dataclass(eq=False)
@@ -127,3 +137,29 @@ def shut(descriptor: int) -> None:
     """End a connection from another thread, so that whoever reads from it or writes to it gets an error."""
     with socket.socket(fileno=os.dup(descriptor)) as other:
         other.shutdown(socket.SHUT_RDWR)
+
+
+def patiently(attempt: Callable[[], T], dialect: Dialect, context: SinkContext) -> T:
+    """What `attempt` gives; while a lock keeps it out, it is made again, and the user is shown who holds the lock.
+
+    An older driver that sleeps or is cut off inside its transaction keeps its locks until the server ends its session;
+    that of a file keeps them until its process continues or ends.
+    """
+    begins, told = time.monotonic(), False
+    while True:
+        try:
+            return attempt()
+        except SinkError as error:
+            # The sink says in a sentence what the client library has raised.
+            cause = error.__cause__ or error.__context__
+            if cause is None or not dialect.waits_for_lock(cause) or time.monotonic() > begins + PATIENCE_SECONDS:
+                raise
+            what = error.findings[0].what
+        if not told and time.monotonic() - begins >= TOLD_AFTER_SECONDS:
+            told = True
+            wait = f"{what}; the start waits for it, for up to {PATIENCE_SECONDS:.0f} s"
+            fix = (
+                "nothing, if it is an older driver that its server ends; else end the session or process that holds it"
+            )
+            context.on_warning(Finding(code="HR480", what=wait, fix=fix))
+        time.sleep(_PAUSE_SECONDS)

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from headrace.connectors.exactly_once import BatchWriter, Retry
-from headrace.connectors.sql import adoption, asking, generations, late_rows, renames, rewind, swap
 from headrace.connectors.sql import prepare as exactly_once
+from headrace.connectors.sql.asking import DatabaseAnswers
 from headrace.connectors.sql.batches import SqlStore
-from headrace.connectors.sql.dialect import Dialect
-from headrace.connectors.sql.incompatibilities import incompatibilities
-from headrace.connectors.sql.lock_wait import patiently
-from headrace.connectors.sql.prepare import Ready
-from headrace.connectors.sql.silence import SILENCE_SECONDS
+from headrace.connectors.sql.dialect import Dialect, OfTable
+from headrace.connectors.sql.generations import TableReset, TableSwap, name_beside
+from headrace.connectors.sql.late_rows import TableLateRows
+from headrace.connectors.sql.prepare import DatabaseLedger, Ready, incompatibilities
+from headrace.connectors.sql.rewind import TableRewind
+from headrace.connectors.sql.silence import SILENCE_SECONDS, patiently
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import OWN_PREFIX
+from headrace.connectors.sql.takeover import TableAdoption, TableRename
 from headrace.contract import (
     OUTPUT_MODES,
-    Correction,
-    Held,
-    KeptResult,
-    LedgerLine,
     OptionError,
     OutputMode,
-    Rows,
-    Session,
     Sink,
     SinkContext,
     SinkFacts,
@@ -40,6 +36,8 @@ from headrace.units import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_Ability = TypeVar("_Ability", bound=OfTable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,21 +83,21 @@ class DatabaseSink(Sink):
             )
         if not self.table or self.table.lower().startswith(OWN_PREFIX):
             what = f"a result table may not be called '{self.table}'"
-            yield OptionError(code="HR401", what=what, fix="choose another name")
+            yield OptionError(code="HR113", what=what, fix="choose another name")
         if self.renamed_from and (self.renamed_from == self.table or self.renamed_from.lower().startswith(OWN_PREFIX)):
             what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
             yield OptionError(code="HR548", what=what, fix="give renamed_from: the name that it had before")
         if "." in self.table:
             alone = self.table.rpartition(".")[2]
             fix = f"write table: {alone}; a schema or a database has an option, or its place in the url"
-            yield OptionError(code="HR401", what=f"the table's name '{self.table}' has a dot", fix=fix)
+            yield OptionError(code="HR113", what=f"the table's name '{self.table}' has a dot", fix=fix)
         if len(set(self.key)) != len(self.key):
-            yield OptionError(code="HR401", what="the key names a column twice", fix="name each column once")
+            yield OptionError(code="HR113", what="the key names a column twice", fix="name each column once")
         if self.silence_seconds < 1:
-            yield OptionError(code="HR401", what="silence_seconds is less than 1", fix="leave it out, and it is 30")
+            yield OptionError(code="HR113", what="silence_seconds is less than 1", fix="leave it out, and it is 30")
         yield from self._rewindable_problems(mode)
         if self.retry_seconds < 0:
-            yield OptionError(code="HR401", what="retry_seconds is negative", fix="give 0 to try each batch once only")
+            yield OptionError(code="HR113", what="retry_seconds is negative", fix="give 0 to try each batch once only")
 
     def _rewindable_problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if self.rewindable is None:
@@ -108,7 +106,7 @@ class DatabaseSink(Sink):
             if Duration.parse(self.rewindable).seconds <= 0:
                 raise ValueError("it is no time at all")
         except ValueError as error:
-            yield OptionError(code="HR401", what=f"rewindable: {error}", fix="write a length of time, as 7 days")
+            yield OptionError(code="HR113", what=f"rewindable: {error}", fix="write a length of time, as 7 days")
         if mode == "append" and not self.key:
             what = f"table '{self.table}' has no key, by which the rows of a batch in append mode would be found again"
             fix = "give key: the columns that identify a row; or leave rewindable out"
@@ -191,100 +189,51 @@ class DatabaseSink(Sink):
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         return exactly_once.snapshot(self.dialect(), self.table, self.key, spark, context)
 
-    def last_batch(self, context: SinkContext) -> int | None:
-        return exactly_once.last_batch(self.dialect(), self.table, context)
-
-    def ask(self, statement: str, *, limit: int, seconds: float) -> Rows:
-        return asking.ask(self.dialect(), statement, limit=limit, seconds=seconds)
-
-    def newest_rows(self, *, limit: int, seconds: float) -> Rows:
-        return asking.newest(self.dialect(), self.table, limit=limit, seconds=seconds)
-
-    def ledger_lines(self, query: str, generation: int, first: int, last: int) -> Mapping[int, LedgerLine]:
-        return asking.ledger_lines(self.dialect(), self.table, query, generation, first, last)
-
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        return exactly_once.planned(self.dialect(), self.table, context, first)
-
-    def last_correction(self, context: SinkContext) -> int | None:
-        return late_rows.replayed(self.dialect(), self.table, context)
-
-    def apply_correction(self, correction: Correction, context: SinkContext) -> None:
-        quarantines = self.on_bad_row == "quarantine"
-        late_rows.apply_late_rows(
-            self.dialect(),
-            self.table,
-            self.key,
-            correction,
-            context,
-            quarantines=quarantines,
-            rewindable=self.rewindable is not None,
-        )
+    @property
+    def ledger(self) -> DatabaseLedger:
+        return self._of(DatabaseLedger)
 
     @property
-    def former(self) -> Sink | None:
-        return replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
+    def late_rows(self) -> TableLateRows:
+        quarantines, rewindable = self.on_bad_row == "quarantine", self.rewindable is not None
+        return self._of(TableLateRows, quarantines=quarantines, rewindable=rewindable)
 
-    def rename_table(self, context: SinkContext, session: Session) -> None:
-        renames.rename_table(self.dialect(), self.table, self.renamed_from, context)
+    @property
+    def answers(self) -> DatabaseAnswers:
+        return self._of(DatabaseAnswers, dialect_to_ask=self.dialect_to_ask)
 
-    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        renames.rename_query(self.dialect(), self.table, context, former)
+    @property
+    def rename(self) -> TableRename:
+        former = replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
+        return self._of(TableRename, renamed_from=self.renamed_from, former=former)
 
-    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
-        return generations.held(self.dialect(), self.table, self.system(), context)
+    @property
+    def reset(self) -> TableReset:
+        return self._of(TableReset, droppable=True)
 
-    def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
-        generations.hand_over(self.dialect(), self.table, context, generation)
+    @property
+    def rewind(self) -> TableRewind:
+        return self._of(TableRewind, keeps=self.rewindable is not None)
 
-    def set_aside(self, context: SinkContext, session: Session) -> None:
-        generations.set_aside(self.dialect(), self.table, context)
+    @property
+    def adoption(self) -> TableAdoption:
+        return self._of(TableAdoption, takes_over=True)
 
-    def bring_back(self, context: SinkContext, session: Session) -> None:
-        generations.bring_back(self.dialect(), self.table, context)
+    @property
+    def swap(self) -> TableSwap:
+        return self._of(TableSwap, beside=replace(self, table=name_beside(self.table), renamed_from=""))
 
-    def discard(self, context: SinkContext, session: Session) -> None:
-        generations.discard(self.dialect(), self.table, context)
+    def dialect_to_ask(self) -> Dialect:
+        """The database as those who ask it see it."""
+        return self.dialect()
 
-    def rewindable_result(self, mode: OutputMode) -> KeptResult:
-        why = "" if self.rewindable is not None else "it does not keep what its batches replace"
-        return KeptResult(possible=not why, why=why)
+    def is_there(self) -> bool:
+        """Whether there may be such a database."""
+        return True
 
-    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
-        found = rewind.earliest(self.dialect(), self.table, self.key, context)
-        return None if found is None else max(found, batch)
-
-    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
-        return rewind.taken_back(self.dialect(), self.table, self.key, context, batch, self.system())
-
-    def rewind(self, context: SinkContext, batch: int, session: Session) -> None:
-        rewind.rewind(self.dialect(), self.table, self.key, context, batch)
-
-    def undo_rewind(self, context: SinkContext, batch: int, session: Session) -> None:
-        rewind.undo(self.dialect(), self.table, self.key, context, batch)
-
-    def forget_rewind(self, context: SinkContext, session: Session) -> None:
-        rewind.forget(self.dialect(), self.table, self.key, context)
-
-    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
-        table = exactly_once.result_table(self.table, self.key, frame.schema, context)
-        return adoption.foreign_rows(self.dialect(), table, self.system(), context)
-
-    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        table = exactly_once.result_table(self.table, self.key, frame.schema, context)
-        adoption.take_over(self.dialect(), table, frame.schema.json(), self.system(), context, batch)
-
-    def beside(self) -> DatabaseSink:
-        return replace(self, table=swap.name_beside(self.table), renamed_from="")
-
-    def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        swap.swap_in(self.dialect(), self.table, context, rebuilt)
-
-    def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        swap.swap_out(self.dialect(), self.table, context, rebuilt)
-
-    def drop_beside(self, rebuilt: SinkContext, session: Session) -> None:
-        swap.drop_beside(self.dialect(), self.table, rebuilt)
+    def _of(self, kind: type[_Ability], **more: Any) -> _Ability:
+        facts: dict[str, Any] = {"key": self.key, "system": self.system(), "is_there": self.is_there(), **more}
+        return kind(dialect=self.dialect, table=self.table, **facts)
 
 
 def long_names(names: Sequence[str], longest: tuple[int, str]) -> Iterator[Finding]:

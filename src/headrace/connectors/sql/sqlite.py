@@ -6,12 +6,14 @@ import glob
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from headrace.connectors.exactly_once import misfits
 from headrace.connectors.sql.dialect import (
     Connection,
     PartLost,
@@ -25,21 +27,17 @@ from headrace.connectors.sql.dialect import (
     rows_of,
     run,
 )
-from headrace.connectors.sql.existing import ExistingColumn, ExistingTable
-from headrace.connectors.sql.limits import Limit
+from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite_columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
 from headrace.connectors.sql.sqlite_staging import STAGED, file_stager
 from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import ResultColumn
-from headrace.connectors.sql.values import ISO, Forms, rows
+from headrace.connectors.sql.types import ISO, Forms, ResultColumn, rows
 from headrace.contract import (
-    Held,
     Identity,
     OptionError,
     OutputMode,
     ProjectPath,
-    Session,
     SinkContext,
     SinkLocation,
     canonical_path,
@@ -62,10 +60,10 @@ ANSWER_BYTES = 10_000_000
 _LENGTH = 0  # SQLITE_LIMIT_LENGTH, which Python 3.10 does not name.
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
+_LOCKED = "database is locked"
 _DECLARED = {"boolean": "BOOLEAN", "integer": "INTEGER", "float": "REAL", "double": "REAL", "binary": "BLOB"}
 _FAULTS = (
-    ("database is locked", "is locked by another process", "end the other writer's transaction, then start again"),
-    ("is full", "cannot grow: the disk is full", "free disk space, then start again; nothing of the batch was written"),
+    ("is full", "cannot grow: the disk is full", "free disk space, then start again"),
     ("readonly database", "may only be read", "give this user the right to write the file and its directory"),
     ("unable to open", "cannot be opened", "give this user the right to make the file and its directory"),
     ("not a database", "is no SQLite database", "name another file"),
@@ -73,6 +71,17 @@ _FAULTS = (
     ("disk I/O error", "cannot be written: the disk reports an error", "look at the disk, then start again"),
     ("no such table", "holds no result of this query yet", "run the query first"),
 )
+
+
+def _lock_holder(path: str) -> str:
+    """The process that writes the file, by Linux's list of locks; "" where it does not tell."""
+    with suppress(OSError):
+        writing = os.stat(f"{path}-shm").st_ino  # With a write-ahead log, that is what a writer locks.
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if fields[3] == "WRITE" and fields[5].endswith(f":{writing}") and fields[4] != str(os.getpid()):
+                return f"process {fields[4]}"
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,28 +113,27 @@ class Sqlite(DatabaseSink):
         return self.path
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
-        """A file that is not there yet is no fault: the first start makes it."""
+        """A file that is not there yet is no fault before the first batch: the first start makes it."""
         if Path(self.path).exists():
             yield from super().check_connection(frame, context)
+        else:
+            yield from misfits(context, self.table, tuple)
 
-    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
-        return super().held(context, session) if Path(self.path).exists() else ()
-
-    def earliest_batch(self, context: SinkContext, batch: int, session: Session) -> int | None:
-        return super().earliest_batch(context, batch, session) if Path(self.path).exists() else None
+    def is_there(self) -> bool:
+        return Path(self.path).exists()
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from super().problems(mode)
         if ":memory:" in self.path or not self.path:
             what = "its path names no file, so that nothing of it would be kept"
-            yield OptionError(code="HR401", what=what, fix="name a file, as results.db")
+            yield OptionError(code="HR113", what=what, fix="name a file, as results.db")
         elif os.path.isdir(self.path):
             yield OptionError(
-                code="HR401", what=f"its path {self.path} is a directory", fix="name a file, as results.db"
+                code="HR113", what=f"its path {self.path} is a directory", fix="name a file, as results.db"
             )
         if self.table.lower().startswith("sqlite_"):
             what = f"a result table may not be called '{self.table}'"
-            yield OptionError(code="HR401", what=what, fix="choose another name")
+            yield OptionError(code="HR113", what=what, fix="choose another name")
 
 
 def _only_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
@@ -248,24 +256,6 @@ class SqliteDialect:
     def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         return f"{self._insert(table, columns)} ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
 
-    def widen(
-        self, connection: Connection, table: str, columns: Mapping[str, str], missing: Sequence[str], key: Sequence[str]
-    ) -> None:
-        # SQLite changes no key; the caller's transaction makes one step of these.
-        parts = [*columns.values(), *([f"PRIMARY KEY ({', '.join(key)})"] if key else [])]
-        kept = ", ".join(name for name in columns if name not in missing)
-        blank = ", ".join(
-            ("0" if columns[name].split()[1] == "BIGINT" else "''") if " NOT NULL" in columns[name] else "NULL"
-            for name in missing
-        )
-        for statement in (
-            f"ALTER TABLE {table} RENAME TO {table}_old",
-            f"CREATE TABLE {table} ({', '.join(parts)})",
-            f"INSERT INTO {table} ({kept}, {', '.join(missing)}) SELECT {kept}, {blank} FROM {table}_old",
-            f"DROP TABLE {table}_old",
-        ):
-            run(connection, statement)
-
     def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
         statement = (
             self.upsert(target.table, target.names, target.key)
@@ -331,8 +321,7 @@ class SqliteDialect:
         return chunks(cursor)
 
     def waits_for_lock(self, error: BaseException) -> bool:
-        """SQLite waits by itself, and ends no transaction whose process sleeps."""
-        return False
+        return _LOCKED in str(error)
 
     def is_transient(self, error: Exception) -> bool:
         return "locked" in str(error) or "disk I/O error" in str(error)
@@ -343,25 +332,32 @@ class SqliteDialect:
     def is_part_lost(self, error: Exception) -> bool:
         return f"no such table: {OWN_PREFIX}s_" in str(error)
 
-    def answer(self, statement: str, limit: int, seconds: float) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        until = time.monotonic() + seconds
-        with closing(replace(self, busy_seconds=min(self.busy_seconds, seconds)).connect_to_read()) as found:
-            connection = cast(sqlite3.Connection, found)
-            connection.execute("PRAGMA query_only = ON")
-            if hasattr(connection, "setlimit"):  # From Python 3.11 on.
-                connection.setlimit(_LENGTH, ANSWER_BYTES)
-            connection.set_authorizer(_only_reading)
-            connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
-            try:
-                cursor = connection.execute(statement)
-            except sqlite3.Warning as error:  # Before Python 3.12, for a second statement.
-                raise sqlite3.ProgrammingError(str(error)) from error
-            return [each[0] for each in cursor.description or ()], cursor.fetchmany(limit)
+    def rights_beside_reading(self, connection: Connection) -> str:
+        """SQLite has no users, and `answer` asks of each step whether it reads."""
+        return ""
+
+    def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
+        until, file = time.monotonic() + seconds, cast(sqlite3.Connection, connection)
+        file.execute(f"PRAGMA busy_timeout = {round(1000 * min(self.busy_seconds, seconds))}")
+        file.execute("PRAGMA query_only = ON")
+        if hasattr(file, "setlimit"):  # From Python 3.11 on.
+            file.setlimit(_LENGTH, ANSWER_BYTES)
+        file.set_authorizer(_only_reading)
+        file.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+        try:
+            cursor = file.execute(statement)
+        except sqlite3.Warning as error:  # Before Python 3.12, for a second statement.
+            raise sqlite3.ProgrammingError(str(error)) from error
+        yield [each[0] for each in cursor.description or ()]
+        yield from islice(cursor, limit)
 
     def is_out_of_time(self, error: Exception) -> bool:
         return "interrupted" in str(error)
 
     def explain(self, error: Exception) -> OptionError:
+        if _LOCKED in str(error):
+            what = f"the SQLite file '{self.path}' is locked by {_lock_holder(self.path) or 'another process'}"
+            return OptionError(code="HR405", what=what, fix="let that process end its transaction, then start again")
         for sign, what, fix in _FAULTS:
             if sign in str(error):
                 return OptionError(code="HR405", what=f"the SQLite file '{self.path}' {what}", fix=fix)

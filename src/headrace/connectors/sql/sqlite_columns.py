@@ -7,8 +7,7 @@ import sqlite3
 from collections.abc import Callable
 
 from headrace.connectors.sql.dialect import Connection, rows_of
-from headrace.connectors.sql.existing import Blocker, ExistingColumn, ExistingIndex, ExistingTable, Trigger
-from headrace.connectors.sql.limits import Limit
+from headrace.connectors.sql.limits import Blocker, ExistingColumn, ExistingIndex, ExistingTable, Limit, Trigger
 from headrace.connectors.sql.types import Kind, ResultColumn
 
 # As many digits of a decimal as SQLite's own number keeps exactly, so that SQL can compare and add them.

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.connectors.sql.dialect import Stager
-from headrace.connectors.sql.types import ResultColumn
-from headrace.connectors.sql.values import Forms, arrays, rows
+from headrace.connectors.sql.types import Forms, ResultColumn, arrays, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

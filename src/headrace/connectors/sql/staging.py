@@ -8,17 +8,16 @@ grow with the batch, and an attempt of a task that fails leaves nothing that cou
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.sql.dialect import Connection, Dialect
-from headrace.connectors.sql.staging_report import COLUMNS, DRIVER_BYTES, Content, RowError, content_of
-from headrace.connectors.sql.staging_task import StageTask
+from headrace.connectors.sql.staging_task import COLUMNS, DRIVER_BYTES, Content, RowError, StageTask, content_of
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import flat
 from headrace.contract import SinkContext
-from headrace.spark.plans import analysed_plan
+from headrace.spark.plans.analysed import analysed_plan
+from headrace.spark.plans.plan_text import is_clustered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +31,6 @@ __all__ = [
     "Stage",
     "drop_staged",
     "estimated_bytes",
-    "is_clustered",
     "staging_prefix",
 ]
 
@@ -90,7 +88,7 @@ def drop_staged(connection: Connection, dialect: Dialect, context: SinkContext, 
     """Drop the staging tables of this driver and of older ones; those of a newer one are not ours to drop."""
     prefix = _staging(context)
     old = [name for name in dialect.staged(connection, prefix) if _epoch_of(name.removeprefix(prefix)) <= epoch]
-    dialect.drop_staged(connection, old + dialect.staged(connection, _unclaimed_staging(context)))
+    dialect.drop_staged(connection, old)
 
 
 def staging_prefix(context: SinkContext, epoch: int) -> str:
@@ -99,15 +97,7 @@ def staging_prefix(context: SinkContext, epoch: int) -> str:
 
 
 def _staging(context: SinkContext) -> str:
-    return _staged_by(f"{context.application}\n{context.query}\n{context.generation}")
-
-
-def _unclaimed_staging(context: SinkContext) -> str:
-    """The prefix that Headrace 0.1.0 used; nothing of it can come in any more."""
-    return _staged_by(f"{context.query}\n{context.generation}")
-
-
-def _staged_by(whose: str) -> str:
+    whose = f"{context.application}\n{context.query}\n{context.generation}"
     return f"{OWN_PREFIX}s_{hashlib.sha256(whose.encode()).hexdigest()[:10]}_"
 
 
@@ -131,24 +121,3 @@ def _empty(frame: DataFrame) -> pa.Table:
 def estimated_bytes(frame: DataFrame) -> int:
     """How many bytes Spark takes a batch for, by the sizes of its files; of other systems, more than there can be."""
     return int(analysed_plan(frame).stats().sizeInBytes())
-
-
-def is_clustered(frame: DataFrame, key: Sequence[str]) -> bool:
-    """Whether Spark's plan already brings rows of one key into one partition, as that of an aggregate does."""
-    plan: Any = frame._jdf.queryExecution().executedPlan()
-    if int(plan.outputPartitioning().numPartitions()) == 1:
-        return True
-    ids: dict[str, str] = {}
-    output = plan.output()
-    for at in range(output.size()):
-        attribute = output.apply(at)
-        ids[attribute.exprId().toString()] = attribute.name()
-    partitioning = plan.outputPartitioning()
-    if partitioning.getClass().getSimpleName() != "HashPartitioning":
-        return False
-    expressions = partitioning.expressions()
-    for at in range(expressions.size()):
-        each = expressions.apply(at)
-        if each.getClass().getSimpleName() != "AttributeReference" or ids.get(each.exprId().toString()) not in key:
-            return False
-    return True

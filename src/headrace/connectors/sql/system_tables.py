@@ -1,4 +1,4 @@
-"""The tables of Headrace's own beside the results: made when they are missing, and widened when they are older."""
+"""The tables of Headrace's own beside the results, the ledger's among them: their columns, and how they are made."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from headrace.connectors.sql.dialect import Connection, Dialect, run
 from headrace.errors import Finding, SinkError
 
 OWN_PREFIX = "_headrace_"
+LEDGER = "_headrace_ledger"
+EPOCHS = "_headrace_epochs"
+TABLES = "_headrace_tables"
+REPLAYS = "_headrace_replays"
+QUARANTINE = "_headrace_quarantine"
+BEFORE = "_headrace_before"
 
 
 @dataclass(frozen=True)
@@ -50,10 +56,7 @@ class OwnTable:
         return tuple(column for column in self.columns if column.name not in known)
 
     def make(self, connection: Connection, dialect: Dialect) -> None:
-        """Create the table, or bring an older one to this form, in one step that is done or not done.
-
-        An older Headrace then fails at its next line, since it gives no value for a column that needs one.
-        """
+        """Create the table, or add the columns that a later form has; raises SinkError where one has no default."""
         missing = self.missing_columns(connection, dialect)
         if len(missing) == len(self.columns):
             parts = [declared(column, dialect) for column in self.columns]
@@ -62,11 +65,103 @@ class OwnTable:
             suffix = dialect.create_suffix((), ())
             run(connection, f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(parts)}){suffix}")
         elif any(not column.nullable for column in missing):
-            columns = {column.name: declared(column, dialect) for column in self.columns}
-            dialect.widen(connection, self.name, columns, [column.name for column in missing], self.key)
+            what = f"Headrace's own table '{self.name}' lacks columns ({', '.join(each.name for each in missing)})"
+            fix = "look which program made it; name another database or schema, or drop the table if nothing uses it"
+            raise SinkError(Finding(code="HR407", what=what, fix=fix))
         else:
             for column in missing:
                 run(connection, f"ALTER TABLE {self.name} ADD COLUMN {declared(column, dialect)}")
+
+
+EPOCHS_FORM = OwnTable(
+    EPOCHS,
+    (OwnColumn("application", "text"), OwnColumn("query", "text"), OwnColumn("epoch", "number")),
+    key=("application", "query"),
+)
+LEDGER_FORM = OwnTable(
+    LEDGER,
+    (
+        OwnColumn("application", "text"),
+        OwnColumn("query", "text"),
+        OwnColumn("generation", "number"),
+        OwnColumn("table_name", "text"),
+        OwnColumn("batch", "number"),
+        OwnColumn("epoch", "number"),
+        OwnColumn("checkpoint", "text"),
+        OwnColumn("row_count", "number"),
+        OwnColumn("quarantined", "number", nullable=True),
+        OwnColumn("watermark", "text", nullable=True),
+        OwnColumn("fingerprint", "text"),
+        OwnColumn("committed_at", "text"),
+        OwnColumn("digest", "text", nullable=True),
+        OwnColumn("chain", "text", nullable=True),
+        OwnColumn("planned", "long text", nullable=True),
+    ),
+    key=("application", "query", "generation", "table_name", "batch"),
+)
+TABLES_FORM = OwnTable(
+    TABLES,
+    (
+        OwnColumn("table_name", "text"),
+        OwnColumn("application", "text"),
+        OwnColumn("project", "text"),
+        OwnColumn("query", "text"),
+        OwnColumn("generation", "number"),
+        OwnColumn("spark_schema", "long text"),
+    ),
+    key=("table_name",),
+)
+QUARANTINE_FORM = OwnTable(
+    QUARANTINE,
+    (
+        OwnColumn("application", "text"),
+        OwnColumn("query", "text"),
+        OwnColumn("generation", "number"),
+        OwnColumn("batch", "number"),
+        OwnColumn("table_name", "text"),
+        OwnColumn("reason", "long text"),
+        OwnColumn("row_values", "long text"),
+    ),
+    key=(),
+)
+# Made when late rows are brought back for the first time; most results never have any.
+REPLAYS_FORM = OwnTable(
+    REPLAYS,
+    (
+        OwnColumn("application", "text"),
+        OwnColumn("query", "text"),
+        OwnColumn("generation", "number"),
+        OwnColumn("table_name", "text"),
+        OwnColumn("checkpoint", "text"),
+        OwnColumn("batch", "number"),
+        OwnColumn("late_rows", "number"),
+        OwnColumn("rows_written", "number"),
+        OwnColumn("rows_deleted", "number"),
+        OwnColumn("quarantined", "number"),
+        OwnColumn("replayed_at", "text"),
+    ),
+    key=("application", "query", "generation", "table_name", "checkpoint", "batch"),
+)
+# Made for the first sink that keeps what a rewind needs. images: the table of the rows that were there before.
+BEFORE_FORM = OwnTable(
+    BEFORE,
+    (
+        OwnColumn("application", "text"),
+        OwnColumn("query", "text"),
+        OwnColumn("generation", "number"),
+        OwnColumn("table_name", "text"),
+        OwnColumn("images", "text"),
+        OwnColumn("step", "number"),
+        OwnColumn("batch", "number"),
+        OwnColumn("kind", "text"),
+        OwnColumn("whole", "number"),
+        OwnColumn("void", "number"),
+        OwnColumn("at", "text"),
+    ),
+    key=("application", "query", "generation", "table_name", "step"),
+)
+# The epochs first: an older driver holds its epoch's lock before it wants the ledger, and would be crossed otherwise.
+FORMS = (EPOCHS_FORM, LEDGER_FORM, TABLES_FORM, QUARANTINE_FORM)
 
 
 def make_all(connection: Connection, dialect: Dialect, tables: Sequence[OwnTable]) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.rewind import Past
-from headrace.contract import OUTPUT_MODES, OutputMode, Sink, SinkContext, overrides
-from headrace.errors import Fenced, HeadraceError, SinkError
+from headrace.contract import OUTPUT_MODES, OutputMode, Sink, SinkContext, readable_back
+from headrace.errors import Fenced, HeadraceError, NothingChanged, SinkError
 from headrace.testing.conformance.streams import STEPS, forget_commit
 from headrace.testing.conformance.triggers import NAME, SinkTriggers
 
@@ -105,7 +105,7 @@ class SinkConformance(SinkTriggers):
         self.start(spark, sink, tmp_path, context, ends=True)
         if sink.facts.adds_files and sink.project_path:
             assert len(list(Path(sink.project_path).rglob("*part-*"))) >= STEPS
-        if not sink.readable_back:
+        if not readable_back(sink):
             with pytest.raises(SinkError):
                 sink.read_back(spark, context)
             return
@@ -127,16 +127,16 @@ class SinkConformance(SinkTriggers):
         forget_commit(context.checkpoint)
         self.feed(tmp_path, 2, shared=mode != "append")
         again = self.make(home, mode)
-        if not sink.facts.durable and mode == "append" and sink.readable_back:
+        if not sink.facts.durable and mode == "append" and readable_back(sink):
             with pytest.raises(SinkError):
                 self.start(spark, again, tmp_path, context, ends=True)
             return
-        if mode == "append" and (overrides(sink, "rename_query") or not sink.facts.transactional):
+        if mode == "append" and (again.rename is not None or not sink.facts.transactional):
             former, context = context.query, replace(context, query="renamed")
-            for _ in range(2):
-                again.rename_query(context, former, lambda: spark)
+            for rename in (again.rename,) * 2 if again.rename is not None else ():
+                rename.rename_query(context, former, lambda: spark)
         self.start(spark, again, tmp_path, context, ends=True)
-        if sink.readable_back:
+        if readable_back(sink):
             assert self.written(spark, again, context) == self.answer(spark, tmp_path, mode)
 
     def test_an_older_driver_writes_nothing_more(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
@@ -206,38 +206,38 @@ class SinkConformance(SinkTriggers):
             self.feed(tmp_path, step, shared=False)
         first = self.context(tmp_path, modes[0], application="mine")
         second = replace(first, generation=2, checkpoint=tmp_path / "second" / "checkpoint")
-        if sink.droppable:
-            assert sink.held(first, lambda: spark) == ()
+        if sink.reset.droppable:
+            assert sink.reset.held(first, lambda: spark) == ()
             self.catch_up(spark, sink, tmp_path, first)
             before = self.written(spark, sink, first)
-            assert [each.count for each in sink.held(first, lambda: spark)][:1] > [0]
-            for way in (sink.set_aside, sink.set_aside, sink.bring_back, sink.bring_back):
-                way(first, lambda: spark)
+            assert [each.count for each in sink.reset.held(first, lambda: spark)][:1] > [0]
+            for way in ("set_aside", "set_aside", "bring_back", "bring_back"):
+                getattr(sink.reset, way)(first, lambda: spark)
             assert self.written(spark, self.make(home, modes[0]), first) == before
             self.feed(tmp_path, 2, shared=False)
             self.catch_up(spark, self.make(home, modes[0]), tmp_path, first)
             assert self.written(spark, sink, first) == self.answer(spark, tmp_path, modes[0])
-            sink.set_aside(first, lambda: spark)
-            assert sink.held(second, lambda: spark) == ()
+            sink.reset.set_aside(first, lambda: spark)
+            assert sink.reset.held(second, lambda: spark) == ()
             self.catch_up(spark, self.make(home, modes[0]), tmp_path, second)
-            with pytest.raises(SinkError, match="HR583"):
-                sink.bring_back(first, lambda: spark)
-            sink.discard(first, lambda: spark)
+            with pytest.raises(NothingChanged, match="HR583"):
+                sink.reset.bring_back(first, lambda: spark)
+            sink.reset.discard(first, lambda: spark)
             assert self.written(spark, sink, second) == self.answer(spark, tmp_path, modes[0])
-            sink.set_aside(second, lambda: spark)
-        mode = next((mode for mode in modes if sink.kept_result(mode).possible), None)
-        if mode is None or not sink.readable_back:
+            sink.reset.set_aside(second, lambda: spark)
+        mode = next((mode for mode in modes if sink.reset.kept(mode).possible), None)
+        if mode is None or not readable_back(sink):
             return
         sink = self.make(home, mode)
         first = replace(first, query="q_kept", mode=mode, checkpoint=tmp_path / "third" / "checkpoint")
         second = replace(first, generation=2, checkpoint=tmp_path / "fourth" / "checkpoint")
         self.catch_up(spark, sink, tmp_path, first)
         for ends, begins in ((first, 2), (first, 2), (second, 1)):
-            sink.hand_over(ends, begins, lambda: spark)
+            sink.reset.hand_over(ends, begins, lambda: spark)
         self.feed(tmp_path, 3, shared=False)
         self.catch_up(spark, self.make(home, mode), tmp_path, first)
         assert self.written(spark, sink, first) == self.answer(spark, tmp_path, mode)
-        sink.hand_over(first, 2, lambda: spark)
+        sink.reset.hand_over(first, 2, lambda: spark)
         # With as many batches as the first life had, or more: what is kept may be replaced batch by batch.
         self.start(spark, self.make(home, mode), tmp_path, second, ends=True)
         assert self.written(spark, sink, second) == self.answer(spark, tmp_path, mode)
@@ -248,9 +248,7 @@ class SinkConformance(SinkTriggers):
         """Each exchange is made twice, as after a crash; both results continue where they were, ledgers included."""
         mode = next(mode for mode in OUTPUT_MODES if mode in self.make(home, mode).facts.modes)
         sink = self.make(home, mode)
-        if not sink.swappable:
-            with pytest.raises(NotImplementedError):
-                sink.beside()
+        if (swap := sink.swap) is None:
             return
         for step in range(2):
             self.feed(tmp_path, step, shared=False)
@@ -260,26 +258,26 @@ class SinkConformance(SinkTriggers):
         self.catch_up(spark, sink, tmp_path, former)
         before = self.written(spark, sink, former)
         self.feed(tmp_path, 2, shared=False)
-        self.catch_up(spark, sink.beside(), tmp_path, rebuilt)
+        self.catch_up(spark, swap.beside, tmp_path, rebuilt)
         for _ in range(2):
-            sink.swap_in(former, rebuilt, lambda: spark)
+            swap.swap_in(former, rebuilt, lambda: spark)
         assert self.written(spark, self.make(home, mode), placed) == self.answer(spark, tmp_path, mode)
         self.feed(tmp_path, 3, shared=False)
         self.catch_up(spark, self.make(home, mode), tmp_path, placed)
         whole = self.answer(spark, tmp_path, mode)
         assert self.written(spark, self.make(home, mode), placed) == whole
         for _ in range(2):
-            sink.swap_out(former, rebuilt, lambda: spark)
+            swap.swap_out(former, rebuilt, lambda: spark)
         assert self.written(spark, self.make(home, mode), former) == before
-        assert self.written(spark, sink.beside(), rebuilt) == whole
+        assert self.written(spark, swap.beside, rebuilt) == whole
         self.catch_up(spark, self.make(home, mode), tmp_path, former)
         assert self.written(spark, self.make(home, mode), former) == whole
-        sink.swap_in(former, rebuilt, lambda: spark)
+        swap.swap_in(former, rebuilt, lambda: spark)
         assert self.written(spark, self.make(home, mode), placed) == whole
-        sink.swap_out(former, rebuilt, lambda: spark)
-        sink.drop_beside(rebuilt, lambda: spark)
+        swap.swap_out(former, rebuilt, lambda: spark)
+        swap.drop_beside(rebuilt, lambda: spark)
         with pytest.raises(SinkError):
-            sink.beside().read_back(spark, rebuilt)
+            swap.beside.read_back(spark, rebuilt)
         assert self.written(spark, self.make(home, mode), former) == whole
 
     def test_a_result_goes_back_to_an_earlier_batch_and_forward_again(
@@ -289,38 +287,37 @@ class SinkConformance(SinkTriggers):
         ways: tuple[OutputMode, ...] = ("update", "append", "complete")
         mode = next(mode for mode in ways if mode in self.make(home, mode).facts.modes)
         sink = self.make_rewindable(home, mode)
-        if not sink.rewindable_result(mode).possible:
-            assert sink.rewindable_result(mode).why
+        if sink.rewind is None or sink.rewind.hindrance(mode):
             return
         context = self.context(tmp_path, mode, application="mine")
-        assert sink.earliest_batch(context, 0, lambda: spark) is None
+        assert sink.rewind.earliest(context, 0, lambda: spark) is None
         answers = []
         for step in range(3):
             self.feed(tmp_path, step, shared=mode != "append")
             answers.append(self.answer(spark, tmp_path, mode))
             if step:  # two batches of one start, and one of another
                 self.start(spark, self.make_rewindable(home, mode), tmp_path, context, ends=True)
-        assert sink.earliest_batch(context, 0, lambda: spark) == 0
-        assert not sink.taken_back(context, 2, lambda: spark)
+        assert sink.rewind.earliest(context, 0, lambda: spark) == 0
+        assert not sink.rewind.taken_back(context, 2, lambda: spark)
         checkpoint, place = Checkpoint(context.checkpoint), tmp_path / "earlier"
         for batch in (1, 0):
-            assert sink.taken_back(context, batch, lambda: spark)
+            assert sink.rewind.taken_back(context, batch, lambda: spark)
             for _ in range(2):
-                sink.rewind(context, batch, lambda: spark)
+                sink.rewind.go_back(context, batch, lambda: spark)
             assert self.written(spark, self.make_rewindable(home, mode), context) == answers[batch]
             if batch == 1:
                 for _ in range(2):
-                    sink.undo_rewind(context, batch, lambda: spark)
+                    sink.rewind.undo(context, batch, lambda: spark)
                 assert self.written(spark, sink, context) == answers[2]
         Past.of(checkpoint, Archive(tmp_path / "archive.jsonl")).copy(place, 0)
         context.checkpoint.rename(tmp_path / "former")
         place.rename(context.checkpoint)
         self.start(spark, self.make_rewindable(home, mode), tmp_path, context, ends=True)
         assert self.written(spark, sink, context) == answers[2]
-        with pytest.raises(SinkError, match="HR652"):
-            sink.undo_rewind(context, 0, lambda: spark)
+        with pytest.raises(NothingChanged, match="HR652"):
+            sink.rewind.undo(context, 0, lambda: spark)
         for _ in range(2):
-            sink.forget_rewind(context, lambda: spark)
-        sink.undo_rewind(context, 0, lambda: spark)
-        sink.rewind(context, 0, lambda: spark)
+            sink.rewind.forget(context, lambda: spark)
+        sink.rewind.undo(context, 0, lambda: spark)
+        sink.rewind.go_back(context, 0, lambda: spark)
         assert self.written(spark, sink, context) == answers[0]

@@ -36,6 +36,11 @@ export const live = (told) => {
   addEventListener("pagehide", () => source.close());
 };
 
+// What was asked is broken off as the page is left: nobody is to be told of that.
+let left = false;
+addEventListener("pagehide", () => { left = true; });
+addEventListener("pageshow", () => { left = false; });
+
 // Calls at most once in a while, and once more where it was called meanwhile.
 export const paced = (work, pause) => {
   let waiting = false;
@@ -46,7 +51,7 @@ export const paced = (work, pause) => {
       return;
     }
     waiting = true;
-    try { await work(); } catch (error) { console.warn(error); }
+    try { await work(); } catch (error) { if (!left) console.warn(error); }
     setTimeout(() => {
       waiting = false;
       if (again) { again = false; call(); }

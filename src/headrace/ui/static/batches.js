@@ -1,7 +1,7 @@
 // The batches as a table: the newest first, searched on the server, more on request.
 import { get, paced } from "./api.js";
-import { h, show } from "./dom.js";
-import { bytes, compact, counted, instant, lag, ms, whole } from "./format.js";
+import { h, scrolling, show } from "./dom.js";
+import { bytes, compact, counted, instant, lag, ms, skewed, whole } from "./format.js";
 
 const COLUMNS = [["", ""], ["Batch", "num"], ["Triggered", ""], ["Rows", "num"], ["Rows/s in", "num"], ["Duration", "num"], ["Watermark", ""], ["Late", "num"], ["State rows", "num"], ["Lag", "num"], ["Ledger", "ledger"]];
 
@@ -9,7 +9,8 @@ const pairs = (title, rows) => rows.length > 0 && h("div", {}, h("h3", {}, title
 const code = (words) => h("code", {}, words ?? "the beginning");
 const detail = (each) => h("div", { class: "detail" },
   pairs("Offsets", each.sources.map((one) => [one.name, counted(one.rows, "rows"), h("span", {}, code(one.start), " to ", code(one.end))])),
-  pairs("Durations", Object.entries(each.durations).map(([part, value]) => [part, ms(value)])),
+  pairs("Durations", Object.entries(each.durations).flatMap(([part, value]) => [[part, ms(value)], part === "addBatch" && each.write_ms !== null && ["of it, the sink by itself", ms(each.write_ms)]]).filter(Boolean)),
+  pairs("Tasks", each.skew ? [["skew", skewed(each.skew)]] : []),
   pairs("State", each.operators.map((one) => [one.name, counted(one.rows, "rows", compact), bytes(one.bytes), `${whole(one.updated)} updated`, `commit ${ms(one.commit_ms)}`])),
   pairs("Event time", [["oldest", instant(each.event_min)], ["mean", instant(each.event_mean)], ["newest", instant(each.event_max)]].filter(([, at]) => each.event_max && at)),
   pairs("Spark", [["run", h("code", {}, each.run_id)]]));
@@ -74,7 +75,7 @@ export const drawBatches = (path) => {
   });
   more.addEventListener("click", () => { further = true; load(before); });
   const frame = h("div", { class: "stack" }, h("div", { class: "tools" }, h("span", { class: "grow" }, input)),
-    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Batches" }, h("table", {},
+    scrolling("Batches", "", h("table", {},
       h("thead", {}, h("tr", {}, COLUMNS.map(([name, kind]) => h(name ? "th" : "td", name ? { scope: "col", class: kind } : {}, name)))), body)), said, h("div", {}, more));
   return { frame, renew };
 };

@@ -16,9 +16,20 @@ export const s = (tag, attributes, ...children) => fill(document.createElementNS
 export const byId = (id) => document.getElementById(id);
 
 // Replaces what a node holds if it differs, so that what has the focus keeps it while nothing changes.
+const shown = new WeakMap();
 export const show = (node, ...children) => {
   const made = h("div", {}, ...children);
-  if (made.innerHTML !== node.innerHTML) node.replaceChildren(...made.childNodes);
+  if (made.innerHTML === (shown.get(node) ?? node.innerHTML)) return;
+  shown.set(node, made.innerHTML);
+  node.replaceChildren(...made.childNodes);
+};
+
+// A box that is wider inside than outside says so.
+const widths = new ResizeObserver((entries) => entries.forEach(({ target }) => target.classList.toggle("wider", target.scrollWidth > target.clientWidth + 1)));
+export const scrolling = (label, more, ...children) => {
+  const made = h("div", { class: `scroll ${more ?? ""}`, tabindex: "0", role: "group", "aria-label": label }, ...children);
+  widths.observe(made);
+  return made;
 };
 export const text = (node, value) => {
   if (node.textContent !== value) node.textContent = value;
@@ -43,7 +54,6 @@ export const finding = (found, query) =>
     found.fix && h("p", { class: "fix" }, h("b", {}, "Fix: "), found.fix));
 
 export const table = (label, columns, rows, more) =>
-  h("div", { class: `scroll ${more ?? ""}`, tabindex: "0", role: "group", "aria-label": label },
-    h("table", {},
-      h("thead", {}, h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
-      h("tbody", {}, rows)));
+  scrolling(label, more, h("table", {},
+    h("thead", {}, h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
+    h("tbody", {}, rows)));

@@ -48,7 +48,9 @@ export const since = (at, now = Date.now()) => (missing(at) ? null : (now - Date
 // The name of what is counted, given in the plural.
 export const unitOf = (count, plural) => (count === 1 ? plural.replace(/(ch)es$|s$/, "$1") : plural);
 export const counted = (count, plural, format = whole) => `${format(count)} ${unitOf(count, plural)}`;
-export const lag = (found) => (found ? counted(found.count, found.unit, compact) : NOTHING);
+export const skewed = (times) => `longest task ${times} × the median`;
+export const asOf = (found) => (found?.at_ms ? ` as of ${clock(found.at_ms / 1000)}` : "");
+export const lag = (found) => (found ? `${counted(found.count, found.unit, compact)}${asOf(found)}` : NOTHING);
 
 // A history of 0.1.0 has other words for two of them.
 export const verdictOf = (found) => found.verdict ?? { pending: "open", wrong: "mismatch" }[found.state] ?? found.state;

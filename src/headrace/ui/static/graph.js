@@ -17,11 +17,22 @@ export const drawGraph = (graph) => {
   let view = { x: 0, y: 0, w: 1, h: 1 };
   let bounds = view;
   let upright = null;
+  let zoomed = 1;
 
-  const look = () => svg.setAttribute("viewBox", `${view.x} ${view.y} ${view.w} ${view.h}`);
+  const look = () => {
+    svg.setAttribute("viewBox", `${view.x} ${view.y} ${view.w} ${view.h}`);
+    // On a narrow page the frame scrolls over the whole graph, as all else there does.
+    svg.style.width = upright ? `${zoomed * (bounds.w + 40)}px` : "";
+    svg.style.height = upright ? `${zoomed * (bounds.h + 40)}px` : "";
+  };
   const fit = () => {
     const { width, height } = frame.getBoundingClientRect();
     if (!width) return;
+    if (upright) {
+      zoomed = 1;
+      view = { x: -20, y: -20, w: bounds.w + 40, h: bounds.h + 40 };
+      return look();
+    }
     // Never larger than life, never so small that nobody can read it: then one moves the graph.
     const scale = Math.min(1.15, Math.max(0.62, Math.min(width / (bounds.w + 40), height / (bounds.h + 40))));
     view = { w: width / scale, h: height / scale, x: 0, y: 0 };
@@ -30,10 +41,15 @@ export const drawGraph = (graph) => {
     look();
   };
   const zoom = (factor) => {
+    if (upright) {
+      zoomed = Math.min(3, Math.max(0.4, zoomed / factor));
+      return look();
+    }
     view = { x: view.x + view.w * (1 - factor) / 2, y: view.y + view.h * (1 - factor) / 2, w: view.w * factor, h: view.h * factor };
     look();
   };
   const move = (x, y) => {
+    if (upright) return frame.scrollBy(x, y);
     view = { ...view, x: view.x + x, y: view.y + y };
     look();
   };
@@ -68,7 +84,7 @@ export const drawGraph = (graph) => {
     graph.edges.forEach((each) => plan.setEdge(each.from, each.to));
     dagre.layout(plan);
     bounds = { w: plan.graph().width || 1, h: plan.graph().height || 1 };
-    frame.style.height = `${Math.min(560, Math.max(240, bounds.h + 56))}px`;
+    frame.style.height = upright ? "" : `${Math.min(560, Math.max(240, bounds.h + 56))}px`;
     edges.length = 0;
     const lines = graph.edges.map((each) => {
       const [a, b] = [plan.node(each.from), plan.node(each.to)];
@@ -132,7 +148,7 @@ export const drawGraph = (graph) => {
   };
 
   let held = null;
-  svg.addEventListener("pointerdown", (event) => { held = { x: event.clientX, y: event.clientY, far: 0 }; });
+  svg.addEventListener("pointerdown", (event) => { held = upright ? null : { x: event.clientX, y: event.clientY, far: 0 }; });
   addEventListener("pointermove", (event) => {
     if (!held) return;
     const scale = view.w / frame.clientWidth;
@@ -161,6 +177,6 @@ export const drawGraph = (graph) => {
     doing();
   });
   place();
-  new ResizeObserver(() => { place(); fit(); if (last) update(last); }).observe(frame);
+  new ResizeObserver(() => { place(); if (!upright || !svg.style.width) fit(); if (last) update(last); }).observe(frame);
   return { frame, update, zoom, fit };
 };

@@ -1,7 +1,7 @@
 // The project's page.
 import { failed, get, live, paced } from "./api.js";
 import { badge, byId, card, finding, h, s, show, SIGNS, table } from "./dom.js";
-import { clock, compact, counted, instant, lag, ms, seconds, unitOf, verdictOf, whole, VERDICTS } from "./format.js";
+import { asOf, clock, compact, counted, instant, lag, ms, seconds, unitOf, verdictOf, whole, VERDICTS } from "./format.js";
 import { drawGraph } from "./graph.js";
 
 const main = byId("main");
@@ -20,18 +20,21 @@ const spark = (numbers) => {
 
 const tiles = (queries) => {
   const all = Object.values(queries);
-  const running = all.filter((each) => each.state === "running").length;
+  const running = all.filter((each) => each.state === "running" && !each.in_trouble).length;
   const bad = all.filter((each) => each.level === "bad").length;
   const late = all.reduce((sum, each) => sum + (each.late ?? 0), 0);
   const rate = all.reduce((sum, each) => sum + (each.rates.input ?? 0), 0);
   const rows = all.reduce((sum, each) => sum + (each.rows_total ?? 0), 0);
-  const slowest = all.filter((each) => each.batch_ms).sort((a, b) => b.batch_ms - a.batch_ms)[0];
+  const quarantined = all.reduce((sum, each) => sum + (each.rows_quarantined ?? 0), 0);
+  const slowest = all.filter((each) => each.durations?.length).map((each) => [Math.max(...each.durations), each]).sort(([a], [b]) => b - a)[0];
   const behind = all.filter((each) => each.backlog).sort((a, b) => b.backlog.count - a.backlog.count)[0];
+  const unknown = all.filter((each) => !each.backlog).length;
   return [
     tile("Queries running", `${running}`, `of ${all.length}`, bad ? `${bad} in trouble` : "none in trouble"),
-    tile("Rows in", compact(rate), "rows/s", `${whole(rows)} in all`),
-    tile("Largest lag", behind ? compact(behind.backlog.count) : "–", behind && unitOf(behind.backlog.count, behind.backlog.unit), behind?.query),
-    tile("Longest batch", slowest ? ms(slowest.batch_ms) : "–", "", slowest?.query),
+    tile("Rows in", compact(rate), "rows/s", `${whole(rows)} in all${quarantined ? `, ${whole(quarantined)} of them quarantined` : ""}`),
+    tile("Largest lag", behind ? compact(behind.backlog.count) : "–", behind && unitOf(behind.backlog.count, behind.backlog.unit),
+      [behind && `${behind.query}${asOf(behind.backlog)}`, unknown && `unknown of ${counted(unknown, "queries")}`].filter(Boolean).join("; ")),
+    tile("Longest batch", slowest ? ms(slowest[0]) : "–", "", slowest && `${slowest[1].query}, of its last ${counted(slowest[1].durations.length, "batches")}`),
     tile("Late rows", whole(late), "", "of the last batches"),
   ];
 };
@@ -42,11 +45,12 @@ const attention = (queries) => {
   return found.length ? found.map(([one, query]) => finding(one, query)) : h("p", { class: "good" }, `${SIGNS.good} Nothing needs attention.`);
 };
 
+const restart = (each) => `restart ${each.attempt}${each.limit === null ? "" : ` of ${each.limit}`}${each.next_attempt ? `, next ${clock(each.next_attempt)}` : ""}`;
 const queryRow = (each) => {
   const watermark = each.watermark && each.event_max ? (Date.parse(each.event_max) - Date.parse(each.watermark)) / 1000 : null;
   return h("tr", {},
     h("td", {}, link(each.query)),
-    h("td", {}, badge(each.level, each.state)),
+    h("td", {}, badge(each.level, each.state), each.in_trouble && each.attempt ? h("div", { class: "soft" }, restart(each)) : ""),
     h("td", { class: "num" }, each.rates.input === null ? "–" : compact(each.rates.input)),
     h("td", { class: "num" }, each.rates.processed === null ? "–" : compact(each.rates.processed)),
     h("td", {}, each.durations?.length ? spark(each.durations) : ""),
@@ -69,11 +73,26 @@ const sourceRows = (graph, queries) => graph.nodes.filter((each) => each.kind ==
     h("td", { class: "soft" }, source.more));
 });
 
-const EVENT_LEVEL = { failed: "bad", killed: "bad", restarting: "warning", finding: "warning", started: "good", finished: "good" };
+// A start alone shows nothing that is good.
+const EVENT_LEVEL = { failed: "bad", killed: "bad", restarting: "bad", finding: "warning", recovered: "good", finished: "good" };
+const FOLDED_WITHIN = 15 * 60;
+// Events of one kind, query and code that follow each other closely become the newest of them, with their number.
+const folded = (events) => {
+  const open = new Map();
+  return events.flatMap((event) => {
+    const key = [event.kind, event.query, event.detail.finding?.code].join(" ");
+    const newer = open.get(key);
+    if (newer && Date.parse(newer.first) - Date.parse(event.at) <= FOLDED_WITHIN * 1000) { newer.times += 1; newer.first = event.at; return []; }
+    const one = { ...event, times: 1, first: event.at };
+    open.set(key, one);
+    return [one];
+  });
+};
 const eventWords = (event) => {
   const told = event.detail.finding;
-  const words = told ? `${told.code}: ${told.what}` : event.detail.by ? `by ${event.detail.by}` : event.detail.trigger ? `trigger ${event.detail.trigger}` : "";
-  return [h("b", {}, event.kind), " ", event.query ? link(event.query) : "", words ? ` ${words}` : ""];
+  const words = told ? `${told.code}: ${told.what}` : event.kind === "killed" ? `process ${event.detail.pid} is gone without a word` : event.detail.by ? `by ${event.detail.by}` : event.detail.trigger ? `trigger ${event.detail.trigger}` : "";
+  const times = event.times > 1 && h("span", { class: "soft", title: `since ${instant(event.first)} UTC` }, ` × ${event.times}`);
+  return [h("b", {}, event.kind), times, " ", event.query ? link(event.query) : "", words ? ` ${words}` : ""];
 };
 const eventItem = (event) => {
   const severity = event.detail.finding?.severity;
@@ -99,7 +118,7 @@ const start = async () => {
   const showEvents = () => {
     const words = search.value.trim().toLowerCase().split(/\s+/);
     const shown = events.filter((each) => words.every((word) => `${each.kind} ${each.query ?? ""} ${JSON.stringify(each.detail)}`.toLowerCase().includes(word)));
-    show(parts.events, shown.length ? shown.map(eventItem) : h("li", { class: "soft" }, h("span"), h("span"), events.length ? "No event fits." : "Nothing has happened yet."));
+    show(parts.events, shown.length ? folded(shown).map(eventItem) : h("li", { class: "soft" }, h("span"), h("span"), events.length ? "No event fits." : "Nothing has happened yet."));
   };
   search.addEventListener("input", showEvents);
   const loadEvents = paced(async () => { events = (await get("/api/events?count=300")).events; showEvents(); }, 2000);

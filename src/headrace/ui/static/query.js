@@ -3,17 +3,18 @@ import { failed, get, live, paced } from "./api.js";
 import { chart } from "./charts.js";
 import { badge, byId, card, finding, h, show, SIGNS, table } from "./dom.js";
 import { drawBatches } from "./batches.js";
-import { askBox, lateRows, newestRows, verifyButton } from "./looks.js";
-import { bytes, clock, compact, counted, instant, ms, seconds, since, unitOf, verdictOf, whole, VERDICTS } from "./format.js";
+import { askBox, lateRows, lateRowsButton, newestRows, verifyButton, versionList } from "./looks.js";
+import { asOf, bytes, clock, compact, counted, instant, ms, seconds, since, skewed, unitOf, verdictOf, whole, VERDICTS } from "./format.js";
 
 const main = byId("main");
 const name = decodeURIComponent(location.pathname.split("/")[2]);
 const path = `/api/queries/${encodeURIComponent(name)}`;
 const RANGES = [["5 min", 300], ["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["1 day", 86400], ["All", 0]];
-const PHASES = { latestOffset: "find offsets", getBatch: "get batch", queryPlanning: "plan", walCommit: "log offsets", addBatch: "process, write", commitOffsets: "commit", other: "other" };
-const COLOURS = { latestOffset: "--c3", getBatch: "--c4", queryPlanning: "--c2", walCommit: "--c5", addBatch: "--c1", commitOffsets: "--c6", other: "--c7" };
+const PHASES = { latestOffset: "find offsets", getBatch: "get batch", queryPlanning: "plan", walCommit: "log offsets", addBatch: "process, write", write: "write", commitOffsets: "commit", other: "other" };
+const COLOURS = { latestOffset: "--c3", getBatch: "--c4", queryPlanning: "--c2", walCommit: "--c5", addBatch: "--c1", write: "--c8", commitOffsets: "--c6", other: "--c7" };
 // As wide as the axis has room for.
 const length = (value) => (value < 1000 ? `${Math.round(value)} ms` : `${Number((value / 1000).toPrecision(3))} s`);
+const LEAST_BATCHES = 3;
 const GUARANTEE = { "exactly once": "good", "at least once": "warning", none: "bad" };
 
 const tile = (title, words, unit, under) =>
@@ -23,22 +24,23 @@ const tiles = (now) => {
   const behind = now.watermark && now.event_max ? (Date.parse(now.event_max) - Date.parse(now.watermark)) / 1000 : null;
   const slow = Math.max(0, ...now.durations ?? []);
   return [
-    tile("Rows in", compact(now.rates.input), "rows/s", `${whole(now.rows_total)} in all`),
+    tile("Rows in", compact(now.rates.input), "rows/s", `${whole(now.rows_total)} in all${now.rows_quarantined ? `, ${whole(now.rows_quarantined)} of them quarantined` : ""}`),
     tile("Processed", compact(now.rates.processed), "rows/s", now.rates.processed && now.rates.input ? `busy ${Math.min(100, Math.round(100 * now.rates.input / now.rates.processed))} % of the time` : ""),
-    tile("Batch", ms(now.batch_ms), "", `longest of ${now.durations?.length ?? 0}: ${ms(slow)}`),
-    tile("Lag", now.backlog ? compact(now.backlog.count) : "–", now.backlog && unitOf(now.backlog.count, now.backlog.unit), now.backlog?.bytes ? bytes(now.backlog.bytes) : ""),
+    tile("Last batch took", ms(now.batch_ms), "", [`longest of the last ${now.durations?.length ?? 0}: ${ms(slow)}`, now.skew && skewed(now.skew)].filter(Boolean).join("; ")),
+    tile("Lag", now.backlog ? compact(now.backlog.count) : "–", now.backlog && unitOf(now.backlog.count, now.backlog.unit), now.backlog ? [now.backlog.bytes && bytes(now.backlog.bytes), asOf(now.backlog)].filter(Boolean).join(",") : "unknown"),
     now.watermarked?.length > 0 && tile("Watermark", now.watermark ? clock(now.watermark) : "–", "", now.watermark ? `${seconds(behind)} behind the newest` : "has not begun to move"),
     now.state_bytes !== null && now.state_bytes !== undefined && tile("State", compact(now.state_rows), now.state_rows === null ? "" : unitOf(now.state_rows, "rows"), bytes(now.state_bytes)),
-    tile("Batches", whole(now.batch), "", now.at ? `the last ${seconds(since(now.at))} ago` : ""),
-    tile("Restarts", whole(now.restarts), "", `generation ${now.generation ?? 1}`),
+    tile("Last batch", now.batch === null || now.batch === undefined ? "–" : `no. ${whole(now.batch)}`, "", now.at ? `${seconds(since(now.at))} ago` : ""),
+    tile("Restarts", whole(now.restarts), "", now.in_trouble && now.next_attempt ? `next attempt ${clock(now.next_attempt)}` : `generation ${now.generation ?? 1}`),
   ];
 };
 
-const definition = (about, plan) => [
+const definition = (about, plan, page) => [
   h("dl", { class: "facts" },
     h("dt", {}, "Reads"), h("dd", {}, about.inputs.map((each, at) => `${at ? ", " : ""}${each.name} (${each.kind})`).join("") || "nothing"),
     h("dt", {}, "Writes"), h("dd", {}, `${about.sink.kind}${about.sink.place ? `: ${about.sink.place}` : ""}, ${about.mode} mode`),
     h("dt", {}, "Trigger"), h("dd", {}, about.trigger),
+    page && [h("dt", {}, "Spark's page"), h("dd", {}, h("a", { href: page }, page))],
     h("dt", {}, "Guarantee"), h("dd", {}, badge(GUARANTEE[about.guarantee.level], about.guarantee.level), " ", about.guarantee.sentence),
     h("dt", {}, "Declared"), h("dd", {}, about.where)),
   h("pre", { tabindex: "0", role: "group", "aria-label": `The ${about.code.language === "sql" ? "SQL" : "Python"} of ${about.name}` }, h("code", {}, about.code.text)),
@@ -49,7 +51,7 @@ const definition = (about, plan) => [
 const runs = ({ runs: found, queries }) => table("Runs", [["Started"], ["State"], ["Lasted", "num"], ["Process", "num"], ["Error"]], found.map((each, at) => {
   // Whether the newest one still lives, only how the query stands tells.
   const run = at ? each : { ...each, state: queries[name].state };
-  const level = run.error || run.state === "killed" ? "bad" : run.ended ? "idle" : "good";
+  const level = run.error || run.state === "killed" ? "bad" : run.ended || at ? "idle" : queries[name].level;
   return h("tr", {}, h("td", {}, instant(run.started)), h("td", {}, badge(level, run.state)),
     h("td", { class: "num" }, run.ended ? seconds((Date.parse(run.ended) - Date.parse(run.started)) / 1000) : "–"),
     h("td", { class: "num" }, run.pid),
@@ -60,8 +62,8 @@ const verdicts = (found) => {
   if (!found.length) return [h("p", { class: "soft" }, "Not verified yet. Run: ", h("code", {}, `headrace verify ${name}`))];
   const level = (each) => VERDICTS[verdictOf(each)] ?? "idle";
   return [
-    h("ol", { class: "verdicts", "aria-label": "Verdicts, the oldest first" }, found.slice(-40).map((each) =>
-      h("li", { class: level(each), title: `${instant(each.at)} UTC: ${verdictOf(each)}` }, h("span", { "aria-hidden": "true" }, SIGNS[level(each)]), h("span", { class: "visually-hidden" }, `${verdictOf(each)} at ${instant(each.at)}`)))),
+    h("ol", { class: "verdicts", "aria-label": "Verdicts, the oldest first" }, found.slice(-12).map((each) =>
+      h("li", { title: `${instant(each.at)} UTC` }, badge(level(each), verdictOf(each))))),
     table("Verdicts", [["At"], ["Verdict"], ["Batch", "num"], ["Read", "num"], ["Expected", "num"], ["Missing", "num"], ["Unexpected", "num"], ["Different", "num"], ["Late", "num"]],
       found.slice(-10).reverse().map((each) => h("tr", {}, h("td", {}, instant(each.at).slice(5, 16)), h("td", {}, badge(level(each), verdictOf(each))),
         ["batch", "rows_read", "rows_expected", "missing", "unexpected", "different", "rows_late"].map((key) => h("td", { class: "num" }, whole(each[key])))))),
@@ -70,6 +72,7 @@ const verdicts = (found) => {
 
 const drawCharts = (place) => {
   const made = new Map();
+  const notice = h("p", { class: "card soft wide" });
   const one = (id, title, unit, options, width) => {
     const drawn = chart({ label: title, ...options });
     const shown = card(title, h("span", { class: "soft" }, unit), drawn.frame);
@@ -87,10 +90,11 @@ const drawCharts = (place) => {
 
   return (found) => {
     const some = (column) => column.some((each) => each !== null);
+    const any = (columns) => columns.some((column) => column.some((each) => each > 0));
     const by = (things, key) => Object.entries(things).map(([label, column]) => ({ label, values: key ? column[key] : column }));
     const series = {
       rows: [{ label: "in", values: found.input_rate }, { label: "processed", values: found.processed_rate }],
-      phases: Object.entries(found.phases).map(([phase, values]) => ({ label: PHASES[phase] ?? phase, values, colour: COLOURS[phase] })),
+      phases: Object.entries(found.phases).map(([phase, values]) => ({ label: phase === "addBatch" && found.phases.write ? "process" : PHASES[phase] ?? phase, values, colour: COLOURS[phase] })),
       times: some(found.event_max) ? [
         { label: "watermark", values: found.watermark, colour: "--c2", dash: [], width: 2.6, zone: "--late-zone" },
         { label: "newest", values: found.event_max, colour: "--c1", dash: [] },
@@ -99,18 +103,21 @@ const drawCharts = (place) => {
         { label: "late rows", values: found.late.map((each, at) => (each > 0 ? found.watermark[at] ?? found.event_min[at] : null)), colour: "--late", points: true,
           say: (value, at) => whole(found.late[at]) },
       ] : [],
-      late: some(found.watermark) ? [{ label: "late", values: found.late, colour: "--c2", dash: [] }] : [],
-      lag: by(found.lags).map((each) => ({ ...each, label: `${each.label}${found.lag_units[each.label] ? ` (${found.lag_units[each.label]})` : ""}` })),
+      late: some(found.watermark) && any([found.late]) ? [{ label: "late", values: found.late, colour: "--c2", dash: [] }] : [],
+      lag: !any(Object.values(found.lags)) ? [] : by(found.lags).map((each) => ({ ...each, label: `${each.label}${found.lag_units[each.label] ? ` (${found.lag_units[each.label]})` : ""}` })),
       state: by(found.operators, "rows").filter((each) => some(each.values)),
       memory: by(found.operators, "bytes"),
       commit: by(found.operators, "commit_ms"),
     };
-    const wanted = [...made].filter(([id]) => series[id].length && found.at.length).map(([, each]) => each.card);
+    // Before that there is nothing to see but points.
+    const enough = found.batches >= LEAST_BATCHES;
+    const drawn = ([id]) => enough && series[id].length && any(series[id].map((each) => each.values));
+    const wanted = [...made].filter(drawn).map(([, each]) => each.card);
     made.get("lag").card.classList.toggle("wide", !series.late.length);
-    if (wanted.length !== place.children.length || wanted.some((each, at) => place.children[at] !== each)) {
-      place.replaceChildren(...wanted.length ? wanted : [h("p", { class: "card soft wide" }, "No batch has been made yet.")]);
-    }
-    for (const [id, each] of made) if (series[id].length && found.at.length) each.draw(found.at, series[id]);
+    notice.textContent = found.batches ? `Charts begin with batch number ${LEAST_BATCHES} of the time that is shown; the table of batches has ${counted(found.batches, "batches")}.` : "No batch has been made yet.";
+    if (!wanted.length) wanted.push(notice);
+    if (wanted.length !== place.children.length || wanted.some((each, at) => place.children[at] !== each)) place.replaceChildren(...wanted);
+    for (const each of [...made].filter(drawn)) each[1].draw(found.at, series[each[0]]);
   };
 };
 
@@ -120,7 +127,7 @@ const start = async () => {
   const { definition: about } = found;
   document.title = `${name}: ${found.name}`;
   byId("crumbs").replaceChildren(h("a", { href: "/" }, found.name), " / ", h("b", {}, name));
-  const parts = Object.fromEntries(["state", "attention", "runs", "verdicts", "late"].map((each) => [each, h("div", {})]));
+  const parts = Object.fromEntries(["state", "attention", "runs", "verdicts", "late", "rows", "versions"].map((each) => [each, h("div", {})]));
   parts.state = h("span", {});
   parts.attention = h("div", { class: "attention", tabindex: "0", role: "group", "aria-label": "What needs attention" });
   parts.tiles = h("dl", { class: "tiles", "aria-label": "The query in figures" });
@@ -142,10 +149,12 @@ const start = async () => {
     showSeries();
   }, 1500);
   const batches = drawBatches(path);
+  const changes = paced(async () => show(parts.versions, versionList((await get(`${path}/versions`)).versions)), 2000);
   const details = paced(async () => {
     found = await get(path);
     show(parts.runs, runs(found));
     show(parts.verdicts, verdicts(found.verdicts));
+    changes();
   }, 2000);
   const lateness = paced(async () => show(parts.late, lateRows(await get(`${path}/late`))), 5000);
   let batch = null;
@@ -164,23 +173,29 @@ const start = async () => {
     [batch, newest, state, verdict] = [now.batch, now.at ?? "", now.state, mark];
   };
 
+  const sections = [
+    ["charts", "Charts", h("div", { class: "tools" }, h("span", { class: "group", role: "group", "aria-label": "How far back" }, buttons), drawn), charts],
+    ["runs", "Runs and verdicts", h("div", { class: "halves" }, card("Runs and errors", h("span", { class: "soft" }, "UTC"), parts.runs),
+      card("Verified", [h("span", { class: "soft" }, "does the sink hold the batch answer; UTC"), verifyButton(name)], parts.verdicts))],
+    ["late", "Late rows", card("Late rows, how late", [h("span", { class: "soft" }, "of the batches that the history has; UTC"), lateRowsButton(name, parts.rows)], parts.late, parts.rows)],
+    ["versions", "What changed", card("What changed", h("span", { class: "soft" }, "code, settings and plan of each version that ran; UTC"), parts.versions)],
+    ["definition", "Definition", card("Definition", h("span", { class: "soft" }, "as loaded when the dashboard was started"), definition(about, found.plan, found.spark_page))],
+    ["rows", "Rows", h("div", { class: "halves" }, card("Newest rows", h("span", { class: "soft" }, "of the result"), newestRows(path)), card("Ask", h("span", { class: "soft" }, "the database of the result"), askBox(name, found.answers_sql)))],
+    ["batches", "Batches", card("Batches", h("span", { class: "soft" }, "UTC"), batches.frame)],
+  ];
   main.replaceChildren(
     h("div", { class: "title" }, h("h1", {}, name), parts.state, badge(GUARANTEE[about.guarantee.level], about.guarantee.level),
       h("span", { class: "soft" }, about.description)),
     h("div", { class: "top" }, parts.tiles, card("Needs attention", null, parts.attention)),
-    h("div", { class: "tools" }, h("span", { class: "group", role: "group", "aria-label": "How far back" }, buttons), drawn),
-    charts,
-    h("div", { class: "halves" }, card("Runs and errors", h("span", { class: "soft" }, "UTC"), parts.runs), card("Verified", [h("span", { class: "soft" }, "does the sink hold the batch answer; UTC"), verifyButton(name, found.may)], parts.verdicts)),
-    card("Late rows, how late", h("span", { class: "soft" }, "of the batches that the history has; UTC"), parts.late),
-    card("Definition", h("span", { class: "soft" }, "as loaded when the dashboard was started"), definition(about, found.plan)),
-    h("div", { class: "halves" }, card("Newest rows", h("span", { class: "soft" }, "of the result"), newestRows(path, found.may)), card("Ask", h("span", { class: "soft" }, "the database of the result"), askBox(name, found.may))),
-    card("Batches", h("span", { class: "soft" }, "UTC"), batches.frame));
+    h("nav", { class: "sections", "aria-label": "Sections" }, sections.map(([id, words]) => h("a", { href: `#${id}` }, words))),
+    ...sections.map(([id, , ...body]) => h("div", { class: "stack part", id }, ...body)));
   show(parts.runs, found.runs.length ? runs(found) : h("p", { class: "soft" }, "It has not run yet."));
   show(parts.verdicts, verdicts(found.verdicts));
   update(found);
   showSeries();
   batches.renew();
   lateness();
+  changes();
   live(update);
 };
 

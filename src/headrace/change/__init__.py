@@ -1,0 +1,1 @@
+"""Changes of a stopped query: rebuild, rewind, reset and adopt, each recorded before its first step."""

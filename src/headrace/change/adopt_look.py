@@ -1,0 +1,267 @@
+"""A job of plain PySpark and the query that is to continue it, compared before anything is changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.build.plan_builder import build, registered_tables
+from headrace.build.project_session import borrowed
+from headrace.change.adopt_sources import matched, shown
+from headrace.change.plans import AdoptionPlan, PlannedIs
+from headrace.check.analysed import analysed
+from headrace.check.event_time import POLICY, kept_policy
+from headrace.check.structure import concerning
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.adoption import listing, unfit
+from headrace.checkpoint.handover import EVOLUTION
+from headrace.checkpoint.repartitions import PARTITIONS
+from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
+from headrace.contract import Held, SinkContext
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, Where
+from headrace.model import Project, Query, Source
+from headrace.queries.changes import AdoptionRecord
+from headrace.queries.checkpoint_facts import size_of
+from headrace.queries.home import layout_of
+from headrace.run.planned import reader
+from headrace.run.sink_work import SinkWork
+from headrace.run.state_store import adopted_settings, begun_with, provider_of, session_settings
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.settings import is_local
+from headrace.spark.messages.refusals import finding_of
+from headrace.spark.plans.analysed import PlanFacts, plan_facts
+from headrace.spark.stream.state import placeholder, probe
+from headrace.storage.private import scratch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A batch that was written so lately may be that of a job that still runs.
+_LATELY_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Built:
+    """The result of the query, what its connectors gave, its sources by their former names, and what is to be done."""
+
+    frame: DataFrame
+    streams: Mapping[str, DataFrame]
+    names: Mapping[str, tuple[str, ...]]
+    plan: AdoptionPlan
+
+
+class AdoptionLook(SinkWork):
+    """One look at one query and at the checkpoint `old`. sources, planned: what the user says of them."""
+
+    def __init__(
+        self,
+        project: Project,
+        query: Query,
+        old: Checkpoint,
+        sources: Mapping[str, str],
+        planned: PlannedIs | None,
+        spark: SparkSession | None,
+        *,
+        changes: bool,
+    ) -> None:
+        super().__init__(project, query, spark, changes=changes)
+        self.old, self.sources, self.planned = old, sources, planned
+        self.layout = layout_of(project, query)
+
+    @contextmanager
+    def built(self) -> Iterator[Built]:
+        """The query and the plan of its adoption, all of which was looked at."""
+        record = self._require_possible()
+        adoption, batch = self.query.sink.adoption, None
+        if record is not None:
+            batch = self._last_recorded(record)
+        elif not adoption.tells_batches:
+            batch = self._last_written(None)
+        settings = adopted_settings(self.project, self.old)
+        with (
+            borrowed(self.project, self.spark) as spark,
+            applied(spark, {**session_settings(self.project, spark), **settings}),
+            registered_tables(self.project, self.query, spark),
+        ):
+            streams: dict[str, DataFrame] = {}
+            frame = build(self.project, self.query.transform, spark, reader(spark, self.query.trigger, streams))
+            facts = plan_facts(frame)
+            notes = tuple(self._checked(frame, facts))
+            names = matched(self.project, self.query, facts.sources, self.old, self.sources)
+            # A join of two streams is none of the plan's stateful operators.
+            stateful = self.old.is_stateful or bool(facts.stateful) or len(facts.sources) > 1
+            if misfits := tuple(state_misfits(self.project, self.query, spark, self.old, stateful=stateful)):
+                raise CheckpointError(misfits)
+            held: tuple[Held, ...] = ()
+            # What was cut off may have taken them over.
+            if record is None:
+                with self.named():
+                    held = tuple(adoption.foreign_rows(frame, self._former()))
+                    if adoption.tells_batches:
+                        batch = self._last_written(adoption.foreign_batch(frame, self._former()))
+            yield Built(frame, streams, names, self._plan(names, held, batch, notes, continues=record is not None))
+
+    def _plan(
+        self,
+        names: Mapping[str, tuple[str, ...]],
+        held: tuple[Held, ...],
+        batch: int | None,
+        notes: tuple[Finding, ...],
+        *,
+        continues: bool,
+    ) -> AdoptionPlan:
+        old, kept = self.old, dict(begun_with(self.old))
+        last, committed = old.last_batch, old.last_committed
+        return AdoptionPlan(
+            query=self.query.name,
+            checkpoint=str(old.root),
+            id=old.id or "",
+            generation=self.layout.generation,
+            first=min(old.offset_numbers(), default=0),
+            committed=committed,
+            planned=None if last == committed else last,
+            batch=batch,
+            sources=tuple(shown(self.project, self.query, old, names)),
+            operators=old.state_operators(),
+            provider=provider_of(old),
+            settings=kept,
+            size_bytes=size_of(old.root),
+            result=held,
+            notes=(*self._notes(), *notes),
+            continues=continues,
+        )
+
+    def _require_possible(self) -> AdoptionRecord | None:
+        """Raise if the query, its place or the directory cannot be used, without Spark; what was cut off, if so."""
+        query, layout = self.query, self.layout
+        errors = [each for each in concerning(self.project, [query.name]) if each.severity == "error"]
+        if errors:
+            raise CheckFailed(errors)
+        can = query.sink.adoption.possible(query.mode)
+        if not query.sink.facts.durable or not can.possible:
+            why = can.why if query.sink.facts.durable else "it keeps nothing, so that each start begins from scratch"
+            what = f"query '{query.name}' cannot be given the result of the former job: of the sink {query.sink_kind}, "
+            fix = "write to a database table or to files, or let it read its sources from the beginning: headrace run"
+            raise CheckFailed(Finding(code="HR596", what=what + why, fix=fix, where=query.where))
+        record, here = AdoptionRecord.of(layout), Checkpoint(layout.checkpoint)
+        begun = here.last_batch is not None or here.last_committed is not None or here.is_stateful
+        if begun if record is None else not record.is_cut_off(layout):
+            how = "was adopted already" if record is not None else "has run already"
+            what = f"query '{query.name}' {how}, and its checkpoint is in {layout.checkpoint}"
+            fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
+            raise CheckFailed(Finding(code="HR595", what=what, fix=fix, where=query.where))
+        if findings := tuple(unfit(self.old)):
+            raise CheckpointError(findings)
+        if self.old.root.resolve().is_relative_to(self.project.storage.resolve()):
+            what = "it cannot be adopted: it lies in the storage of this project, and Headrace has written it"
+            fix = "name the checkpointLocation that the former job ran with; a renamed query keeps its own"
+            raise CheckpointError(Finding(code="HR590", where=self._place, what=what, fix=fix))
+        return record
+
+    def _last_written(self, told: int | None) -> int | None:
+        """The last batch that the sink has. Raises CheckFailed where nobody knows whether the newest one is in.
+
+        told: the last one by a record that the former job has left in the sink.
+        """
+        planned, committed = self.old.last_batch, self.old.last_committed
+        if planned is None or planned == committed:
+            return committed
+        if told is not None:
+            return planned if told >= planned else committed
+        if self.planned is None and self.query.sink.facts.transactional:
+            command = f"headrace adopt {self.query.name} --checkpoint {self.old.root} --planned"
+            raise CheckFailed(
+                Finding(
+                    code="HR591",
+                    where=self._place,
+                    what=f"batch {planned} is planned and not committed, and the table does not show whether it has "
+                    "its rows: they would be missing, or be there twice",
+                    fix="let the former job run until it has committed the batch; or look into the table, and say "
+                    f"what is there: {command} written, or {command} not-written",
+                )
+            )
+        return planned if self.planned == "written" else committed
+
+    def _last_recorded(self, record: AdoptionRecord) -> int | None:
+        """The last batch that the sink has, or was about to be given, when an adoption was cut off."""
+        if record.is_of(self.old):
+            self.sources = record.sources
+            return record.batch
+        other = record.id != self.old.id
+        what = f"the adoption of {'another checkpoint, ' if other else ''}{record.checkpoint} was begun and cut off"
+        if not other:
+            what += ", and the former job has made batches since"
+        fix = f"end it: headrace adopt {self.query.name} --checkpoint {record.checkpoint}; or " if other else ""
+        fix += "reset the query (headrace reset QUERY)"
+        raise CheckFailed(Finding(code="HR595", what=what, fix=fix, where=self.query.where))
+
+    def _checked(self, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
+        project, query = self.project, self.query
+        findings = list(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
+        if facts.watermarks > 1:
+            wanted = project.target.spark.get(POLICY) or str(frame.sparkSession.conf.get(POLICY))
+            findings += kept_policy(query, begun_with(self.old), wanted)
+        if errors := [each for each in findings if each.severity == "error"]:
+            raise CheckFailed(errors)
+        yield from findings
+
+    def _notes(self) -> Iterator[Finding]:
+        newest = max((time_ns for _, time_ns in listing(self.old).values()), default=0) / 1e9
+        if time.time() - newest < _LATELY_SECONDS:
+            yield Finding(
+                code="HR599",
+                where=self._place,
+                what=f"the newest batch was written {max(time.time() - newest, 0):.0f} seconds ago: a job that still "
+                "runs would write the same rows as the query",
+                fix="stop the former job for good, if it still runs",
+                severity="warning",
+            )
+
+    @property
+    def _place(self) -> Where:
+        return Where(file=str(self.old.root))
+
+    def _former(self) -> SinkContext:
+        """The sink's context while the query's batches are still those of the former job."""
+        return replace(self.context(self.layout), checkpoint=self.old.root)
+
+
+def state_misfits(
+    project: Project, query: Query, spark: SparkSession, old: Checkpoint, *, stateful: bool
+) -> Iterator[Finding]:
+    """Each difference between the state that `old` holds and that of `query`; `stateful`: it may keep any."""
+    there = state_schema(old)
+    needed = _needed(project, query, spark, old) if stateful else {}
+    for difference in schema_differences(there, needed):
+        yield Finding(
+            code="HR594",
+            what=f"the state of the checkpoint is not that of query '{query.name}': {difference}",
+            fix="write the query as the former job has it, with the same keys and aggregates in the same order and "
+            "under the same names",
+            where=query.where,
+        )
+
+
+def _needed(project: Project, query: Query, spark: SparkSession, old: Checkpoint) -> dict[int, OperatorSchema]:
+    """What Spark would keep, under the settings that it has pinned in `old`."""
+    # Executors elsewhere see the project's storage, and not this machine's own directories.
+    local = is_local(spark.sparkContext.master or "")
+    if not local:
+        project.storage.mkdir(parents=True, exist_ok=True)
+    with scratch(None if local else project.storage) as home:
+
+        def read(source: Source) -> DataFrame:
+            return placeholder(spark, source.name, source.connector.stream(spark, source.name), home)
+
+        settings = {**begun_with(old), EVOLUTION: "true", PARTITIONS: "1"}
+        try:
+            made = probe(spark, lambda: build(project, query.transform, spark, read), query.mode, home, settings)
+            return state_schema(Checkpoint(made))
+        except HeadraceError:
+            raise
+        except Exception as error:
+            subject = f"query '{query.name}', over no rows and with the settings of the checkpoint"
+            raise CheckFailed(finding_of(error, where=query.where, subject=subject)) from error

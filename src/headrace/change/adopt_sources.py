@@ -1,0 +1,167 @@
+"""Which source of a query is which of a checkpoint that another program has written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+from headrace.change.plans import AdoptedSource
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.identity import log_offset
+from headrace.checkpoint.sources import source_of
+from headrace.contract import SourceBatch, SourcePrefix
+from headrace.errors import CheckFailed, Finding, HeadraceError, nearest
+from headrace.model import Project, Query, Source
+
+
+def matched(
+    project: Project, query: Query, uses: Sequence[str], old: Checkpoint, chosen: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """The names of each source of `old`, by what it is called there. Raises CheckFailed where that is not known.
+
+    uses: the names of the query's sources in the plan's order, each use of one by its own. chosen: by a source's name,
+    what the user says it is called in the checkpoint.
+    """
+    prefixes = _prefixes(old)
+    sources = {source.name: source for source in project.sources_of(query)}
+    room = Counter(source_of(use) for use in uses)
+    if len(prefixes) not in (len(uses), len(room)):
+        raise _incompatible(query, f"the checkpoint has {_listed(prefixes)}, and the query reads {_listed(uses)}")
+    once = len(prefixes) != len(uses)
+    if once:
+        # One source of the checkpoint is read in several places, which Spark has counted as one.
+        room = Counter(set(room))
+    fixed = dict(_chosen(query, prefixes, room, chosen))
+    reasons = {(key, name): sources[name].connector.mismatch(prefixes[key]) for key in prefixes for name in room}
+    found = list(_assignments(list(prefixes), room, reasons, fixed))
+    if not found:
+        why = "; ".join(_described(key, sources, reasons) for key in prefixes)
+        raise _incompatible(query, why)
+    if len(found) > 1:
+        raise _ambiguous(query, prefixes, found)
+    left = {name: [use for use in uses if source_of(use) == name] for name in room}
+    if once:
+        return {key: tuple(left[name]) for key, name in found[0].items()}
+    return {key: (left[name].pop(0),) for key, name in found[0].items()}
+
+
+def shown(project: Project, query: Query, old: Checkpoint, names: Mapping[str, Sequence[str]]) -> list[AdoptedSource]:
+    """The sources as they are shown to the user."""
+    sources = {source.name: source for source in project.sources_of(query)}
+    prefixes = _prefixes(old)
+    return [
+        AdoptedSource(
+            name=use,
+            kind=sources[source_of(use)].kind,
+            position=key,
+            reached=_reached(prefixes[key]),
+            waits=_waits(sources[source_of(use)], prefixes[key]),
+        )
+        for key, uses in names.items()
+        for use in uses
+    ]
+
+
+def _prefixes(old: Checkpoint) -> dict[str, SourcePrefix]:
+    """What each source has given, as far as the checkpoint still tells."""
+    entries = old.offsets()
+    found = {}
+    for key in entries[max(entries)].offsets:
+        batches, start = [], None
+        for batch, entry in entries.items():
+            end = entry.offsets.get(key)
+            batches.append(SourceBatch(batch=batch, start=start, end=end))
+            start = end
+        found[key] = SourcePrefix(batches=tuple(batches), log=old.source_log(key))
+    return found
+
+
+def _chosen(
+    query: Query, keys: Mapping[str, object], room: Mapping[str, int], chosen: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """The source of each key that is certain: the user says so, or both have the same name."""
+    for use, key in chosen.items():
+        name = use if use in room else source_of(use)
+        if name not in room:
+            what, fix = f"query '{query.name}' reads no source '{use}'", nearest(use, room)
+            raise CheckFailed(Finding(code="HR592", what=what, fix=fix, where=query.where))
+        if key not in keys:
+            what = f"the checkpoint has no source '{key}'; it has {_listed(keys)}"
+            raise CheckFailed(Finding(code="HR592", what=what, fix="name one of those", where=query.where))
+        yield key, name
+    named = {key for key in keys if not key.isdigit()}
+    yield from ((key, key) for key in named if key in room and key not in chosen.values() and key not in chosen)
+
+
+def _assignments(
+    keys: Sequence[str], room: Mapping[str, int], reasons: Mapping[tuple[str, str], str], fixed: Mapping[str, str]
+) -> Iterator[dict[str, str]]:
+    """The ways in which each key can be a source, two of them at most."""
+
+    def further(at: int, taken: dict[str, str], left: Mapping[str, int]) -> Iterator[dict[str, str]]:
+        if at == len(keys):
+            yield taken
+            return
+        key = keys[at]
+        for name in room:
+            if left[name] and not reasons[key, name] and fixed.get(key, name) == name:
+                yield from further(at + 1, {**taken, key: name}, {**left, name: left[name] - 1})
+
+    yield from islice(further(0, {}, room), 2)
+
+
+def _described(key: str, sources: Mapping[str, Source], reasons: Mapping[tuple[str, str], str]) -> str:
+    """Why a key is none of the sources, or which it may be."""
+    against = [f"not '{name}' ({reasons[key, name]})" for name in sources if reasons.get((key, name))]
+    return f"source {key} of the checkpoint is {' and '.join(against) or 'one that another is as well'}"
+
+
+def _incompatible(query: Query, why: str) -> CheckFailed:
+    return CheckFailed(
+        Finding(
+            code="HR592",
+            what=f"the sources of the checkpoint are not those of query '{query.name}': {why}",
+            fix="declare the sources with the directories, topics and tables that the former job reads, each once",
+            where=query.where,
+        )
+    )
+
+
+def _ambiguous(query: Query, keys: Mapping[str, SourcePrefix], found: Sequence[Mapping[str, str]]) -> CheckFailed:
+    differing = [key for key in keys if len({each[key] for each in found}) > 1]
+    told = "; ".join(
+        f"source {key} ({_reached(keys[key])}) may be {' or '.join(sorted({each[key] for each in found}))}"
+        for key in differing
+    )
+    options = " ".join(f"--source {found[0][key]}={key}" for key in differing)
+    return CheckFailed(
+        Finding(
+            code="HR593",
+            what=f"it is not known which source of query '{query.name}' is which of the checkpoint: {told}",
+            fix=f"say it, in the order in which the former job's plan reads them, as in: {options}",
+            where=query.where,
+        )
+    )
+
+
+def _reached(prefix: SourcePrefix) -> str:
+    """How far a source was read, in words."""
+    last = next((batch.end for batch in reversed(prefix.batches) if batch.end is not None), None)
+    if log_offset(last) is not None:
+        files = sum(len(lines) for lines in prefix.log.values())
+        return f"{files} file{'s' if files != 1 else ''}"
+    text = "nothing yet" if last is None else last
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _waits(source: Source, prefix: SourcePrefix) -> str:
+    try:
+        lag = source.connector.lag(prefix)
+    except (HeadraceError, OSError):
+        return ""
+    return "" if lag is None or not lag.count else f"{lag.count:,} {lag.unit}"
+
+
+def _listed(names: Mapping[str, object] | Sequence[str]) -> str:
+    return f"{len(names)} source{'s' if len(names) != 1 else ''} ({', '.join(names)})"

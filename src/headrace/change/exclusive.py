@@ -1,0 +1,52 @@
+"""A command that changes a stopped query: nothing of it is read before no other command and no driver can change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.errors import Finding, ProjectError, nearest
+from headrace.model import Project, Query
+from headrace.queries import driver_lock
+from headrace.queries.naming import commanded
+from headrace.run.repartition import require_stopped
+from headrace.run.sink_work import SinkWork
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Work = TypeVar("Work", bound=SinkWork)
+
+
+@contextmanager
+def exclusive(
+    project: Project,
+    query: str,
+    spark: SparkSession | None,
+    begin: Callable[[Project, Query, SparkSession | None, bool], Work],
+    *,
+    changes: bool,
+) -> Iterator[Work]:
+    """The work that `begin` makes of a declared query, begun under the driver's lock if it `changes` anything.
+
+    What was begun, and which generation it is of, is on the disk: read before the lock is held, it may be another's by
+    then. Raises ProjectError for an unknown query, and CheckFailed while a driver or another command has it.
+    """
+    if query not in project.queries:
+        fix = nearest(query, project.queries)
+        raise ProjectError(Finding(code="HR091", what=f"no query is named '{query}'", fix=fix))
+    declared = project.queries[query]
+    fix = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost"
+    require_stopped(project, declared, code="HR553", fix=fix)
+    lock = driver_lock.take(project, declared) if changes else None
+    try:
+        work = begin(project, declared, spark, changes)
+        try:
+            with commanded(declared):
+                yield work
+        finally:
+            work.close()
+    finally:
+        if lock is not None:
+            lock.release()

@@ -1,0 +1,72 @@
+"""The rebuilt result verified, and compared with the one in use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.change.rebuild.values import RebuildReport, ResultDifferences
+from headrace.contract import SinkContext, Snapshot
+from headrace.errors import HeadraceError
+from headrace.model import Project, Query
+from headrace.spark.messages.refusals import finding_of
+from headrace.verify.comparison import compare, schema_differences
+from headrace.verify.proof import verify_each
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def report_on(
+    shadow: Project, query: Query, before: SinkContext, after: SinkContext, spark: SparkSession
+) -> RebuildReport:
+    """What is found of the rebuilt result, which `after` has written beside that of `before`."""
+    verdict = next(verify_each(shadow, [query.name], spark=spark))
+    notes = [each.what for each in verdict.findings]
+    differences = None
+    try:
+        there = query.sink.read_back(spark, before)
+        made = shadow.queries[query.name].sink.read_back(spark, after)
+        differences = _differences(there, made)
+    except HeadraceError as error:
+        notes += [f"the two results were not compared: {each.what}" for each in error.findings]
+    except Exception as error:
+        # What Spark cannot compare must not keep the rebuilt result from being taken.
+        finding = finding_of(error, where=query.where, subject=f"query '{query.name}'")
+        notes.append(f"the two results were not compared: {finding.what}")
+    return RebuildReport(
+        batch=verdict.batch,
+        verdict=verdict.state,
+        sentence=verdict.sentence,
+        differences=differences,
+        notes=tuple(notes),
+    )
+
+
+def _differences(there: Snapshot, made: Snapshot) -> ResultDifferences:
+    columns = schema_differences(made.rows.schema, there.rows.schema)
+    types = {each.name: each.dataType for each in there.rows.schema}
+    common = [each.name for each in made.rows.schema if types.get(each.name) == each.dataType]
+    key = made.key if set(made.key) <= set(common) else ()
+    quoted = [f"`{name}`" for name in common]
+    if not common:
+        before, after = there.rows.count(), made.rows.count()
+        return ResultDifferences(
+            rows_before=before,
+            rows_after=after,
+            only_before=before,
+            only_after=after,
+            different=0,
+            batch=there.batch,
+            columns=columns,
+        )
+    found = compare(there.rows.select(*quoted), made.rows.select(*quoted), key)
+    return ResultDifferences(
+        rows_before=found.rows_expected,
+        rows_after=found.rows_actual,
+        only_before=found.missing,
+        only_after=found.unexpected,
+        different=found.different,
+        batch=there.batch,
+        columns=columns,
+        samples=tuple(each.as_dict() for each in found.differences),
+    )

@@ -1,0 +1,209 @@
+"""A table taken over as a query's result: from another program, or from another name of the query or of the table.
+
+The ledger is begun with the last batch, or brought under the new name, in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.checkpoint import Checkpoint, planned_batch
+from headrace.connectors.exactly_once import Admitted, KeptLine, Line
+from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, rows_of, run
+from headrace.connectors.sql.generations import locked, translate_errors
+from headrace.connectors.sql.ledger import Entry, Ledger, Owner
+from headrace.connectors.sql.prepare import result_table
+from headrace.connectors.sql.result_table import ResultTable
+from headrace.connectors.sql.staging import drop_staged
+from headrace.connectors.sql.system_tables import LEDGER, LEDGER_FORM, TABLES_FORM
+from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename
+from headrace.errors import Finding, NothingChanged, SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableAdoption(OfTable, SinkAdoption):
+    """A table that another program has written: its rows, and the line by which they are the query's."""
+
+    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> tuple[Held, ...]:
+        dialect, table = self.dialect(), result_table(self.table, self.key, frame.schema, context)
+        with translate_errors(dialect, context), closing(dialect.connect_to_read()) as connection:
+            table = table.as_known(connection, dialect)
+            ledger = Ledger(connection, dialect, context, table.name)
+            owner = None if TABLES_FORM.missing_columns(connection, dialect) else table.owner(ledger)
+            _require_fit(connection, dialect, table, self.system, context, owner)
+            _require_free(ledger, context, known=not LEDGER_FORM.missing_columns(connection, dialect))
+            [(rows,)] = rows_of(connection, f"SELECT COUNT(*) FROM {dialect.quote(table.name)}")
+            return (Held(count=int(rows), what=f"rows of table '{table.name}' in {self.system}"),)
+
+    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
+        dialect, table = self.dialect(), result_table(self.table, self.key, frame.schema, context)
+        line = None
+        watermark = None
+        if batch is not None:
+            planned = planned_batch(Checkpoint(context.checkpoint), batch)
+            line = KeptLine.of(context, batch, planned).after(None)
+            watermark = None if planned is None else planned.entry.watermark
+        with locked(dialect, table.name, context) as ledger:
+            connection = ledger.connection
+            table = table.as_known(connection, dialect)
+            owner, last = table.owner(ledger), ledger.last()
+            if owner is not None and owner.is_of(context) and _is_entered(last, line):
+                return
+            _require_fit(connection, dialect, table, self.system, context, owner)
+            _require_free(ledger, context)
+            ledger.own(frame.schema.json())
+            if line is not None:
+                # Which of the rows that batch has written nobody knows.
+                ledger.add(Entry(batch=Admitted(line, watermark), epoch=ledger.epoch(), rows=0, quarantined=0))
+
+
+def _is_entered(last: Line | None, line: KeptLine | None) -> bool:
+    """Whether the ledger ends with `line`, as it does after a crash."""
+    if last is None or line is None:
+        return False
+    return (last.batch, last.checkpoint, last.digest) == (line.batch, line.checkpoint, line.digest)
+
+
+def _require_fit(
+    connection: Connection,
+    dialect: Dialect,
+    table: ResultTable,
+    system: str,
+    context: SinkContext,
+    owner: Owner | None,
+) -> None:
+    there = dialect.existing(connection, table.name)
+    if there is None:
+        what = f"there is no table '{table.name}' in {system}, which holds what query '{context.query}' has written"
+        fix = "name the table that the former job writes to, or put it back"
+        raise SinkError(Finding(code="HR596", what=what, fix=fix))
+    list(table.changes(there, dialect, context, owner, adds=False))
+    if owner is None:
+        table.require_here(owner, there.elsewhere)
+    elif not owner.is_of(context):
+        table.require_ours(connection, dialect, context, owner, there.elsewhere)
+    if findings := list(_foreign_values(connection, dialect, table)):
+        raise SinkError(findings)
+
+
+def _foreign_values(connection: Connection, dialect: Dialect, table: ResultTable) -> Iterator[Finding]:
+    """The columns whose values are in another form, by which a row that is there would not be found again."""
+    for column in table.columns:
+        condition = dialect.foreign_values(column)
+        if not condition:
+            continue
+        name, place = dialect.quote(column.name), dialect.quote(table.name)
+        found = f"SELECT COUNT(*), MIN({name}) FROM {place} WHERE {name} IS NOT NULL AND ({condition})"
+        [(count, first)] = rows_of(connection, found)
+        if count:
+            yield Finding(
+                code="HR596",
+                what=f"column '{column.name}' of table '{table.name}' holds values in another form than Headrace "
+                f"writes a {column.type.simpleString().upper()} in {dialect.name}, as {first!r}: {count} of its rows "
+                "would not be found again",
+                fix=f"bring them into that form by UPDATE{_FORMS.get(column.kind, '')}",
+            )
+
+
+_FORMS = {
+    "timestamp": ", such as 2026-01-31T08:15:00.000000Z",
+    "timestamp_ntz": ", such as 2026-01-31T08:15:00.000000",
+    "date": ", such as 2026-01-31",
+}
+
+
+def _require_free(ledger: Ledger, context: SinkContext, *, known: bool = True) -> None:
+    last = ledger.last() if known else None
+    if last is not None:
+        what = (
+            f"the ledger beside table '{ledger.table}' has batches of query '{context.query}' already, up to "
+            f"{last.batch}"
+        )
+        fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
+        raise SinkError(Finding(code="HR595", what=what, fix=fix))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRename(OfTable, SinkRename):
+    """The ledger of a table under the query's new name, or the table itself; `renamed_from`: what it was called."""
+
+    renamed_from: str = ""
+
+    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
+        dialect = self.dialect()
+        with _translate_errors(
+            dialect, f"the ledger of query '{former}' cannot be given the name '{context.query}'"
+        ) as connection:
+            if dialect.existing(connection, LEDGER) is None:
+                return
+            table = dialect.real_name(connection, self.table)
+            old, new = (Ledger(connection, dialect, each, table) for each in (replace(context, query=former), context))
+            old.create()
+            new.create()
+            with Transaction().begin(connection, dialect):
+                new.owner(lock=True)
+                epoch = max(old.epoch(lock=True), new.epoch(lock=True)) + 1
+                if old.has_lines and new.has_lines:
+                    what = f"the ledger beside table '{table}' has batches of '{former}' and of '{context.query}'"
+                    fix = f"let the query have another name; or delete the lines of '{context.query}' in {LEDGER}, if "
+                    raise NothingChanged(Finding(code="HR549", what=what, fix=f"{fix}nobody needs them"))
+                old.rename(context.query)
+                for each in (old, new):
+                    each.enter_epoch(epoch)
+            drop_staged(connection, dialect, old.context, epoch)
+
+    def rename_table(self, context: SinkContext, session: Session) -> None:
+        dialect, name, former = self.dialect(), self.table, self.renamed_from
+        with _translate_errors(dialect, f"table '{former}' cannot be renamed to '{name}'") as connection:
+            old, new = (
+                Ledger(connection, dialect, context, dialect.real_name(connection, each)) for each in (former, name)
+            )
+            if old.table == new.table or dialect.existing(connection, LEDGER) is None:
+                return
+            old.create()
+            new.create()
+            with Transaction().begin(connection, dialect):
+                _rename(dialect, connection, old, new)
+
+
+def _rename(dialect: Dialect, connection: Connection, old: Ledger, new: Ledger) -> None:
+    owner, owner_of_new = old.owner(lock=True), new.owner(lock=True)
+    is_old, is_new = (dialect.existing(connection, each.table) is not None for each in (old, new))
+    epoch = new.epoch(lock=True) + 1
+    if owner is None or not owner.is_of(new.context):
+        # Where the database ends a transaction with a rename, the ledger may have come alone.
+        if is_new or not is_old or owner_of_new is None or not owner_of_new.is_of(new.context):
+            return
+    elif is_old and is_new:
+        what = f"table '{old.table}' cannot be renamed to '{new.table}', which is there as well"
+        fix = f"drop or rename the one that is not the result of query '{new.context.query}', and start again"
+        raise NothingChanged(Finding(code="HR549", what=what, fix=fix))
+    elif not is_old and not is_new:
+        what = f"neither table '{new.table}' nor '{old.table}', from which it is renamed, is there"
+        raise NothingChanged(
+            Finding(code="HR549", what=what, fix="restore the table from a backup, or correct its name")
+        )
+    else:
+        old.move(new.table)
+        new.enter_owner(new.table, owner)
+        old.forget_owner(old.table)
+    new.enter_epoch(epoch)
+    if is_old:
+        run(connection, f"ALTER TABLE {dialect.quote(old.table)} RENAME TO {dialect.quote(new.table)}")
+
+
+@contextmanager
+def _translate_errors(dialect: Dialect, what: str) -> Iterator[Connection]:
+    """A connection, whose errors become one sentence."""
+    try:
+        with closing(dialect.connect()) as connection:
+            yield connection
+    except dialect.errors as error:
+        problem = dialect.explain(error)
+        raise SinkError(Finding(code=problem.code, what=f"{what}: {problem.what}", fix=problem.fix)) from None

@@ -1,0 +1,246 @@
+"""One batch as Spark's listener reported it, parsed once."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from headrace.contract.source_values import Lag
+
+_REPORTED_BY_WRITER = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
+_TIMES = ("at", "watermark", "event_min", "event_mean", "event_max")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceProgress:
+    """One source's share of a batch; `start` and `end` are its JSON offsets, None where it had given nothing yet.
+
+    name: Spark's description, unless the caller knew the sources' names.
+    quarantined: how many of the rows did not fit and were set aside.
+    latest: where the source itself ended when the batch was planned, if Spark says so; not kept.
+    lag: what it still holds; None where that is not known.
+    """
+
+    name: str
+    rows: int
+    start: str | None
+    end: str | None
+    lag: Lag | None = None
+    quarantined: int = 0
+    latest: str | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> SourceProgress:
+        """The progress that `asdict` was taken of."""
+        facts = _known(cls, plain)
+        return cls(**{**facts, "lag": Lag(**_known(Lag, facts["lag"])) if facts.get("lag") else None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorProgress:
+    """One stateful operator in a batch; `bytes` is the memory that its state takes, `commit_ms` what its commit took.
+
+    name: Spark's, with a number where a query has several of the same: `stateStoreSave`, `dedupe 2`.
+    """
+
+    name: str
+    rows: int | None
+    bytes: int
+    updated: int
+    late: int
+    commit_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRecord:
+    """What one batch read, kept and took.
+
+    rows: that its offsets hold, of every use of a source, quarantined ones among them; however often, or in part, they
+        were computed.
+    at: when the batch was triggered, in UTC.
+    input_rate, processed_rate: rows a second that arrived and that could be worked off.
+    duration_ms: the whole trigger; durations: its parts, by Spark's names. write_ms: how much of `addBatch` the sink
+        took by itself, as for its transaction, beside the rows' computation; None where the sink does not tell.
+    skew: how often the time of the median task the longest one took, in the stage that took the most; None of a short
+        batch, or one without a stage of several tasks.
+    watermark: in force in the batch; None for a query without one, or before it first moved.
+    state_rows, state_bytes: over all stateful operators; None without state. Rows are None too where the state store
+        was told not to count them, and Spark says 0.
+    state_hits, state_misses: how many stores were where the batch before had left them, and how many had to be loaded
+        from the checkpoint; the HDFS store counts from its opening on. None without state, and for an aggregation
+        in RocksDB, whose loads Spark does not report.
+    dropped_by_watermark: Spark's own count, which is taken after partial aggregation and so may be too low.
+    operators: its stateful operators, in the order of the plan.
+    event_min, event_mean, event_max: of the event times that the batch read; None without a watermark, or without rows.
+    counters: what the query's counters come to with this batch, by name.
+    """
+
+    query: str
+    run_id: str
+    batch: int
+    at: datetime
+    rows: int
+    input_rate: float
+    processed_rate: float
+    duration_ms: int
+    durations: Mapping[str, int] = field(default_factory=dict)
+    write_ms: int | None = None
+    skew: float | None = None
+    watermark: datetime | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
+    state_hits: int | None = None
+    state_misses: int | None = None
+    dropped_by_watermark: int = 0
+    sources: tuple[SourceProgress, ...] = ()
+    observed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    backlog: Lag | None = None
+    operators: tuple[OperatorProgress, ...] = ()
+    event_min: datetime | None = None
+    event_mean: datetime | None = None
+    event_max: datetime | None = None
+    counters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def quarantined(self) -> int:
+        """How many of its rows were quarantined."""
+        return sum(source.quarantined for source in self.sources)
+
+    @classmethod
+    def parse(cls, json_text: str, *, source_names: Sequence[str] = (), rows_tracked: bool = True) -> BatchRecord:
+        """Read the JSON of Spark's StreamingQueryProgress, as the JVM or as Python writes it.
+
+        Spark 4.2 does not report the names of its sources; `source_names`, in the order of the query's plan, gives
+        them where their number fits. `rows_tracked`: whether the state store counts its rows.
+        """
+        facts = json.loads(json_text)
+        operators = facts.get("stateOperators") or []
+        sources = facts.get("sources") or []
+        durations = {key: int(value) for key, value in (facts.get("durationMs") or {}).items()}
+        loads = [_loads(operator) for operator in operators]
+        names = list(source_names) if len(source_names) == len(sources) else [s["description"] for s in sources]
+        return cls(
+            query=facts.get("name") or str(facts["id"]),
+            run_id=facts["runId"],
+            batch=facts["batchId"],
+            at=_instant(facts["timestamp"]),
+            rows=facts.get("numInputRows") or 0,
+            input_rate=_rate(facts.get("inputRowsPerSecond")),
+            processed_rate=_rate(facts.get("processedRowsPerSecond")),
+            duration_ms=durations.get("triggerExecution", facts.get("batchDuration") or 0),
+            durations=durations,
+            watermark=_watermark(facts.get("eventTime")),
+            state_rows=sum(operator["numRowsTotal"] for operator in operators) if operators and rows_tracked else None,
+            state_bytes=sum(operator["memoryUsedBytes"] for operator in operators) if operators else None,
+            state_hits=_total(load and load[0] for load in loads),
+            state_misses=_total(load and load[1] for load in loads),
+            dropped_by_watermark=sum(operator.get("numRowsDroppedByWatermark") or 0 for operator in operators),
+            sources=tuple(
+                SourceProgress(
+                    name=name,
+                    rows=source.get("numInputRows") or 0,
+                    start=_offset(source.get("startOffset")),
+                    end=_offset(source.get("endOffset")),
+                    latest=_offset(source.get("latestOffset")),
+                )
+                for name, source in zip(names, sources, strict=True)
+            ),
+            observed=facts.get("observedMetrics") or {},
+            operators=tuple(_operators(operators, rows_tracked=rows_tracked)),
+            event_min=_event_time(facts.get("eventTime"), "min"),
+            event_mean=_event_time(facts.get("eventTime"), "avg"),
+            event_max=_event_time(facts.get("eventTime"), "max"),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record as plain data, for `--json`; times in ISO 8601."""
+        plain = asdict(self)
+        for name in _TIMES:
+            plain[name] = plain[name].isoformat() if plain[name] else None
+        for source in plain["sources"]:
+            del source["latest"]
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> BatchRecord:
+        """The record that `as_dict` was taken of."""
+        facts = _known(cls, plain)
+        for name in _TIMES:
+            facts[name] = datetime.fromisoformat(facts[name]) if facts.get(name) else None
+        facts["sources"] = tuple(map(SourceProgress.from_dict, facts["sources"]))
+        facts["operators"] = tuple(OperatorProgress(**each) for each in facts.get("operators") or ())
+        facts["backlog"] = Lag(**_known(Lag, facts["backlog"])) if facts["backlog"] else None
+        return cls(**facts)
+
+
+def _known(cls: type, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """What this version knows of; a later one may have written more."""
+    names = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    return {name: value for name, value in plain.items() if name in names}
+
+
+def _operators(operators: Iterable[Mapping[str, Any]], *, rows_tracked: bool) -> Iterator[OperatorProgress]:
+    met: dict[str, int] = {}
+    for operator in operators:
+        name = str(operator.get("operatorName") or "state")
+        met[name] = met.get(name, 0) + 1
+        yield OperatorProgress(
+            name=name if met[name] == 1 else f"{name} {met[name]}",
+            rows=int(operator["numRowsTotal"]) if rows_tracked else None,
+            bytes=int(operator["memoryUsedBytes"]),
+            updated=int(operator.get("numRowsUpdated") or 0),
+            late=int(operator.get("numRowsDroppedByWatermark") or 0),
+            commit_ms=int(operator.get("commitTimeMs") or 0),
+        )
+
+
+def _event_time(event_time: Mapping[str, str] | None, name: str) -> datetime | None:
+    text = (event_time or {}).get(name)
+    return _instant(text) if text else None
+
+
+def _instant(text: str) -> datetime:
+    # Python 3.10 does not read the Z.
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(timezone.utc)
+
+
+def _watermark(event_time: Mapping[str, str] | None) -> datetime | None:
+    text = (event_time or {}).get("watermark")
+    at = _instant(text) if text else None
+    return at if at is not None and at > _EPOCH else None
+
+
+def _loads(operator: Mapping[str, Any]) -> tuple[int, int] | None:
+    """How many of an operator's stores were at hand, and how many were loaded; None if that is not told."""
+    metrics = operator.get("customMetrics") or {}
+    if "loadedMapCacheMissCount" in metrics:
+        return int(metrics["loadedMapCacheHitCount"]), int(metrics["loadedMapCacheMissCount"])
+    # The operator that reads loads the store, and only that which writes reports.
+    if "rocksdbNumLoadedFromDfs" not in metrics or operator["operatorName"] in _REPORTED_BY_WRITER:
+        return None
+    loaded = int(metrics["rocksdbNumLoadedFromDfs"])
+    return max(0, int(operator.get("numStateStoreInstances") or 0) - loaded), loaded
+
+
+def _total(numbers: Iterable[int | None]) -> int | None:
+    """The sum; None of nothing, or where one of them is not known."""
+    known = list(numbers)
+    return sum(each for each in known if each is not None) if known and None not in known else None
+
+
+def _rate(value: Any) -> float:
+    """A rate; Spark writes none, NaN or Infinity where it divides by no time."""
+    number = float(value) if value is not None else 0.0
+    return number if math.isfinite(number) else 0.0
+
+
+def _offset(value: Any) -> str | None:
+    """The offset's text as the checkpoint has it; the JSON that a report nests in itself is written out again."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,6 +1,0 @@
-"""The store of what was run: runs, batches, verdicts; read by status and the pages, never by Spark."""
-
-from headrace.history.status import Event, Minute, QueryState, QueryStatus, RunState
-from headrace.history.store import History
-
-__all__ = ["Event", "History", "Minute", "QueryState", "QueryStatus", "RunState"]

@@ -1,0 +1,108 @@
+"""The tables of the history store, and how a new file gets them."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+VERSION = 1
+
+_TABLES = (
+    """CREATE TABLE runs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, query TEXT NOT NULL, generation INTEGER NOT NULL,
+        host TEXT NOT NULL, pid INTEGER NOT NULL, birth TEXT,
+        mode TEXT NOT NULL, trigger_text TEXT NOT NULL, sink TEXT NOT NULL,
+        state TEXT NOT NULL, restarts INTEGER NOT NULL,
+        started REAL NOT NULL, seen REAL NOT NULL, ended REAL, error TEXT)""",
+    "CREATE INDEX runs_of_query ON runs (query, id)",
+    """CREATE TABLE batches (
+        query TEXT NOT NULL, generation INTEGER NOT NULL, batch INTEGER NOT NULL,
+        run INTEGER NOT NULL, rows INTEGER NOT NULL, record TEXT NOT NULL,
+        UNIQUE (query, generation, batch))""",
+    """CREATE TABLE totals (
+        query TEXT NOT NULL, generation INTEGER NOT NULL, rows INTEGER NOT NULL,
+        PRIMARY KEY (query, generation))""",
+    """CREATE TABLE verdicts (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, query TEXT NOT NULL, at REAL NOT NULL, verdict TEXT NOT NULL)""",
+    "CREATE INDEX verdicts_of_query ON verdicts (query, id)",
+)
+# Made in files of 0.1.0 as well, which knows nothing of it and reads such a file all the same.
+_SINCE_0_1_0 = (
+    """CREATE TABLE IF NOT EXISTS events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, query TEXT, run INTEGER,
+        kind TEXT NOT NULL, detail TEXT NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS events_of_query ON events (query, id)",
+    """CREATE TABLE IF NOT EXISTS minutes (
+        query TEXT NOT NULL, generation INTEGER NOT NULL, minute INTEGER NOT NULL,
+        batches INTEGER NOT NULL, rows INTEGER NOT NULL, duration_ms INTEGER NOT NULL, longest_ms INTEGER NOT NULL,
+        late INTEGER NOT NULL, lag INTEGER, state_rows INTEGER, state_bytes INTEGER, watermark REAL,
+        PRIMARY KEY (query, generation, minute)) WITHOUT ROWID""",
+    # The one state of each query, and the process whose run it belongs to.
+    """CREATE TABLE IF NOT EXISTS states (
+        query TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, birth TEXT, seen REAL NOT NULL,
+        state TEXT NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS quarantined (
+        query TEXT NOT NULL, generation INTEGER NOT NULL, rows INTEGER NOT NULL,
+        PRIMARY KEY (query, generation)) WITHOUT ROWID""",
+)
+# The batches of a minute together, which stay when the batches are gone. The last one tells how much waits and is kept.
+ADD_TO_MINUTE = """INSERT INTO minutes VALUES (:query, :generation, :minute, 1, :rows, :ms, :ms, :late, :lag,
+        :state_rows, :state_bytes, :watermark)
+    ON CONFLICT (query, generation, minute) DO UPDATE SET
+        batches = batches + 1, rows = rows + excluded.rows, duration_ms = duration_ms + excluded.duration_ms,
+        longest_ms = max(longest_ms, excluded.longest_ms), late = late + excluded.late, lag = excluded.lag,
+        state_rows = excluded.state_rows, state_bytes = excluded.state_bytes, watermark = excluded.watermark"""
+# What another file knows of a generation, brought into this one. The total of batches that it knows no more stays.
+_OF = "query = :query AND generation = :generation"
+_RUN = "query, generation, host, pid, birth, mode, trigger_text, sink, state, restarts, started, seen, ended, error"
+TAKE_OVER = (
+    f"INSERT INTO runs ({_RUN}) SELECT {_RUN} FROM other.runs AS theirs WHERE {_OF} AND NOT EXISTS "
+    "(SELECT 1 FROM main.runs AS ours WHERE ours.query = theirs.query AND ours.started = theirs.started) ORDER BY id",
+    f"""INSERT INTO totals SELECT query, generation, rows FROM other.totals WHERE {_OF}
+        ON CONFLICT (query, generation) DO UPDATE SET rows = totals.rows + (
+            SELECT coalesce(sum(rows), 0) FROM other.batches WHERE {_OF}
+            AND batch NOT IN (SELECT batch FROM main.batches WHERE {_OF}))""",
+    f"""INSERT OR REPLACE INTO batches
+        SELECT query, generation, batch, (SELECT max(id) FROM main.runs WHERE {_OF}), rows, record
+        FROM other.batches WHERE {_OF}""",
+    f"""INSERT OR REPLACE INTO quarantined
+        SELECT query, generation, coalesce(sum(json_extract(source.value, '$.quarantined')), 0)
+        FROM main.batches, json_each(record, '$.sources') AS source WHERE {_OF} GROUP BY query, generation""",
+)
+_PATIENCE_SECONDS = 5.0
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Bring a file to this version's tables; safe against other processes that do the same."""
+    _write_ahead(connection)
+    # In write-ahead mode a commit waits for no disk, and a crash of the machine loses the last batches at worst.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+            for statement in _TABLES:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        for statement in _SINCE_0_1_0:
+            connection.execute(statement)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to write-ahead mode, where readers never wait for a writer.
+
+    SQLite does not wait its busy timeout here. A file system without shared memory keeps the mode it has.
+    """
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.02)

@@ -1,0 +1,170 @@
+"""Webhooks and commands that get failures, recoveries and verdicts; they never keep a batch waiting."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from headrace.contract import BatchRecord, Observer, Outcome, QueryState
+from headrace.errors import Finding
+from headrace.model.operations import Hook, HookEvent
+from headrace.redaction import redacted
+
+HELD = 1_000
+ATTEMPTS = 3
+_PAUSE_SECONDS = 1.0
+
+
+class HookError(Exception):
+    """A hook did not take an event; the text says why, without secrets."""
+
+
+class Hooks(Observer):
+    """Tells of failures, and of the first batch after one, or that there is nothing to do; and of verdicts.
+
+    Delivers events in a thread of its own, one after another, each within its hook's time.
+
+    report: is given a finding where a hook did not get an event, from that thread.
+    """
+
+    def __init__(self, hooks: Sequence[Hook], app: str, report: Callable[[Finding], None]) -> None:
+        self._hooks, self._app, self._report = tuple(hooks), app, report
+        self._failed: set[str] = set()
+        self._queue: queue.Queue[tuple[Hook, dict[str, Any]] | None] = queue.Queue(HELD)
+        self._thread = threading.Thread(target=self._deliver, name="hooks", daemon=True)
+        if self._hooks:
+            self._thread.start()
+
+    def progressed(self, record: BatchRecord) -> None:
+        if record.query in self._failed:
+            self._failed.discard(record.query)
+            self.send("recovery", record.query, batch=record.batch)
+
+    def changed(self, state: QueryState) -> None:
+        if state.state == "restarting" and state.cause is not None:
+            self._failure(state.query, {"finding": state.cause.as_dict(), "restart": state.next_restart})
+        elif state.healthy and state.query in self._failed:
+            self._failed.discard(state.query)
+            self.send("recovery", state.query, batch=None)
+
+    def ended(self, outcome: Outcome) -> None:
+        if outcome.state == "failed":
+            finding = outcome.finding.as_dict() if outcome.finding else None
+            self._failure(outcome.query, {"finding": finding, "restart": None})
+
+    def verdict(self, query: str, verdict: Mapping[str, Any]) -> None:
+        self.send("verdict", query, verdict=verdict)
+        self._queue.join()
+
+    def _failure(self, query: str, facts: dict[str, object]) -> None:
+        self._failed.add(query)
+        self.send("failure", query, **facts)
+
+    def send(self, event: HookEvent, query: str, **facts: Any) -> None:
+        """Send an event to every hook that wants it; returns at once."""
+        body = event_body(self._app, event, query, facts)
+        for hook in self._hooks:
+            if event in hook.on:
+                try:
+                    self._queue.put_nowait((hook, body))
+                except queue.Full:
+                    self._report(_undelivered(hook, event, f"{HELD:,} events wait already"))
+
+    def close(self) -> None:
+        """Deliver what waits, for as long as the slowest hook may take, and no more."""
+        if not self._hooks:
+            return
+        self._queue.put(None)
+        self._thread.join(max(hook.timeout.seconds for hook in self._hooks) + 1.0)
+
+    def _deliver(self) -> None:
+        while (waiting := self._queue.get()) is not None:
+            hook, body = waiting
+            try:
+                deliver(hook, body)
+            except HookError as error:
+                self._report(_undelivered(hook, body["event"], str(error)))
+            finally:
+                self._queue.task_done()
+
+
+def event_body(app: str, event: HookEvent, query: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a hook gets."""
+    at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return {"event": event, "app": app, "query": query, "at": at, **facts}
+
+
+def deliver(hook: Hook, body: Mapping[str, Any]) -> None:
+    """Tell one hook of an event, in its time; raises HookError."""
+    text = redacted(json.dumps(body, default=str, ensure_ascii=False)).encode()
+    until = time.monotonic() + hook.timeout.seconds
+    if hook.command:
+        _call(hook, text, str(body["event"]))
+        return
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _post(hook, text, max(0.1, until - time.monotonic()))
+            return
+        except HookError:
+            if attempt == ATTEMPTS or time.monotonic() + _PAUSE_SECONDS >= until:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _post(hook: Hook, body: bytes, seconds: float) -> None:
+    headers = {"Content-Type": "application/json", "User-Agent": "headrace"}
+    try:
+        request = urllib.request.Request(hook.webhook, data=body, headers=headers, method="POST")
+        with _OPENER.open(request, timeout=seconds):
+            return
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise HookError(f"it answers {error.code}") from error
+    except (OSError, ValueError) as error:  # ValueError: of a URL that no request can be made of
+        raise HookError(str(getattr(error, "reason", "") or error) or type(error).__name__) from error
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A webhook that moved would get a GET without the event."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
+def _call(hook: Hook, body: bytes, event: str) -> None:
+    try:
+        done = subprocess.run(
+            hook.command,
+            input=body,
+            capture_output=True,
+            timeout=hook.timeout.seconds,
+            check=False,
+            env={**os.environ, "HEADRACE_EVENT": event},
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise HookError(f"it took longer than {hook.timeout}") from error
+    except OSError as error:
+        raise HookError(error.strerror or str(error)) from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise HookError(f"it ended with exit code {done.returncode}" + (f": {said[-1][:200]}" if said else ""))
+
+
+def _undelivered(hook: Hook, event: str, why: str) -> Finding:
+    # A webhook's path is often its secret.
+    place = hook.command[0] if hook.command else "/".join(hook.webhook.split("/")[:3]).rpartition("@")[2]
+    what = redacted(f"the hook {place} did not get a {event}: {why}")
+    return Finding(code="HR875", what=what, fix="correct the hook in headrace.yml; the queries run on without it")

@@ -1,0 +1,108 @@
+"""All that hear of one run or verify: Headrace's own, and those that other distributions bring along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from queue import SimpleQueue
+from typing import Any
+
+from headrace import registry
+from headrace.contract import BatchRecord, BatchWork, Observed, Observer, Outcome, QueryStart, QueryState
+from headrace.errors import Finding, PlatformError
+from headrace.model import Project
+
+
+class Observers(Observer):
+    """Tells all of them, in their order. What other threads report is told with the next event.
+
+    An installed one that raises an exception is told no more; one of Headrace's own ends the run, as its caller would.
+    """
+
+    def __init__(self, *observers: Observer) -> None:
+        self._own = list(observers)
+        self._installed: dict[str, Observer] = {}
+        self._untold: SimpleQueue[Finding] = SimpleQueue()
+        self.report = self._untold.put
+
+    def add(self, observer: Observer) -> None:
+        """Let one more hear of what comes."""
+        self._own.append(observer)
+
+    def install(self, project: Project) -> None:
+        """Add those that are installed and want to hear of the project; one that cannot be made is reported."""
+        observed = Observed(
+            project=project.name, target=project.target.name, storage=project.local_storage, report=self.report
+        )
+        for name in registry.known("observer"):
+            try:
+                made = registry.connector("observer", name).of(observed)
+            except PlatformError as error:
+                for finding in error.findings:
+                    self.report(finding.weighed("warning"))
+            except Exception as error:
+                self.report(_failed(name, error))
+            else:
+                if made is not None:
+                    self._installed[name] = made
+
+    def untold(self) -> Iterator[Finding]:
+        """What was reported since the last event."""
+        while not self._untold.empty():
+            yield self._untold.get()
+
+    def preparing(self, what: str, query: str | None) -> None:
+        self._each(lambda one: one.preparing(what, query))
+
+    def starting(self, query: str) -> None:
+        self._each(lambda one: one.starting(query))
+
+    def started(self, start: QueryStart) -> None:
+        self._each(lambda one: one.started(start))
+
+    def working(self, query: str, work: BatchWork) -> None:
+        self._each(lambda one: one.working(query, work))
+
+    def progressed(self, record: BatchRecord) -> None:
+        self._each(lambda one: one.progressed(record))
+
+    def stopping(self, *, now: bool) -> None:
+        self._each(lambda one: one.stopping(now=now))
+
+    def changed(self, state: QueryState) -> None:
+        self._each(lambda one: one.changed(state))
+
+    def ended(self, outcome: Outcome) -> None:
+        self._each(lambda one: one.ended(outcome))
+
+    def note(self, finding: Finding) -> None:
+        self._each(lambda one: one.note(finding))
+
+    def verdict(self, query: str, verdict: Mapping[str, Any]) -> None:
+        self._tell(lambda one: one.verdict(query, verdict))
+
+    def close(self) -> None:
+        self._own.reverse()
+        self._tell(lambda one: one.close())
+
+    def _each(self, tell: Callable[[Observer], None]) -> None:
+        for finding in self.untold():
+            self._tell(lambda one, finding=finding: one.note(finding))  # type: ignore[misc]
+        self._tell(tell)
+
+    def _tell(self, tell: Callable[[Observer], None]) -> None:
+        for one in self._own:
+            tell(one)
+        for name, one in list(self._installed.items()):
+            try:
+                tell(one)
+            except Exception as error:
+                del self._installed[name]
+                self.report(_failed(name, error))
+
+
+def _failed(name: str, error: Exception) -> Finding:
+    return Finding(
+        code="HR875",
+        what=f"the observer {name} did not get an event, and gets no more: {type(error).__name__}: {error}",
+        fix="correct it, or uninstall its distribution; the queries run on without it",
+    )

@@ -1,1 +1,0 @@
-"""What a running application reports and is asked from outside: orders, metrics, hooks and logs; without Spark."""

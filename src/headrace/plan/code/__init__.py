@@ -1,0 +1,1 @@
+"""What Python code means, compared by its syntax tree and by the values that it uses."""

@@ -1,0 +1,1 @@
+"""What a query keeps in storage: its layout, locks, records, manifest and names; without a JVM."""

@@ -1,0 +1,208 @@
+"""One driver a query: a lock on a file in the storage, which the kernel takes back when the process is gone.
+
+It is known before the start, unlike the epoch in the sink's database, which fences off an older driver at its next
+batch. The fence remains for storages without such locks and for copies of a storage. Beyond this machine a lease takes
+the place of the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import CheckFailed, Finding, PlatformError
+from headrace.model import Project, Query
+from headrace.queries import lease
+from headrace.queries.layout import QueryLayout
+from headrace.queries.processes import birth
+from headrace.storage.location import is_remote
+from headrace.storage.private import make_private, writing_to
+
+NAME = "driver.lock"
+REBUILDS = "rebuild.lock"
+LEASES = ".leases"
+# By the path of the lock's file: how this process gives it back, and how often it is held. A query that halts between
+# two batches is started again before its first start has ended.
+_held: dict[str, tuple[Callable[[], None], int]] = {}
+_guard = threading.Lock()
+
+
+@dataclass
+class DriverLock:
+    """The right of this process to run a query; given back once."""
+
+    path: str
+    _released: bool = False
+
+    def release(self) -> None:
+        """Let others run the query, unless this process holds the lock elsewhere too."""
+        with _guard:
+            if self._released or self.path not in _held:
+                return
+            self._released = True
+            give_back, times = _held[self.path]
+            if times > 1:
+                _held[self.path] = (give_back, times - 1)
+                return
+            del _held[self.path]
+            give_back()
+
+
+def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLock | None:
+    """The lock of `query`; None where its storage has no locks, or it keeps nothing there.
+
+    rebuilds: the lock of what rebuilds it, beside which it may run. Raises CheckFailed if another process holds it, and
+    PlatformError if its file cannot be written.
+    """
+    if not query.sink.facts.durable:
+        return None
+    file = _file(project, query, REBUILDS if rebuilds else NAME)
+    path = str(file)
+    with _guard:
+        if path in _held:
+            give_back, times = _held[path]
+            _held[path] = (give_back, times + 1)
+            return DriverLock(path)
+        if is_remote(file):
+            _held[path] = (_leased(query, file, rebuilds), 1)
+            return DriverLock(path)
+        with writing_to(file.parent):
+            make_private(project.storage)
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            finding = (_rebuilding if rebuilds else _running)(query, _holder(descriptor))
+            os.close(descriptor)
+            raise CheckFailed(finding) from error
+        except OSError:
+            os.close(descriptor)
+            return None
+        pid = os.getpid()
+        holder = {"pid": pid, "birth": birth(pid), "host": socket.gethostname(), "started": _now()}
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        _held[path] = (partial(_unlock, descriptor), 1)
+        return DriverLock(path)
+
+
+def _unlock(descriptor: int) -> None:
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+    os.close(descriptor)
+
+
+def _leased(query: Query, file: Path, rebuilds: bool) -> Callable[[], None]:
+    """Take the lease that stands for a lock; how it is given back."""
+    folder = file.with_name(file.name + LEASES)
+    with writing_to(folder):
+        try:
+            return lease.take(folder, _now()).release
+        except lease.Held as held:
+            who = "another process" if held.holder is None else _named(asdict(held.holder))
+            silence = f"{lease.LEASE_SECONDS:.0f} s of silence end it"
+            who += f" (it renewed its lease {held.seconds:.0f} s ago; {silence})"
+            raise CheckFailed(_rebuilding(query, who) if rebuilds else _running(query, who)) from held
+
+
+def seen(project: Project, query: Query) -> str | None:
+    """Who runs `query`, as far as the storage tells; nothing is changed."""
+    file = _file(project, query)
+    if is_remote(file):
+        holder = lease.seen(file.with_name(file.name + LEASES))
+        return None if holder is None else _named(asdict(holder))
+    try:
+        descriptor = os.open(file, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def is_held_here(project: Project, query: Query) -> bool:
+    """Whether this very process runs `query`."""
+    with _guard:
+        return str(_file(project, query)) in _held
+
+
+def require_one_free(project: Project, queries: Sequence[Query]) -> None:
+    """Raise CheckFailed if other processes run all of `queries`: then there is nothing to start Spark for."""
+    findings = list(_taken(project, queries))
+    if findings and len(findings) == len(queries):
+        raise CheckFailed(findings)
+
+
+def _taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
+    for query in queries:
+        # A lease is several files; to see that nobody has it is enough here.
+        if is_remote(project.storage) and not is_held_here(project, query):
+            if query.sink.facts.durable and (who := seen(project, query)) is not None:
+                yield _running(query, who)
+            continue
+        try:
+            lock = take(project, query)
+        except CheckFailed as error:
+            yield from error.findings
+        except PlatformError:
+            continue
+        else:
+            if lock is not None:
+                lock.release()
+
+
+def _running(query: Query, who: str) -> Finding:
+    return Finding(
+        code="HR526",
+        what=f"query '{query.name}' is already running as {who}",
+        fix=f"let it run, or stop it first (headrace stop {query.name}, or Ctrl-C where it runs): "
+        "its running batch finishes, and nothing is lost",
+        where=query.where,
+    )
+
+
+def _rebuilding(query: Query, who: str) -> Finding:
+    return Finding(
+        code="HR571",
+        what=f"query '{query.name}' is already being rebuilt by {who}",
+        fix=f"let it end, and watch it: headrace rebuild {query.name} --status; or stop it first by Ctrl-C or SIGTERM",
+        where=query.where,
+    )
+
+
+def _holder(descriptor: int) -> str:
+    who = "another process"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        who = _named(json.loads(os.pread(descriptor, 4096, 0)))
+    return who
+
+
+def _named(holder: Mapping[str, Any]) -> str:
+    host = "" if holder["host"] == socket.gethostname() else f" on {holder['host']}"
+    return f"process {holder['pid']}{host} since {holder['started']}"
+
+
+def _file(project: Project, query: Query, name: str = NAME) -> Path:
+    return QueryLayout(project.storage, query.name).home.parent / name
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,132 @@
+"""What a query is, as readable data: the layout of its state, its meaning, and its ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# One more with each change of how a plan is written down: forms of two formats differ without a change of the query.
+FORMAT = 3
+# Of this format the digests of Python code are of its bytecode, and comparable with nothing; the rest is as today's.
+BYTECODE = 2
+_PYTHON = re.compile(r"python [0-9a-f]{12}")
+_LONG = re.compile(r"\[[0-9a-f]{12}\]")
+# What a form of bytecode did not have.
+_CODE = re.compile(r" given \[.*?\] by python| holding [0-9a-f]{12}(?= by python)")
+_LONGEST = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """A stateful operator: its kind, the expressions of its keys and values in Spark's order, and what feeds it.
+
+    further: what else decides what the state means, by its name. feeds: where the rows come from, for each side.
+    """
+
+    kind: str
+    keys: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    further: Mapping[str, str] = field(default_factory=dict)
+    feeds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryForm:
+    """One form of a query.
+
+    operators: the layout of its state. feed: where the rows of the result come from; columns: the expression of each
+    column of the result. watermarks: milliseconds, by column.
+    definitions: long expressions, which stand elsewhere by a digest. python: what each Python function means, by the
+    digest that stands for it. tables: the rows of bounded inputs, by the table's name or the kind of the input.
+    sources, sink: what tells each from others. settings: those of Spark that change what an expression means.
+    declared: a digest of the code as it is written, without layout and comments. pieces: the same of the query (its
+    name is empty), and of each view and table that feeds it. shape: a digest of all but what the Python functions do.
+    python_version: which ran them. packages: the versions of the installed packages that they use.
+    unreadable: why the plan could not be read, if so.
+    """
+
+    operators: tuple[Operator, ...] = ()
+    feed: str = ""
+    columns: tuple[tuple[str, str], ...] = ()
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    python: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sink: Mapping[str, Any] = field(default_factory=dict)
+    mode: str = "append"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    declared: str = ""
+    pieces: Mapping[str, str] = field(default_factory=dict)
+    shape: str = ""
+    spark: str = ""
+    python_version: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    unreadable: str = ""
+    format: int = FORMAT
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that change with the layout, the meaning and the mode, and not with versions."""
+        told = [
+            [asdict(operator) for operator in self.operators],
+            self.feed,
+            sorted(self.columns),
+            self.watermarks,
+            self.mode,
+            self.settings,
+        ]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The form as plain data, for the manifest."""
+        return asdict(self)
+
+    def without_code(self) -> QueryForm:
+        """This form without what tells of Python code, its long texts unfolded: comparable with one of `BYTECODE`."""
+        whole: dict[str, str] = {}
+
+        def bare(text: str) -> str:
+            return _LONG.sub(lambda found: unfolded(found.group()), _CODE.sub("", _PYTHON.sub("python", text)))
+
+        def unfolded(name: str) -> str:
+            if name not in whole and name in self.definitions:
+                whole[name] = name  # No text names itself.
+                text = bare(self.definitions[name])
+                whole[name] = text if len(text) < _LONGEST else hashlib.sha256(text.encode()).hexdigest()
+            return whole.get(name, name)
+
+        def told(value: Any) -> Any:
+            if isinstance(value, str):
+                return bare(value)
+            if isinstance(value, Mapping):
+                return {bare(str(key)): told(each) for key, each in value.items()}
+            return type(value)(map(told, value)) if isinstance(value, (list, tuple)) else value
+
+        facts = told({name: each for name, each in self.as_dict().items() if name not in ("definitions", "python")})
+        return QueryForm.of({**facts, "declared": "", "pieces": {}, "packages": {}})
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> QueryForm:
+        """The form that `as_dict` gave; raises TypeError, KeyError or ValueError for anything else."""
+        if int(data["format"]) > FORMAT:
+            raise ValueError(f"its format is {data['format']}, and this version of Headrace knows {FORMAT}")
+        if int(data["format"]) < BYTECODE:
+            # Where it wrote is read all the same: a query under a new name is found by that.
+            return cls(unreadable=f"Headrace kept it in the older format {data['format']}", sink=dict(data["sink"]))
+        told = dict(data)
+        told["operators"] = tuple(
+            Operator(
+                kind=str(each["kind"]),
+                keys=tuple(each["keys"]),
+                values=tuple(each["values"]),
+                further=dict(each["further"]),
+                feeds=tuple(each["feeds"]),
+            )
+            for each in data["operators"]
+        )
+        told["columns"] = tuple((str(name), str(text)) for name, text in data["columns"])
+        return cls(**told)

@@ -1,0 +1,182 @@
+"""Where each thing of a project lies in its storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class QueryLayout:
+    """The places of one generation of one query below the storage directory."""
+
+    storage: Path
+    query: str
+    generation: int = 1
+
+    @property
+    def home(self) -> Path:
+        return self.storage / "queries" / self.query / f"g{self.generation}"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's checkpoint directory."""
+        return self.home / "checkpoint"
+
+    @property
+    def archive(self) -> Path:
+        """Offsets and watermarks of every batch, kept longer than Spark keeps them."""
+        return self.home / "archive.jsonl"
+
+    @property
+    def manifest(self) -> Path:
+        """The forms that the query has had, each with its first batch."""
+        return self.home / "manifest.jsonl"
+
+    @property
+    def versions(self) -> Path:
+        """The versions of the query's code, settings and plan for people to read, each with its first batch."""
+        return self.home / "versions.jsonl"
+
+    @property
+    def sink(self) -> Path:
+        """Where the sink of this checkpoint writes."""
+        return self.home / "sink.json"
+
+    @property
+    def repartitions(self) -> Path:
+        """The changes of the number of state partitions, each with the batch that it took."""
+        return self.home / "repartitions.jsonl"
+
+    @property
+    def tables(self) -> Path:
+        """The versions of the tables that are recomputed while the query runs, one directory for each table."""
+        return self.home / "tables"
+
+    @property
+    def table_record(self) -> Path:
+        """Which versions of its tables the query used, each with its first batch."""
+        return self.home / "tables.jsonl"
+
+    @property
+    def counters(self) -> Path:
+        """What the query's counters have come to with each batch."""
+        return self.home / "counters.jsonl"
+
+    @property
+    def quarantine(self) -> Path:
+        """Rows that were quarantined, one file for each source and batch."""
+        return self.home / "quarantine"
+
+    @property
+    def reset(self) -> Path:
+        """What is being done, or was done, to begin the next generation in place of this one."""
+        return self.home / "reset.json"
+
+    @property
+    def adoption(self) -> Path:
+        """Which checkpoint of another program this generation continues."""
+        return self.home / "adopted.json"
+
+    @property
+    def plan(self) -> Path:
+        """The plans of the first batch of the newest start, as Spark tells them."""
+        return self.home / "plan.txt"
+
+    @property
+    def staged(self) -> QueryLayout:
+        """The same generation while the copy of an adopted checkpoint is not yet in its place."""
+        return Staged(self.storage, self.query, self.generation)
+
+    @property
+    def source_rename(self) -> Path:
+        """Which sources are being renamed in the checkpoint; gone once that is done."""
+        return self.home / "source_rename.json"
+
+    @property
+    def rewound(self) -> Path:
+        """The mark of a generation that was rewound: of which rewind it is."""
+        return self.home / "rewound.json"
+
+    @property
+    def before_rewind(self) -> QueryLayout:
+        """The same generation as it was before it was rewound."""
+        return BeforeRewind(self.storage, self.query, self.generation)
+
+    @property
+    def after_rewind(self) -> QueryLayout:
+        """The same generation as a rewind makes it, beside the one that it will replace."""
+        return AfterRewind(self.storage, self.query, self.generation)
+
+    @property
+    def set_aside(self) -> QueryLayout:
+        """The same generation once a reset has moved it out of the way."""
+        return SetAside(self.storage, self.query, self.generation)
+
+
+class SetAside(QueryLayout):
+    """The places of a generation that a reset has moved out of the way."""
+
+    @property
+    def home(self) -> Path:
+        return self.storage / "queries" / self.query / "reset" / f"g{self.generation}"
+
+
+class BeforeRewind(QueryLayout):
+    """The places of a generation that a rewind has moved out of the way."""
+
+    @property
+    def home(self) -> Path:
+        return self.storage / "queries" / self.query / "rewind" / f"g{self.generation}"
+
+
+class AfterRewind(QueryLayout):
+    """The places of a generation that a rewind makes ready."""
+
+    @property
+    def home(self) -> Path:
+        return self.storage / "queries" / self.query / "rewind" / f"g{self.generation}.new"
+
+
+class Staged(QueryLayout):
+    """The places of a generation whose checkpoint is made ready beside them."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.home / "checkpoint.adopted"
+
+
+def rebuild_storage(storage: Path, query: str) -> Path:
+    """The storage directory of the rebuild of a query, as that of a project with this query alone."""
+    return storage / "rebuild" / query
+
+
+def rebuild_record(storage: Path, query: str) -> Path:
+    """How far the rebuild of a query is."""
+    return storage / "queries" / query / "rebuild.json"
+
+
+def rewind_record(storage: Path, query: str) -> Path:
+    """Which earlier batch a query is being brought back to, or was, and how far that is."""
+    return storage / "queries" / query / "rewind.json"
+
+
+def history_file(storage: Path) -> Path:
+    """The history store of a project: progress, runs, verdicts."""
+    return storage / "history.db"
+
+
+def latest_generation(storage: Path, query: str) -> int:
+    """The newest generation of `query` that has a directory, the one that follows on a reset, or 1."""
+    home = storage / "queries" / query
+    following = [number + 1 for number in generations_set_aside(storage, query)]
+    return max([*_generations(home), *following], default=1)
+
+
+def generations_set_aside(storage: Path, query: str) -> list[int]:
+    """The generations of `query` that resets have moved out of the way, the oldest first."""
+    return sorted(_generations(storage / "queries" / query / "reset"))
+
+
+def _generations(home: Path) -> list[int]:
+    return [int(path.name[1:]) for path in home.glob("g*") if path.name[1:].isdigit()]

@@ -1,0 +1,173 @@
+"""The queries of a run, each with its one state: what changes it, and who is told of each change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from headrace.contract import Observer, Outcome
+from headrace.contract.query_state import QueryState, State
+from headrace.errors import Finding
+from headrace.model import Project, Query
+from headrace.model.trigger import Restart
+from headrace.observe.board import Board, Live
+from headrace.observe.orders import Order
+from headrace.run.notes import Notes
+
+
+@dataclass(kw_only=True)
+class Supervised:
+    """A query of a run. turn: the lower, the sooner it is started.
+
+    due: of one that waits for its restart, when that is, by the clock of the process. run: its newest in the history.
+    order: by which it is to be started again. batches, rows: of its starts that have ended. has_run: one has succeeded.
+    """
+
+    query: Query
+    state: QueryState
+    turn: int
+    due: float = 0.0
+    run: int | None = None
+    order: Order | None = None
+    batches: int = 0
+    rows: int = 0
+    has_run: bool = False
+    outcome: Outcome | None = None
+
+
+class States:
+    """All of them by name; each change goes to the board, the history and the reporter, in this order."""
+
+    def __init__(self, project: Project, board: Board, notes: Notes, reporter: Observer) -> None:
+        self._project, self._board, self._notes, self._reporter = project, board, notes, reporter
+        self._all: dict[str, Supervised] = {}
+
+    def __getitem__(self, query: str) -> Supervised:
+        return self._all[query]
+
+    def __iter__(self) -> Iterator[Supervised]:
+        return iter(self._all.values())
+
+    def find(self, query: str) -> Supervised | None:
+        """The query of this name, if the run has it."""
+        return self._all.get(query)
+
+    def add(self, queries: Sequence[Query]) -> None:
+        """Let queries wait for their first start, in this order."""
+        for turn, query in enumerate(queries):
+            self._all[query.name] = Supervised(query=query, state=QueryState(query=query.name), turn=turn)
+        self._board.begin(each.state for each in self)
+        for supervised in self:
+            self._told(supervised)
+
+    @property
+    def all_ended(self) -> bool:
+        return all(each.state.has_ended for each in self)
+
+    @property
+    def to_start(self) -> list[Query]:
+        """Those that wait for a start, in their turn, those whose pause after a failure is over before the others."""
+        now = time.monotonic()
+        restarts = [each for each in self if each.state.state == "restarting" and each.due <= now]
+        waiting = [each for each in self if each.state.state == "waiting"]
+        return [each.query for each in (*restarts, *sorted(waiting, key=lambda each: each.turn))]
+
+    @property
+    def held(self) -> list[Query]:
+        """Those that no start is begun for as long as nothing happens, and that have not ended."""
+        return [each.query for each in self if each.state.state in ("waiting", "paused", "restarting")]
+
+    def change(self, query: str, state: State, live: Live | None = None, **facts: Any) -> None:
+        """Let a query go over into a state; one that it is in already tells nobody."""
+        supervised = self._all[query]
+        if state == supervised.state.state and not facts and live is None:
+            return
+        supervised.state = supervised.state.to(state, **facts)
+        self._told(supervised, live)
+
+    def worked(self, query: str) -> None:
+        """A query has committed a batch, or found nothing to do."""
+        supervised = self._all[query]
+        if not supervised.state.healthy:
+            if supervised.state.cause is not None:
+                self._notes.event("recovered", query, supervised.run, {"restarts": supervised.state.attempt})
+            supervised.state = supervised.state.worked()
+            self._told(supervised)
+
+    def start(self, query: str, run: int | None) -> None:
+        """A query is being started."""
+        self._all[query].run = run
+        self.change(query, "starting")
+
+    def pause(self, query: str, order: Order) -> None:
+        """Keep a query, which has stopped, until somebody resumes it."""
+        self._notes.event("paused", query, self._all[query].run, {"by": order.by})
+        self.change(query, "paused", by=order.by)
+        order.done(f"query '{query}' is paused; its checkpoint stays: headrace resume {query}")
+
+    def start_again(self, query: str, order: Order) -> None:
+        """Start a query by order as soon as nothing else is being started; its failures are counted again."""
+        supervised = self._all[query]
+        supervised.order, supervised.outcome = order, None
+        supervised.turn = min(each.turn for each in self) - 1
+        self._end_run(supervised, "stopped")
+        self.change(query, "waiting", attempt=0)
+
+    def restart_later(self, query: Query, finding: Finding, *, ends: bool, ran_seconds: float) -> bool:
+        """Start a query again after a pause, if its failure may pass and its policy allows it; False if not.
+
+        ends: its trigger comes to an end, so that it is started again only where that is declared. ran_seconds: since
+        its last start.
+        """
+        supervised = self._all[query.name]
+        policy = query.restart or Restart(limit=0 if ends else Restart.limit)
+        limit = 0 if self._project.target.operations.exit_on_failure else policy.limit
+        before = 0 if ran_seconds >= policy.quiet.seconds else supervised.state.attempt
+        if not finding.passes or (limit is not None and before >= limit):
+            return False
+        finding = self._project.redacted_finding(finding)
+        seconds = policy.pause_before(before + 1)
+        self._end_run(supervised, "failed", finding)
+        supervised.due = time.monotonic() + seconds
+        self.change(
+            query.name,
+            "restarting",
+            restarts=supervised.state.restarts + 1,
+            attempt=before + 1,
+            limit=limit,
+            next_attempt=datetime.now(timezone.utc) + timedelta(seconds=seconds),
+            cause=finding,
+        )
+        state = supervised.state
+        self._notes.event("restarting", query.name, supervised.run, {"finding": finding.as_dict(), **state.as_dict()})
+        if (told := state.finding()) is not None:
+            self._reporter.note(told)
+        return True
+
+    def end(self, outcome: Outcome) -> None:
+        """Note and tell how a query has ended."""
+        supervised = self._all[outcome.query]
+        supervised.outcome = outcome
+        self._end_run(supervised, outcome.state, outcome.finding)
+        detail = {"finding": outcome.finding.as_dict()} if outcome.finding else {}
+        self._notes.event(outcome.state, outcome.query, supervised.run, detail)
+        self.change(outcome.query, outcome.state, cause=outcome.finding or supervised.state.cause)
+        self._reporter.ended(outcome)
+
+    def _end_run(self, supervised: Supervised, state: State, finding: Finding | None = None) -> None:
+        run = supervised.run
+        if (
+            run is not None
+            and supervised.state.state not in ("waiting", "restarting")
+            and not supervised.state.has_ended
+        ):
+            self._notes.record(lambda history: history.end_run(run, state, finding))
+
+    def _told(self, supervised: Supervised, live: Live | None = None) -> None:
+        state, run = supervised.state, supervised.run
+        self._board.post(state, live)
+        self._notes.record(lambda history: history.state(state, run))
+        self._reporter.changed(state)

@@ -1,0 +1,1 @@
+"""The JVM and its session: started, configured, and given its jars."""

@@ -1,0 +1,276 @@
+"""The JVM of a session: its objects, the secrets that it is started with, and that it never outlives this process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from headrace.redaction import remember_settings
+from headrace.storage.private import LOCAL_DIRECTORIES, LOCAL_SETTING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Spark's own measure of what is secret, by the name or the value of a setting.
+REDACTION_SETTING = "spark.redaction.regex"
+REDACTION = r"(?i)secret|password|token|access[.]?key"
+# What only the start of a JVM can take; PySpark speaks of a session's other settings with the JVM that runs.
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_POLL_SECONDS = 0.05
+PROC = Path("/proc")
+
+
+# What PySpark keeps of the JVM under names that are not public; each is named here and nowhere else.
+def gateway_of(spark: SparkSession) -> Any:
+    """The gateway by which Python and the session's JVM call each other."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None, "a session of this process has a gateway"
+    return gateway
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """The packages and classes of the session's JVM."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None, "a session of this process has a JVM"
+    return jvm
+
+
+def java_context(spark: SparkSession) -> Any:
+    """Spark's own SparkContext."""
+    return spark.sparkContext._jsc.sc()
+
+
+def java_session(spark: SparkSession) -> Any:
+    """Spark's own SparkSession."""
+    return spark._jsparkSession
+
+
+def execution_of(frame: DataFrame) -> Any:
+    """The QueryExecution of `frame`: its plans, from the analysed to the executed one."""
+    return frame._jdf.queryExecution()
+
+
+def secret(conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings of `conf` that Spark itself would not show."""
+    pattern = _measure(conf)
+    return {key: value for key, value in conf.items() if pattern.search(key) or pattern.search(value)}
+
+
+def remember_secrets(conf: Mapping[str, str]) -> None:
+    """Let no message show what Spark would not show."""
+    pattern = _measure(conf)
+    remember_settings(conf)
+    for key, value in conf.items():
+        if pattern.search(key):
+            remember_settings({"secret": value})
+
+
+def _measure(conf: Mapping[str, str]) -> re.Pattern[str]:
+    try:
+        return re.compile(conf.get(REDACTION_SETTING, REDACTION))
+    except re.error:  # Java's, which is not Python's in everything
+        return re.compile(REDACTION)
+
+
+def ensure(conf: Mapping[str, str]) -> None:
+    """Start the JVM that PySpark will use in this process, unless there is one, or another program has started it.
+
+    PySpark's own `launch_gateway` puts every setting on the command line, which all users of the machine can read, and
+    leaves the JVM behind when it is interrupted: it removes the directory where the JVM is to write its port, and the
+    JVM fails without an end.
+    """
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    process, port, password = _launched(conf)
+    os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), password
+    try:
+        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    gateway.proc = process
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, str]:
+    """The process, and the port and the password by which Python speaks with it."""
+    from pyspark.errors import PySparkRuntimeError
+
+    place = Path(tempfile.mkdtemp(prefix="headrace-start-"))
+    process = None
+    try:
+        with _sigterm_raises():
+            answer = place / "connection"
+            with _signals_held():
+                process = subprocess.Popen(
+                    _command(conf, place),
+                    # The JVM ends when this pipe closes, however this process ends.
+                    stdin=subprocess.PIPE,
+                    env=_environment(conf, answer),
+                    preexec_fn=_apart,
+                )
+            while not answer.exists():
+                if process.poll() is not None:
+                    raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+                time.sleep(_POLL_SECONDS)
+            return process, *_connection(answer.read_bytes())
+    except BaseException:
+        if process is not None:
+            kill_all(process.pid)
+            process.wait()
+        raise
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _apart() -> None:
+    """Make the new process the leader of a session of its own, before it becomes the JVM.
+
+    Signals are for Python alone, which lets the running batch finish: Ctrl-C of a terminal, SIGTERM of `timeout` and of
+    service managers go to the whole process group.
+    """
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _environment(conf: Mapping[str, str], answer: Path) -> dict[str, str]:
+    found = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)}
+    if LOCAL_SETTING in conf:
+        # It would go before the setting, which has private directories in the same places.
+        found.pop(LOCAL_DIRECTORIES, None)
+    return found
+
+
+def _connection(written: bytes) -> tuple[int, str]:
+    """Port and password as PythonGatewayServer writes them; the file is put in place whole."""
+    port, length = struct.unpack(">ii", written[:8])
+    return port, written[8 : 8 + length].decode()
+
+
+def _command(conf: Mapping[str, str], place: Path) -> list[str]:
+    from pyspark.find_spark_home import _find_spark_home
+
+    hidden = secret(conf)
+    command = [os.path.join(_find_spark_home(), "bin", "spark-submit")]
+    if JAVA_OPTIONS in hidden:
+        # They stand on the JVM's own command line, which takes them from a file as well.
+        options = write_private(place / "options", hidden[JAVA_OPTIONS])
+        hidden[JAVA_OPTIONS] = f"@{options}"
+    if hidden:
+        lines = "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in hidden.items())
+        file = write_private(place / "spark.properties", lines)
+        # The installation's spark-defaults.conf counts as it does without a file of ours.
+        command += ["--properties-file", str(file), "--load-spark-defaults"]
+    for key, value in conf.items():
+        if key not in hidden:
+            command += ["--conf", f"{key}={value}"]
+    return command + shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+
+
+def write_private(path: Path, text: str) -> Path:
+    """Write a file that its owner alone may read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def _escaped(text: str) -> str:
+    """`text` as java.util.Properties reads it."""
+    return "".join(f"\\u{ord(each):04x}" if each < " " else f"\\{each}" if each in "\\=:#! " else each for each in text)
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait for the end of the block.
+
+    In the middle of a fork, Python forgets what a handler raises, or leaves a process that nobody knows. A mask would
+    not do: the signal would come by another thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = {
+        each: signal.signal(each, lambda number, _: held.append(number)) for each in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if held:
+        signal.raise_signal(held[0])
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """SIGTERM ends this block as Ctrl-C does, so that what it has begun is cleared away."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handler(number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def kill() -> None:
+    """End the JVM of this process with all its children, at once and whatever they do."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        with suppress(OSError):
+            kill_all(process.pid)
+
+
+def kill_all(pid: int) -> None:
+    """SIGKILL for a process of ours and all that come from it."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)  # It starts nothing more while we look.
+    for each in (*descendants(pid), pid):
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that `pid` has started, and those that they have started, the nearest first."""
+    children: dict[int, list[int]] = {}
+    for child, parent in _parents():
+        children.setdefault(parent, []).append(child)
+    found = list(children.get(pid, ()))
+    for each in found:  # which grows as it is read
+        found += children.get(each, ())
+    return found
+
+
+def _parents() -> list[tuple[int, int]]:
+    if not (PROC / "self").exists():
+        listed = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
+        return [(int(line.split()[0]), int(line.split()[1])) for line in listed.splitlines() if line.strip()]
+    found = []
+    for place in PROC.glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            # The name in brackets may hold anything.
+            found.append((int(place.name), int((place / "stat").read_text().rpartition(")")[2].split()[1])))
+    return found

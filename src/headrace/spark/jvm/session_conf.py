@@ -1,0 +1,145 @@
+"""What a session has for a while only: settings, a copy of it made active, the query that its tasks serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headrace.spark.jvm import settings as chosen
+from headrace.spark.jvm.gateway import java_context, java_session, jvm_of
+from headrace.units import spark_milliseconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BETWEEN = "\x1f"
+# How long Spark waits for executors before it begins with fewer, and we before we say that none comes.
+WAITING_TIME = "spark.scheduler.maxRegisteredResourcesWaitingTime"
+# Of those that begin with "mdc.", Spark tells the log too; see log4j2.properties.
+QUERY = "mdc.headrace.query"
+
+
+@contextmanager
+def applied(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let the session have `settings` inside; a query that is started there keeps them."""
+    with restored(spark, settings):
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        yield
+
+
+@contextmanager
+def restored(spark: SparkSession, keys: Collection[str]) -> Iterator[None]:
+    """Give the session back the settings `keys` as they were before."""
+    before = {key: spark.conf.get(key, None) for key in keys}
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+def all_settings(spark: SparkSession) -> dict[str, str]:
+    """Every setting of the session, by one call: the map that PySpark gives costs one for each of its entries."""
+    text = str(java_session(spark).conf().getAll().mkString(_BETWEEN))
+    pairs = (each.partition(" -> ") for each in text.split(_BETWEEN))
+    return {key: value for key, arrow, value in pairs if arrow}
+
+
+def executor_memory(spark: SparkSession) -> int:
+    """The bytes of heap of one executor; of a local Spark those of its driver, which is the executor as well."""
+    context, jvm = spark.sparkContext, jvm_of(spark)
+    if str(context.master).startswith("local"):
+        return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    declared = context.getConf().get("spark.executor.memory", "1g")
+    return int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(declared))
+
+
+def is_cluster(spark: SparkSession) -> bool:
+    """Whether a session has executors beside its driver."""
+    return not str(spark.sparkContext.master).startswith("local")
+
+
+def default_partitions(spark: SparkSession) -> int:
+    """How many state partitions a new checkpoint gets: one for each core, of this machine or of the cluster."""
+    return int(spark.sparkContext.defaultParallelism) if is_cluster(spark) else chosen.default_partitions()
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether Spark has ended the session's context by itself."""
+    return bool(java_context(spark).isStopped())
+
+
+def executors(spark: SparkSession) -> int:
+    """How many executors a session has beside its driver."""
+    return int(java_context(spark).getExecutorMemoryStatus().size()) - 1
+
+
+def executor_patience(spark: SparkSession) -> float:
+    """How many seconds are waited for an executor before it is said that none comes."""
+    given = str(spark.sparkContext.getConf().get(WAITING_TIME, "30s"))
+    return (spark_milliseconds(given, default_unit="ms") or 0) / 1000
+
+
+@contextmanager
+def borrowed(spark: SparkSession | None, begin: Callable[[], SparkSession]) -> Iterator[SparkSession]:
+    """A session to read with, in which settings and temporary views may be changed.
+
+    It is a copy of `spark`, or else of the session that is active, and the original keeps its own settings and views.
+    Where there is none, `begin` starts one, which is stopped again.
+    """
+    from pyspark.sql import SparkSession
+
+    lender = spark or SparkSession.getActiveSession() or _default()
+    if lender is None:
+        own = begin()
+        try:
+            yield own
+        finally:
+            own.stop()
+        return
+    sessions = jvm_of(lender).org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    copy = SparkSession(lender.sparkContext, java_session(lender).cloneSession())
+    # What the user's function asks for as the active session is the copy too. PySpark remembers one of its own, which
+    # every createDataFrame sets.
+    remembered = SparkSession._activeSession
+    sessions.setActiveSession(java_session(copy))
+    SparkSession._activeSession = copy
+    try:
+        yield copy
+    finally:
+        SparkSession._activeSession = remembered
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def activate(spark: SparkSession) -> None:
+    """Let `spark` be the active session of the thread of the JVM that serves this one."""
+    jvm_of(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(java_session(spark))
+
+
+def _default() -> SparkSession | None:
+    """The session that another thread has started."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    return None if SparkContext._active_spark_context is None else SparkSession._instantiatedSession
+
+
+@contextmanager
+def served(spark: SparkSession, query: str) -> Iterator[None]:
+    """Let a query that is started in this block have its name: its thread inherits the properties of this one."""
+    context = spark.sparkContext
+    before = context.getLocalProperty(QUERY)
+    context.setLocalProperty(QUERY, query)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(QUERY, before)  # type: ignore[arg-type]

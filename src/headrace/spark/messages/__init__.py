@@ -1,0 +1,1 @@
+"""Spark's messages turned into findings."""

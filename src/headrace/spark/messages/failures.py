@@ -1,0 +1,392 @@
+"""Why a streaming query ended with an error, as one finding."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote
+
+from headrace.contract import Connector, Failure
+from headrace.errors import Finding, HeadraceError, Where
+from headrace.findings import OF_HDFS
+from headrace.spark.messages import bad_records
+from headrace.spark.messages.refusals import is_one_of, tidy
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Installed: TypeAlias = Callable[[], Iterable[Failure]]
+# What Spark says when a worker died, as by the kernel's out-of-memory killer.
+# PythonWorkerFactory waits ten seconds for a worker that it has started.
+_LATE = re.compile(r"Python worker failed to connect back")
+_NAMED = re.compile(rf"Python worker exited unexpectedly|PYTHON_WORKER_EXITED_UNEXPECTEDLY|{_LATE.pattern}")
+# Or its connection alone tells: an end of the stream or of the socket that Spark's reader of the worker met. A damaged
+# file of the state or a zipped input ends in the same exceptions, met by other readers; the first line of Spark's own
+# in the trace says which. Trying those again would only delay what no attempt can fix.
+_CONNECTION = re.compile(
+    r"java\.(?:io\.EOFException|net\.SocketException)[^\n]*\n"
+    r"(?:\s+at (?!org\.apache\.spark\.)[^\n]*\n)*"
+    r"\s+at org\.apache\.spark\.(?:api\.python|sql\.execution\.python)\."
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A failure of a running query, known by an error condition or by words of Spark's message.
+
+    conditions: of Spark, Delta or Kafka, as their messages have them in brackets. `what` takes the pattern's groups.
+    lines: finds the lines with the fault by these groups; `what` takes {row} and {more} of it then.
+    """
+
+    code: str
+    pattern: str
+    what: str
+    fix: str
+    conditions: tuple[str, ...] = ()
+    lines: Callable[[Mapping[str, str]], list[int]] | None = None
+
+
+_PACKAGE = str(Path(__file__).parent.parent)
+_FILE = r"(?P<file>[^\s'\"`]+?)"
+# A fault of ours that was raised below Spark, in a Python process of it or while it planned, as its message shows it.
+_OURS = re.compile(
+    r"^headrace\.errors\.\w+: headrace (?P<code>HR\d{3}): (?P<what>.+)\n\s*fix: (?P<fix>.+)$", re.MULTILINE
+)
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
+# The first that fits is taken; Spark's message holds every cause, the innermost last.
+KNOWN = (
+    Known(
+        "HR525",
+        r"Wrong basePath (?:file:/*(?=/))?(?P<base>\S+) for the root path: (?:file:/*(?=/))?(?P<file>\S+)",
+        "its checkpoint names {file}, which does not lie in {base}, where the source is now",
+        "put the old path and its files back, or reset the query (headrace reset QUERY)",
+    ),
+    Known(
+        "HR302",
+        r"\[USER_RAISED_EXCEPTION\] HEADRACE_MISSING_VALUE `(?P<column>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+)",
+        "{row} has no value of '{column}', which the schema says is NOT NULL{more}",
+        "fix the file and start again: the batch is read again from its beginning; or leave out NOT NULL",
+        lines=lambda parts: bad_records.missing(parts["place"], parts["column"]),
+    ),
+    Known(
+        "HR302",
+        r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` "
+        r"(?:file:/*(?=/))?(?P<place>\S*/(?P=column)=[^/\s]*)/\S+ `(?P<value>[^`]*)`",
+        "the directory {place} does not fit the schema: '{value}' in column '{column}' is no {type}",
+        "set on_bad_row to quarantine and start again: the rows of its planned files are quarantined; then copy "
+        "the files into a directory with a right value, from which they are read as new ones",
+    ),
+    Known(
+        "HR361",
+        r"HEADRACE_QUOTES `(?P<column>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
+        "a value of {place} would be changed: {value} in column '{column}' has doubled quotes, and Spark takes a "
+        "backslash before a quote in their place",
+        "add options: {escape: '\"'}, which reads csv by RFC 4180, or {escape: '\\'}, which leaves the quotes in the "
+        "value; or set inexact to round, as well; or set on_bad_row to quarantine, and such rows are quarantined",
+    ),
+    Known(
+        "HR361",
+        r"HEADRACE_INFINITE `(?P<column>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
+        "a number of {place} in column '{column}' ({value}) would be Infinity: it is too large for the type, or "
+        "written so",
+        "declare a DECIMAL or STRING that holds it; if Infinity is meant, add options: {positiveInf: Infinity} for csv "
+        "or {allowNonNumericNumbers: true} for json; or set on_bad_row to quarantine, and such rows are quarantined",
+    ),
+    Known(
+        "HR302",
+        r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
+        "{row} does not fit the schema: '{value}' in column '{column}' is no {type}{more}",
+        "fix the file and start again: the batch is read again from its beginning; or set on_bad_row to quarantine, "
+        "and such rows are quarantined",
+        lines=lambda parts: bad_records.misfits(parts["place"], parts["column"], parts["type"], parts["value"]),
+    ),
+    Known(
+        "HR361",
+        r"HEADRACE_INEXACT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
+        "a value of {place} would be changed: '{value}' in column '{column}' is not exactly a {type}",
+        "declare a type that holds it, or STRING; or set inexact to round, and what does not fit is cut or rounded; "
+        "or set on_bad_row to quarantine, and such rows are quarantined",
+    ),
+    Known(
+        "HR325",
+        r"\[USER_RAISED_EXCEPTION\] HEADRACE_ENCODING `(?P<column>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+)",
+        "{row} holds bytes in the column '{column}' that are no UTF-8{more}",
+        "write the file in UTF-8, or name its encoding in the source's options (csv), then start again",
+        lines=lambda parts: bad_records.undecoded(parts["place"]),
+    ),
+    Known(
+        "HR308",
+        r"CSV header does not conform to the schema|Number of column in CSV header is not equal",
+        "the header of a csv file is not that of the schema{at}",
+        "correct the header, or the order and names of the schema, and start again: the batch is read again",
+    ),
+    Known(
+        "HR310",
+        r"Conflicting partition column names",
+        "its key=value directories are not all of the same columns and depth{partitions}",
+        "let all directories below the source's path have the same columns in the same order, and start again",
+        conditions=("CONFLICTING_PARTITION_COLUMN_NAMES",),
+    ),
+    Known(
+        "HR310",
+        r"Failed to cast value '?`?(?P<value>[^'`]+)'?`? to (?:data type )?\"?(?P<type>\w+)\"? for partition column "
+        r"`(?P<column>[^`]+)`",
+        "a key=value directory gives the column '{column}' the value '{value}', and the schema says {type}",
+        "name the directory by a value of that type, or correct the schema, and start again",
+    ),
+    Known(
+        "HR310",
+        r"Invalid batch: (?P<before>.+?) != (?P<after>[^\n]+)",
+        "key=value directories have come that change its columns from {before} to {after}",
+        "start the query again; it reads the columns of its schema and leaves out the others",
+    ),
+    Known(
+        "HR302",
+        r"Malformed (?:records|CSV record)",
+        "a row does not fit the schema{at}{record}",
+        "fix the file (or complete it, if it was half written) and start again: the batch is read again from its "
+        "beginning; or set on_bad_row to quarantine, and such rows are quarantined",
+        conditions=(
+            "MALFORMED_RECORD_IN_PARSING",
+            "MALFORMED_CSV_RECORD",
+        ),
+    ),
+    Known(
+        "HR303",
+        r"FileNotFoundException|(?<!\]\)) does not exist",
+        "a file of the batch is gone{at}",
+        "put the file back and start again: the batch is read again from its beginning",
+        conditions=("FAILED_READ_FILE.FILE_NOT_EXIST",),
+    ),
+    Known(
+        "HR304",
+        r"is not a Parquet file|Malformed ORC file|Could not read footer",
+        "a file cannot be read{at}",
+        "replace the damaged file and start again: the batch is read again from its beginning",
+        conditions=("FAILED_READ_FILE",),
+    ),
+    Known(
+        "HR541",
+        r"No space left on device|Disk quota exceeded",
+        "no space is left on the storage's disk",
+        "make room and start again: the run resumes with the batch that was not committed",
+    ),
+    Known(
+        "HR542",
+        r"Concurrent update to the log|Multiple streaming jobs detected|"
+        r"Multiple streaming queries are concurrently using",
+        "another driver works on the same checkpoint, and this one has ended",
+        "let only one driver run the query; `headrace status` shows the process of each run",
+        conditions=("CONCURRENT_STREAM_LOG_UPDATE",),
+    ),
+    Known(
+        "HR518",
+        r"CANNOT_READ_STREAMING_STATE_FILE|[Ee]rror reading (?:streaming state|delta|snapshot) "
+        r"file|FAILED_TO_READ_(?:DELTA|SNAPSHOT)_FILE|INVALID_CHANGE_LOG_READER_VERSION",
+        "the state that its next batch begins with cannot be read",
+        "look which file it is: headrace inspect checkpoint; then do what it says, or restore the storage directory "
+        "from a backup",
+        conditions=("CANNOT_LOAD_STATE_STORE",),
+    ),
+    Known(
+        "HR518",
+        r"Checksum error: file:\S+/checkpoint/|Incomplete log file|Failed to read log file|batch \d+ doesn't exist",
+        "a file of its checkpoint is missing or damaged",
+        "look which file it is: headrace inspect checkpoint; then do what it says, or restore the storage directory "
+        "from a backup",
+    ),
+    Known(
+        "HR546",
+        r"STATE_STORE_\w*SCHEMA|schema does not match existing state",
+        "the state in its checkpoint was made by another form of the query",
+        "undo the change, or reset the query (headrace reset QUERY)",
+    ),
+    Known(
+        "HR540",
+        r"Permission denied|AccessControlException",
+        "the storage directory cannot be written: permission denied",
+        "give the user that runs Headrace the right to write there, and start again",
+    ),
+    Known(
+        "HR604",
+        r"OutOfMemoryError|Java heap space|GC overhead limit",
+        "Spark ran out of memory",
+        "set spark.driver.memory higher, or bound the batch with the source's rate limit",
+    ),
+)
+# What these say of a file, Spark says too where the store of the file did not answer; the cause of its error tells.
+_OF_FILES = ("HR303", "HR304", "HR518")
+_STORE_AWAY = re.compile(
+    # NetUtils and the DFS client of Hadoop, S3AFileSystem over the SDK of AWS.
+    r"(?P<why>Call From \S+ to \S+ failed on [^;\n]+|End of File Exception between local host is[^;\n]+|"
+    r"(?:Unable to execute HTTP request|AWSServiceThrottledException|AWSStatus500Exception)[^\n]*|[^\n]*(?:"
+    + "|".join(map(re.escape, OF_HDFS))
+    + r")[^\n]*)"
+)
+_BEFORE_THE_REASON = re.compile(r"^(?:.* terminated with exception: |Caused by: )?(?:(?:[\w$]+\.)+[\w$]+: )?")
+_AWAY_FIX = "look whether the store runs; what was committed is safe, and the next start resumes from there"
+_WORKER_DIED = "a Python worker of Spark died in the middle of a batch"
+_WORKER_FIX = (
+    "look into the machine's log for what killed it, mostly the lack of memory: give spark.executor.memoryOverhead or "
+    "the machine more; then start again: the batch is made again"
+)
+_WORKER_LATE = "a Python worker of Spark was started and did not connect in time"
+_LATE_FIX = (
+    "look whether the machine, or its name lookup, has too much to do: a batch that is made again mostly succeeds"
+)
+
+
+def failure_of(
+    handle: StreamingQuery,
+    faults: list[HeadraceError],
+    *,
+    subject: str,
+    where: Where,
+    connectors: Sequence[Connector] = (),
+    installed: Installed = tuple,
+) -> Finding | None:
+    """The finding of an ended query, None when it ended well.
+
+    An error that the sink reported itself is taken as it is; else Spark's message is read.
+    """
+    error = handle.exception()
+    if error is None:
+        return None
+    if faults:
+        told = faults[-1].findings[0]
+        return told if told.where.file else replace(told, where=where)
+    return finding_of_message(str(error), subject=subject, where=where, connectors=connectors, installed=installed)
+
+
+def known_failure(text: str, *, subject: str, where: Where, connectors: Sequence[Connector] = ()) -> Finding | None:
+    """The finding of a message of Spark's whose cause is known, to one of `connectors` or to all."""
+    for connector in connectors:
+        if (told := connector.explain_failure(text)) is not None:
+            return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
+    conditions = _CONDITION.findall(text)
+    # An exception of the user's own may use the same words.
+    away = None if python_error(text) else _STORE_AWAY.search(text)
+    for known in KNOWN:
+        if away is not None and known.code in _OF_FILES:
+            continue
+        match = re.search(known.pattern, text) if known.pattern else None
+        if match or any(is_one_of(condition, known.conditions) for condition in conditions):
+            parts = match.groupdict() if match else {}
+            seen = {"at": _at(text), "record": _record(text), "partitions": _partitions(text)}
+            what = known.what.format(**seen, **_lines_of(known, parts), **parts)
+            return Finding(code=known.code, what=f"{subject}: {what}", fix=known.fix, where=where)
+    if away is not None:
+        why = tidy(_BEFORE_THE_REASON.sub("", away["why"]))
+        what = f"{subject}: the store of its files does not answer: {why}"
+        return Finding(code="HR831", what=what, fix=_AWAY_FIX, where=where)
+    return None
+
+
+def finding_of_message(
+    text: str, *, subject: str, where: Where, connectors: Sequence[Connector] = (), installed: Installed = tuple
+) -> Finding:
+    """The finding of a message of StreamingQueryException.
+
+    connectors: those of the query. installed: gives what other connectors know of, which a function of the user's may
+    read or write by itself; asked last.
+    """
+    if ours := _OURS.search(text):
+        return Finding(code=ours["code"], what=f"{subject}: {ours['what']}", fix=ours["fix"], where=where)
+    if found := known_failure(text, subject=subject, where=where, connectors=connectors):
+        return found
+    if worker_is_late(text):
+        return Finding(code="HR608", what=f"{subject}: {_WORKER_LATE}", fix=_LATE_FIX, where=where)
+    if worker_died(text):
+        return Finding(code="HR607", what=f"{subject}: {_WORKER_DIED}", fix=_WORKER_FIX, where=where)
+    for failure in installed():
+        if (told := failure.seen_in(text)) is not None:
+            return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
+    python = python_error(text)
+    return Finding(
+        code="HR601",
+        what=f"{subject} failed: {python or _innermost(text) or 'no reason was given'}",
+        fix="correct the cause and start again: the run resumes with the batch that was not committed",
+        where=_python_line(text) or where,
+    )
+
+
+def _at(text: str) -> str:
+    match = re.search(r"while reading file\s+" + _FILE + r"\.?(?:\s|$)", text) or re.search(
+        r"File (?:does not exist:?|)\s*" + _FILE + r"(?:\s|$)", text
+    )
+    return " in " + re.sub(r"^file:/+", "/", match.group("file")) if match else ""
+
+
+def _lines_of(known: Known, parts: Mapping[str, str]) -> dict[str, str]:
+    """The first line of a file that has a fault, and those that have it too, as far as the file can be looked at."""
+    if known.lines is None:
+        return {}
+    lines = known.lines({**parts, "place": unquote(parts["place"])})
+    row = f"line {lines[0]} of {parts['place']}" if lines else f"a row of {parts['place']}"
+    return {"row": row, "more": bad_records.also(lines[1:])}
+
+
+def _partitions(text: str) -> str:
+    """The lists of columns that Spark found in the directories."""
+    found = re.findall(r"Partition column name list #\d+: (.+)", text)
+    return f": {' and '.join(sorted(set(found)))}" if found else ""
+
+
+def _record(text: str) -> str:
+    match = re.search(r"Malformed records? (?:are|is) detected in record parsing:?\s*(.+?)\.?\s*\n", text) or re.search(
+        r"Malformed (?:CSV )?record[^:]*:\s*(.+?)\s*(?:SQLSTATE|\n|$)", text
+    )
+    file = _at(text).removeprefix(" in ")
+    if found := bad_records.find(file, text) if file else None:
+        return f", {found}"
+    record = match.group(1).strip().rstrip(".") if match else ""
+    if not record.strip("[], nul"):  # Spark shows what it could read of it, which may be nothing
+        return ""
+    return f": {record if len(record) <= 200 else record[:197] + '...'}"
+
+
+def python_error(text: str) -> str:
+    """The last line of a Python trace inside the message: the exception that a user's function raised."""
+    found = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.+)$", text, re.MULTILINE)
+    if "Traceback (most recent call last)" not in text or not found:
+        return ""
+    name, sentence = found[-1]
+    if name.startswith("Py4J"):
+        return ""  # PySpark called the JVM, whose own exception follows.
+    return f"{name}: {tidy(sentence) or sentence}"
+
+
+def _python_line(text: str) -> Where | None:
+    """The innermost line of a Python trace inside the message that is of no installed package."""
+    library = os.path.dirname(os.__file__)
+    found = [
+        (file, int(line))
+        for file, line in re.findall(r'^\s*File "([^"<>]+)", line (\d+), in ', text, re.MULTILINE)
+        if not file.startswith((library, _PACKAGE)) and "site-packages" not in file and ".zip/" not in file
+    ]
+    if not found:
+        return None
+    file, line = found[-1]
+    shown = os.path.relpath(file)
+    return Where(file=file if shown.startswith("..") else shown, line=line)
+
+
+def _innermost(text: str) -> str:
+    causes = re.findall(r"Caused by: (?:\w+\.)*\w+: ?(.+)", text)
+    return tidy(causes[-1]) if causes else re.sub(r"^Query \[id = .*?\] terminated with exception: ", "", tidy(text))
+
+
+def worker_is_late(text: str) -> bool:
+    """Whether it tells of a worker that did not connect, as on a machine that has too much to do."""
+    return _LATE.search(text) is not None
+
+
+def worker_died(text: str) -> bool:
+    """Whether the text of Spark's exception tells of a worker's death, or that it never came."""
+    if "FAILED_READ_FILE" in text:
+        return False
+    return _NAMED.search(text) is not None or _CONNECTION.search(text) is not None

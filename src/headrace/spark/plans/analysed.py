@@ -1,0 +1,303 @@
+"""Spark's analysed plan of a query as a Python value: what keeps state, by what, and what is not deterministic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.spark.jvm.gateway import execution_of, java_session, jvm_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+WATERMARK_KEY = "spark.watermarkDelayMs"  # org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.delayKey
+PROCESSOR = "TransformWithStateInPySpark"
+_CLOCKS = frozenset(
+    {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"}
+)
+# How TreeNode.toJSON names the class of a node.
+_CLASS = re.compile(r'"class":"[^"]*?(\w+)"')
+# What a plan's text holds of one start: identifiers of watermarks and addresses of objects.
+_PASSING = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+\b"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatefulOperator:
+    """One operator that keeps state, joins left out (`join_plan`).
+
+    `by` are its keys as Spark writes them; `bounded`: a watermark lets state go. marked, times: the columns of its rows
+    that have a watermark, and those that are timestamps; told only if not `bounded`.
+    """
+
+    kind: str
+    by: tuple[str, ...]
+    bounded: bool
+    marked: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processor:
+    """A transformWithState, of which Spark checks little before start.
+
+    mode: that of its results, `Append` or `Update`; time: `NoTime`, `ProcessingTime` or `EventTime`.
+    """
+
+    mode: str
+    time: str
+    has_watermark: bool
+    begins_with_stream: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFacts:
+    """What the checks ask of a plan.
+
+    sources: the names of the sources in the plan's order, which is that of Spark's progress.
+    watermarks: how many watermarks are put on.
+    watermarked: the names of the sources that have a watermark.
+    indeterminate: the expressions that may answer otherwise when asked again.
+    by_clock: some state has timeouts or timers by processing time, so that Spark makes batches without data.
+    joins: two streams are joined, each side of which is kept.
+    """
+
+    streaming: bool
+    sources: tuple[str, ...] = ()
+    watermarks: int = 0
+    watermarked: tuple[str, ...] = ()
+    stateful: tuple[StatefulOperator, ...]
+    indeterminate: tuple[str, ...]
+    processors: tuple[Processor, ...] = ()
+    by_clock: bool = False
+    joins: bool = False
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether something is kept from batch to batch."""
+        return bool(self.stateful) or self.joins
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the same input always gives the same result."""
+        return not self.indeterminate
+
+
+def plan_facts(frame: DataFrame) -> PlanFacts:
+    """Read the facts off the analysed plan of `frame`, without running anything."""
+    plan = analysed_plan(frame)
+    found = list(nodes(plan))
+    marks = [node for node in found if node.nodeName() == "EventTimeWatermark"]
+    return PlanFacts(
+        streaming=bool(plan.isStreaming()),
+        sources=source_names(plan),
+        watermarks=len(marks),
+        watermarked=tuple(dict.fromkeys(name for mark in marks for name in source_names(mark))),
+        stateful=tuple(operator for node in found for operator in _stateful(node)),
+        processors=tuple(_processor(node) for node in found if node.nodeName() == PROCESSOR and node.isStreaming()),
+        by_clock=any(map(_by_clock, found)),
+        joins=any(map(joins_streams, found)),
+        indeterminate=tuple(
+            dict.fromkeys(
+                [
+                    *(text for node in found for text in _indeterminate(node)),
+                    *planned_anew(jvm_of(frame.sparkSession), plan),
+                ]
+            )
+        ),
+    )
+
+
+def plan_text(frame: DataFrame) -> str:
+    """The analysed plan of `frame` as this version of Spark writes it, without what differs from start to start."""
+    return re.sub(_PASSING, "", str(analysed_plan(frame).canonicalized().treeString()))
+
+
+def parsed_text(spark: SparkSession, sql: str) -> str:
+    """A SELECT as Spark's parser reads it: without comments, layout and the case of keywords; nothing is looked up."""
+    plan = java_session(spark).sessionState().sqlParser().parsePlan(sql)
+    return re.sub(r"#\d+L?", "", str(plan.treeString()))
+
+
+def analysed_plan(frame: DataFrame) -> Any:
+    """The JVM's analysed logical plan of `frame`."""
+    return execution_of(frame).analyzed()
+
+
+def sequence(scala: Any) -> Iterator[Any]:
+    """The elements of a Scala Seq."""
+    for index in range(scala.size()):
+        yield scala.apply(index)
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """The nodes of a plan or an expression, from the result downwards."""
+    yield plan
+    for child in sequence(plan.children()):
+        yield from nodes(child)
+
+
+def optimised_plan(frame: DataFrame) -> Any:
+    """The JVM's optimised logical plan of `frame`, in which a WHERE is part of a join and unread columns are gone."""
+    return java_session(frame.sparkSession).sessionState().optimizer().execute(analysed_plan(frame))
+
+
+def joins_streams(node: Any) -> bool:
+    """Whether a node joins two streams."""
+    return bool(node.nodeName() == "Join" and node.left().isStreaming() and node.right().isStreaming())
+
+
+def keeps_whole_rows(deduplication: Any) -> bool:
+    """Whether a deduplication is by all columns, none of which lets state go, as `distinct` is."""
+    keys, columns = list(sequence(deduplication.keys())), list(sequence(deduplication.child().output()))
+    by = {int(key.exprId().id()) for key in keys}
+    return not marked(keys) and all(int(column.exprId().id()) in by for column in columns)
+
+
+def marked(attributes: Iterable[Any]) -> list[Any]:
+    """Those of `attributes` that have a watermark."""
+    return [attribute for attribute in attributes if attribute.metadata().contains(WATERMARK_KEY)]
+
+
+def may_hold(plan: Any, names: Iterable[str]) -> bool:
+    """Whether a class of one of these names stands in a plan; one question to the JVM, where a walk is hundreds."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        held = frozenset(_CLASS.findall(plan.toJSON()))
+    except Py4JJavaError:  # Some value in the plan has no form in JSON.
+        return True
+    return not held.isdisjoint(names)
+
+
+def asked_clocks(frame: DataFrame, plan: Any) -> tuple[str, ...]:
+    """The expressions of a plan of this frame's session that ask the clock."""
+    return tuple(dict.fromkeys(clocks(plan))) if asks_the_clock(jvm_of(frame.sparkSession), plan) else ()
+
+
+def clocks(plan: Any) -> Iterator[str]:
+    """The expressions of a plan that ask the clock."""
+    for node in nodes(plan):
+        for expression in sequence(node.expressions()):
+            yield from (str(each) for each in nodes(expression) if each.getClass().getSimpleName() in _CLOCKS)
+
+
+def source_names(plan: Any) -> tuple[str, ...]:
+    """The names of the sources below a plan's node, in the plan's order."""
+    return tuple(re.findall(r'StreamingRelation.*\bname="(\w+)"', plan.treeString()))
+
+
+def _stateful(node: Any) -> Iterator[StatefulOperator]:
+    if not node.isStreaming():
+        return
+    kind = node.nodeName()
+    if kind == "Aggregate":
+        groups = list(sequence(node.groupingExpressions()))
+        yield StatefulOperator(
+            kind="aggregation", by=tuple(name_of(each) for each in groups), bounded=any(map(has_event_time, groups))
+        )
+    elif kind == "Deduplicate":
+        yield _deduplication(node, list(sequence(node.keys())))
+    elif kind == "Distinct":
+        yield _deduplication(node, list(sequence(node.output())))
+    elif kind == "DeduplicateWithinWatermark":
+        yield StatefulOperator(
+            kind="deduplication", by=tuple(name_of(each) for each in sequence(node.keys())), bounded=True
+        )
+    elif "GroupsWithState" in kind or "TransformWithState" in kind or kind == "FlatMapGroupsInPandasWithState":
+        yield StatefulOperator(kind="arbitrary state", by=(), bounded=True)
+
+
+def _deduplication(node: Any, keys: list[Any]) -> StatefulOperator:
+    columns = list(sequence(node.child().output()))
+    return StatefulOperator(
+        kind="deduplication",
+        by=tuple(name_of(each) for each in keys),
+        bounded=any(map(_has_watermark, keys)),
+        marked=tuple(str(each.name()) for each in columns if _has_watermark(each)),
+        times=timestamps(columns),
+    )
+
+
+def timestamps(columns: Iterable[Any]) -> tuple[str, ...]:
+    """The names of the columns that are timestamps."""
+    return tuple(str(each.name()) for each in columns if str(each.dataType().typeName()) == "timestamp")
+
+
+def has_event_time(key: Any) -> bool:
+    """Whether a key is itself an event-time column or a window of one: Spark looks into no expression."""
+    return key.nodeName() == "AttributeReference" and bool(key.metadata().contains(WATERMARK_KEY))
+
+
+def _by_clock(node: Any) -> bool:
+    if node.nodeName() == PROCESSOR:
+        return str(node.timeMode()) == "ProcessingTime"
+    return node.nodeName() == "FlatMapGroupsInPandasWithState" and str(node.timeout()) == "ProcessingTimeTimeout"
+
+
+def _processor(node: Any) -> Processor:
+    return Processor(
+        mode=str(node.outputMode()),
+        time=str(node.timeMode()),
+        has_watermark=any(map(_has_watermark, sequence(node.left().output()))),
+        begins_with_stream=bool(node.hasInitialState() and node.right().isStreaming()),
+    )
+
+
+def asks_the_clock(jvm: Any, plan: Any) -> bool:
+    """Whether a plan has an expression like current_timestamp; one call, where to look at each would be many."""
+    return bool(plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()))
+
+
+def planned_anew(jvm: Any, plan: Any) -> Iterator[str]:
+    """The expressions that Spark computes when it plans a batch, so that a batch that comes again gets another value.
+
+    `current_timestamp` and the like get the batch's own time, which the checkpoint keeps. Source:
+    MicroBatchExecution.runBatch.
+    """
+    for node in nodes(plan) if asks_the_clock(jvm, plan) else ():
+        for expression in sequence(node.expressions()):
+            for each in nodes(expression):
+                if each.getClass().getSimpleName() in ("Now", "CurrentTime"):
+                    yield in_words(each)
+
+
+def _has_watermark(expression: Any) -> bool:
+    return any(attribute.metadata().contains(WATERMARK_KEY) for attribute in _elements(expression.references().toSeq()))
+
+
+def _indeterminate(node: Any) -> Iterator[str]:
+    for expression in sequence(node.expressions()):
+        if not expression.deterministic():
+            yield from _innermost(expression)
+
+
+def _innermost(expression: Any) -> Iterator[str]:
+    """The smallest sub-expressions that are not deterministic themselves."""
+    below = [child for child in sequence(expression.children()) if not child.deterministic()]
+    if not below:
+        yield in_words(expression)
+    for child in below:
+        yield from _innermost(child)
+
+
+def _elements(scala: Any) -> Iterator[Any]:
+    return sequence(scala)
+
+
+def name_of(expression: Any) -> str:
+    """A key in words: its column's name, or the expression as SQL, without the names of its inputs."""
+    if expression.nodeName() in ("AttributeReference", "Alias"):
+        return str(expression.name())
+    return in_words(expression)
+
+
+def in_words(expression: Any) -> str:
+    """An expression as SQL has it, without the names of its inputs."""
+    if not expression.resolved():
+        return str(expression)
+    text = str(expression.sql())
+    for attribute in _elements(expression.references().toSeq()):
+        text = text.replace(str(attribute.sql()), str(attribute.name()))
+    return text

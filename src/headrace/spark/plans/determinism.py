@@ -1,0 +1,156 @@
+"""What of a plan may answer otherwise when it is asked again: chance, the order of rows, and the first of them.
+
+Some aggregate functions give another value for another order (`first`), others give an array whose elements come in
+another order (`collect_list`). The order of an array is no longer seen once it is sorted, counted or searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.spark.plans.analysed import analysed_plan, asked_clocks, in_words, may_hold, nodes, sequence
+from headrace.spark.plans.operators import LIMITS
+from headrace.spark.plans.plan_rewrite import Tree, column_of, frame_of, identity, stream_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    Traces = frozenset[tuple[str, str]]
+
+_VALUES = frozenset(
+    {"First", "Last", "AnyValue", "ListAgg", "MaxBy", "MinBy", "Mode", "ApproximatePercentile", "ApproxTopK"}
+)
+_ARRAYS = frozenset({"CollectList", "CollectSet"})
+_ORDERLESS = frozenset({"SortArray", "Size", "ArrayContains", "ArrayMin", "ArrayMax", "ArraysOverlap"})
+_VALUE, _ARRAY = "value", "array"
+_NONE: Traces = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Determinism:
+    """What the result of a plan depends on beside its rows, each in Spark's words.
+
+    clocks: expressions that give the time of the batch.
+    by_order: aggregates and the like whose value depends on which row comes first.
+    limits: operators that keep the first rows alone. A deduplication is none: its duplicates are mostly the same row.
+    """
+
+    clocks: tuple[str, ...]
+    by_order: tuple[str, ...]
+    limits: tuple[str, ...]
+
+
+def determinism(frame: DataFrame) -> Determinism:
+    """Read it off the analysed plan of `frame`."""
+    plan = analysed_plan(frame)
+    asked = asked_clocks(frame, plan)
+    names = {str(node.nodeName()) for node in nodes(plan)}
+    if names.isdisjoint(LIMITS) and not ("Aggregate" in names and may_go_by_order(plan)):
+        return Determinism(clocks=asked, by_order=(), limits=())
+    tree = stream_tree(plan)
+    limited = any(node.name in LIMITS and node.from_source for node in tree.walk())
+    return Determinism(clocks=asked, by_order=by_order(tree), limits=("limit",) if limited else ())
+
+
+def may_go_by_order(plan: Any) -> bool:
+    """Whether a plan has a function of those; by class, since one has several names, as `first` and `first_value`."""
+    return may_hold(plan, _VALUES | _ARRAYS)
+
+
+def by_order(tree: Tree) -> tuple[str, ...]:
+    """The expressions because of which the result of a plan depends on the order of rows."""
+    if not may_go_by_order(tree.plan):
+        return ()
+    known, used = _followed(tree)
+    shown = (known.get(identity(each), _NONE) for each in sequence(tree.plan.output()))
+    return tuple(dict.fromkeys(text for traces in (used, *shown) for _, text in sorted(traces)))
+
+
+def _followed(tree: Tree) -> tuple[dict[int, Traces], Traces]:
+    """The traces of each attribute of a node's output, and those that decide which rows there are."""
+    known: dict[int, Traces] = {}
+    used: Traces = _NONE
+    for child in tree.below:
+        inner, decided = _followed(child)
+        known.update(inner)
+        used |= decided
+    if not tree.from_source:
+        return known, used
+    made: dict[int, Traces] = {}
+    for expression in sequence(tree.plan.expressions()):
+        traces = _traces(expression, known)
+        if expression.nodeName() == "Alias":
+            made[identity(expression)] = traces
+        elif expression.nodeName() != "AttributeReference" or tree.name not in ("Project", "Aggregate"):
+            used |= traces
+    if tree.name == "Aggregate":
+        used |= _union(_traces(each, known) for each in sequence(tree.plan.groupingExpressions()))
+    if tree.name == "Union":
+        for index, attribute in enumerate(sequence(tree.plan.output())):
+            sides = (child.plan.output().apply(index) for child in tree.below)
+            made[identity(attribute)] = _union(known.get(identity(side), _NONE) for side in sides)
+    return {**known, **made}, used
+
+
+def _traces(expression: Any, known: Mapping[int, Traces]) -> Traces:
+    name = str(expression.getClass().getSimpleName())
+    if name == "AttributeReference":
+        return known.get(identity(expression), _NONE)
+    below = _union(_traces(child, known) for child in sequence(expression.children()))
+    if name in _VALUES:
+        return below | {(_VALUE, in_words(expression))}
+    if name in _ARRAYS:
+        return below | {(_ARRAY, in_words(expression))}
+    if name in _ORDERLESS or (name == "ArraySort" and _whole(expression)):
+        return frozenset(trace for trace in below if trace[0] != _ARRAY)
+    return below
+
+
+def _whole(sort: Any) -> bool:
+    """Whether an ArraySort compares whole elements, and not by a function of the user's."""
+    return [str(each.name()) for each in sequence(sort.function().arguments())] == ["left", "right"]
+
+
+def _union(traces: Iterable[Traces]) -> Traces:
+    return frozenset().union(*traces)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limited:
+    """The first `most` of `rows`, sorted by `order`."""
+
+    rows: DataFrame
+    order: tuple[Column, ...]
+    most: int
+
+
+def limited(spark: SparkSession, frame: DataFrame) -> Limited | None:
+    """The only limit of a plan, right above a sort over all rows; None where there is another one, or no such sort."""
+    found = [node for node in nodes(analysed_plan(frame)) if node.nodeName() in LIMITS]
+    if len(found) != 1 or found[0].nodeName() != "GlobalLimit":
+        return None
+    (limit,) = found
+    sort = _below(limit)
+    if sort.nodeName() != "Sort" or not getattr(sort, "global")():
+        return None
+    return Limited(
+        rows=frame_of(spark, sort.child()),
+        order=tuple(_ordered(spark, each) for each in sequence(sort.order())),
+        most=int(limit.limitExpr().eval(None)),
+    )
+
+
+def _below(limit: Any) -> Any:
+    node = limit.child()
+    return node.child() if node.nodeName() == "LocalLimit" else node
+
+
+def _ordered(spark: SparkSession, order: Any) -> Column:
+    """A column of a sort with its direction, as Window takes it: it does not look into Spark's own SortOrder."""
+    column = column_of(spark, order.child())
+    direction, nulls = str(order.direction().sql()), str(order.nullOrdering().sql())
+    if direction == "DESC":
+        return column.desc_nulls_first() if nulls == "NULLS FIRST" else column.desc_nulls_last()
+    return column.asc_nulls_first() if nulls == "NULLS FIRST" else column.asc_nulls_last()

@@ -1,0 +1,239 @@
+"""What each stateful operator of a streaming plan keeps and reads: by which keys and time, under which delay.
+
+Joins of two streams are in `join_plan`. Source: Spark's StateStoreSaveExec, SessionWindowStateStoreSaveExec,
+StreamingDeduplicateExec, StreamingDeduplicateWithinWatermarkExec and FlatMapGroupsWithStateExec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.spark.jvm.gateway import jvm_of
+from headrace.spark.plans.analysed import (
+    PROCESSOR,
+    WATERMARK_KEY,
+    analysed_plan,
+    has_event_time,
+    joins_streams,
+    marked,
+    name_of,
+    nodes,
+    sequence,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+StateKind = Literal[
+    "aggregation", "session windows", "deduplication", "deduplication within the watermark", "join", "arbitrary state"
+]
+Timeout = Literal["none", "clock", "event time"]
+WINDOW_KEY = "spark.timeWindow"  # org.apache.spark.sql.catalyst.expressions.TimeWindow.marker
+SESSION_KEY = "spark.sessionWindow"
+_DAYS_OF_A_MONTH = 31
+_TIMEOUTS: dict[str, Timeout] = {
+    "EventTimeTimeout": "event time",
+    "EventTime": "event time",
+    "ProcessingTimeTimeout": "clock",
+    "ProcessingTime": "clock",
+}
+_WHOLE_ROWS = ("Deduplicate", "FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptState:
+    """One stateful operator; times are in milliseconds.
+
+    by: its keys in words. event_time: the key, or the column, that Spark holds against the watermark; None: none.
+    delay: how late rows may come, by the watermark of that column.
+    window: the length of the window that is a key, or of the gap that ends a session; None: no window, or a gap that
+        each row gives. timeout: what ends the state of a function of the user's.
+    join: which of the plan's joins of two streams it is, the outermost first.
+    behind: another stateful operator lies below it.
+    """
+
+    kind: StateKind
+    by: tuple[str, ...] = ()
+    event_time: str | None = None
+    delay: int | None = None
+    window: int | None = None
+    timeout: Timeout = "none"
+    join: int | None = None
+    behind: bool = False
+
+
+def kept_states(frame: DataFrame) -> tuple[KeptState, ...]:
+    """The stateful operators of the analysed plan of `frame`, in the order in which rows come to them."""
+    plan = analysed_plan(frame)
+    return tuple(_states(plan, dict(_windows(frame.sparkSession, plan)), count()))
+
+
+def _states(node: Any, lengths: dict[int, int], joins: Iterator[int]) -> Iterator[KeptState]:
+    if not node.isStreaming():
+        return
+    # Counted on the way down, as `join_plan` counts them.
+    number = next(joins) if joins_streams(node) else None
+    below = [each for child in sequence(node.children()) for each in _states(child, lengths, joins)]
+    yield from below
+    kind, behind = str(node.nodeName()), bool(below)
+    if number is not None:
+        yield KeptState(kind="join", by=tuple(_join_keys(node)), join=number, behind=behind)
+    elif kind == "Aggregate":
+        yield _aggregation(node, lengths, behind)
+    elif kind in ("Deduplicate", "Distinct"):
+        keys = list(sequence(node.keys() if kind == "Deduplicate" else node.output()))
+        yield _keyed("deduplication", keys, lengths, behind)
+    elif kind == "DeduplicateWithinWatermark":
+        times = marked(sequence(node.child().output()))
+        yield KeptState(
+            kind="deduplication within the watermark",
+            by=tuple(map(name_of, sequence(node.keys()))),
+            event_time=name_of(times[0]) if times else None,
+            delay=_delay(times[0]) if times else None,
+            behind=behind,
+        )
+    elif "GroupsWithState" in kind or "GroupsInPandasWithState" in kind or "TransformWithState" in kind:
+        yield _arbitrary(node, kind, behind)
+
+
+def _aggregation(node: Any, lengths: dict[int, int], behind: bool) -> KeptState:
+    keys = list(sequence(node.groupingExpressions()))
+    session = any(_has(key, SESSION_KEY) for key in keys)
+    return _keyed("session windows" if session else "aggregation", keys, lengths, behind)
+
+
+def _keyed(kind: StateKind, keys: list[Any], lengths: dict[int, int], behind: bool) -> KeptState:
+    time = next((key for key in keys if has_event_time(key)), None)
+    window = next((lengths[_identity(key)] for key in keys if _is_attribute(key) and _identity(key) in lengths), None)
+    return KeptState(
+        kind=kind,
+        by=tuple(map(name_of, keys)),
+        event_time=None if time is None else name_of(time),
+        delay=None if time is None else _delay(time),
+        window=window,
+        behind=behind,
+    )
+
+
+def _arbitrary(node: Any, kind: str, behind: bool) -> KeptState:
+    processor = kind == PROCESSOR
+    timeout = str(node.timeMode() if processor or "TransformWithState" in kind else node.timeout())
+    source = node.left() if processor else node.children().head()
+    times = marked(sequence(source.output()))
+    # Of a JVM object each name seems to be a method; a processor in Python knows only how many columns it groups by.
+    columns = list(sequence(source.output()))
+    grouped = columns[: int(node.groupingAttributesLen())] if processor else list(sequence(node.groupingAttributes()))
+    return KeptState(
+        kind="arbitrary state",
+        by=tuple(map(name_of, grouped)),
+        event_time=name_of(times[0]) if times else None,
+        delay=_delay(times[0]) if times else None,
+        timeout=_TIMEOUTS.get(timeout, "none"),
+        behind=behind,
+    )
+
+
+def _join_keys(join: Any) -> Iterator[str]:
+    """The columns that a join equates, one of each side."""
+    condition = join.condition()
+    for part in _conjuncts(condition.get()) if condition.isDefined() else ():
+        if part.nodeName() == "EqualTo":
+            sides = [each for each in (part.left(), part.right()) if _is_attribute(each)]
+            if len(sides) == 2:
+                one, other = map(name_of, sides)
+                yield one if one == other else f"{one} = {other}"
+
+
+def _conjuncts(condition: Any) -> Iterator[Any]:
+    if condition.nodeName() == "And":
+        yield from _conjuncts(condition.left())
+        yield from _conjuncts(condition.right())
+    else:
+        yield condition
+
+
+def _windows(spark: SparkSession, plan: Any) -> Iterator[tuple[int, int]]:
+    """The length of each window of time, or the gap of each session window, by the identity of its column."""
+    for node in nodes(plan):
+        kind = str(node.nodeName())
+        if kind == "Project":
+            for each in sequence(node.projectList()):
+                if each.nodeName() == "Alias" and each.child().nodeName() == "CreateNamedStruct":
+                    yield from _window(spark, each.toAttribute(), each.child())
+        elif kind == "Expand":
+            first = node.projections().apply(0)
+            for attribute, value in zip(sequence(node.output()), sequence(first), strict=True):
+                if value.nodeName() == "CreateNamedStruct":
+                    yield from _window(spark, attribute, value)
+
+
+def _window(spark: SparkSession, attribute: Any, struct: Any) -> Iterator[tuple[int, int]]:
+    """A window is the struct of its start, and its end, which is something plus its length."""
+    if not (_has(attribute, WINDOW_KEY) or _has(attribute, SESSION_KEY)):
+        return
+    end = struct.children().apply(3)
+    while end.nodeName() not in ("Add", "TimestampAddInterval", "TimeAdd") and end.children().size() == 1:
+        end = end.children().apply(0)
+    if end.children().size() != 2 or not end.right().foldable():
+        return
+    length = end.right().eval(None)
+    if isinstance(length, int):
+        yield _identity(attribute), length // 1000
+    else:
+        jvm = jvm_of(spark)
+        unit = jvm.java.util.concurrent.TimeUnit.MILLISECONDS
+        intervals = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
+        yield _identity(attribute), int(intervals.getDuration(length, unit, _DAYS_OF_A_MONTH))
+
+
+def _has(key: Any, marker: str) -> bool:
+    return _is_attribute(key) and bool(key.metadata().contains(marker))
+
+
+def _is_attribute(key: Any) -> bool:
+    return bool(key.nodeName() == "AttributeReference")
+
+
+def _identity(attribute: Any) -> int:
+    return int(attribute.exprId().id())
+
+
+def _delay(attribute: Any) -> int:
+    return int(attribute.metadata().getLong(WATERMARK_KEY))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatefulInput:
+    """One input of an operator with state. `columns` are the event-time columns among which Spark looks for the one."""
+
+    operator: str
+    columns: tuple[str, ...]
+
+
+def stateful_inputs(optimised: Any, *, complete: bool) -> Iterator[StatefulInput]:
+    """The inputs of all operators with state of an optimised plan.
+
+    complete: the query's mode is complete, in which an aggregation keeps every group and Spark looks for no column.
+    """
+    for node in nodes(optimised):
+        if node.isStreaming():
+            for columns in _read(node, complete=complete):
+                names = {int(column.exprId().id()): str(column.name()) for column in columns}
+                yield StatefulInput(operator=_words(node), columns=tuple(names.values()))
+
+
+def _read(node: Any, *, complete: bool) -> Iterator[list[Any]]:
+    kind = str(node.nodeName())
+    if joins_streams(node):
+        yield from (marked(sequence(side.output())) for side in (node.left(), node.right()))
+    elif kind == "Aggregate" and not complete:
+        yield marked(each for each in sequence(node.groupingExpressions()) if each.nodeName() == "AttributeReference")
+    elif any(each in kind for each in _WHOLE_ROWS):
+        yield marked(sequence(node.children().head().output()))
+
+
+def _words(node: Any) -> str:
+    return "a join of two streams" if joins_streams(node) else str(node.nodeName())

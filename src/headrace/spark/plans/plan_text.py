@@ -1,0 +1,86 @@
+"""What is asked of a planned query: its text, whether it reads all, metrics observed, how its rows are spread.
+
+PySpark's Observation would be the public way. But where the optimiser leaves out the part of a plan that is observed,
+as below an empty input, its `get` ends with an AssertionError of the JVM (PythonSQLUtils.toPyRow, seen with PySpark
+4.2.0); here that means that no row came by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.spark.jvm.gateway import execution_of
+from headrace.spark.plans.analysed import sequence
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+# The readers that leave rows out by a filter that is pushed down to them; of these two it can be switched off.
+_FILTERING = ("parquet", "orc", "avro", "xml")
+_BY_SETTING = ("csv", "json")
+
+
+def plan_text(query: StreamingQuery) -> str:
+    """The logical and the physical plans; PySpark's own `explain` prints them, to the output of the whole process."""
+    return str(query._jsq.explainInternal(True))
+
+
+def reads_all(query: StreamingQuery) -> bool:
+    """Whether the last batch's plan reads each row and file of its sources: no filter is pushed down to them.
+
+    Where it does not, Spark's count of what was read is less than what the batch took.
+    """
+    from py4j.protocol import Py4JError
+
+    jsq: Any = query._jsq
+    try:
+        leaves = jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
+        return not any(map(_filters, sequence(leaves)))
+    except Py4JError:
+        return True  # It has ended meanwhile, or runs by another engine.
+
+
+def _filters(leaf: Any) -> bool:
+    """Whether a leaf of the physical plan is a scan of a stream's files that may leave some of their rows out."""
+    if leaf.getClass().getSimpleName() != "FileSourceScanExec" or leaf.getStream().isEmpty():
+        return False
+    given = {name: str(leaf.metadata().apply(name)) for name in ("PartitionFilters", "PushedFilters")}
+    format_ = str(leaf.relation().fileFormat()).lower()
+    pushed = format_.startswith(_FILTERING) or any(
+        format_.startswith(name) and leaf.session().conf().get(f"spark.sql.{name}.filterPushdown.enabled") == "true"
+        for name in _BY_SETTING
+    )
+    return given["PartitionFilters"] != "[]" or (pushed and given["PushedFilters"] != "[]")
+
+
+def metric(frame: DataFrame, name: str, column: int = 0) -> int:
+    """An observed metric of a frame that was executed; 0 where the optimizer found nothing to execute."""
+    found = execution_of(frame).observedMetrics().get(name)
+    if found.isEmpty() or found.get().isNullAt(column):
+        return 0
+    return int(found.get().getLong(column))
+
+
+def metrics_of(frame: DataFrame) -> Iterator[str]:
+    """The names of the metrics that an executed frame observed."""
+    names = execution_of(frame).observedMetrics().keys().toSeq()
+    yield from (str(name) for name in sequence(names))
+
+
+def is_clustered(frame: DataFrame, key: Sequence[str]) -> bool:
+    """Whether Spark's plan already brings rows of one key into one partition, as that of an aggregate does."""
+    plan = execution_of(frame).executedPlan()
+    if int(plan.outputPartitioning().numPartitions()) == 1:
+        return True
+    names = {attribute.exprId().toString(): attribute.name() for attribute in sequence(plan.output())}
+    partitioning = plan.outputPartitioning()
+    if partitioning.getClass().getSimpleName() != "HashPartitioning":
+        return False
+    return all(
+        expression.getClass().getSimpleName() == "AttributeReference"
+        and names.get(expression.exprId().toString()) in key
+        for expression in sequence(partitioning.expressions())
+    )

@@ -1,0 +1,1 @@
+"""What runs beside the batches of a streaming query."""

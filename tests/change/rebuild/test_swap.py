@@ -1,0 +1,355 @@
+"""Two generations are exchanged, exchanged back and made final, and a crash between any two steps loses neither."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.change.rebuild.commands import abandon_rebuild, rebuild, roll_back_rebuild
+from headrace.change.rebuild.swap import swap_in
+from headrace.cli.entry import main
+from headrace.connectors.sql import generations
+from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.errors import HeadraceError
+from headrace.model import Project
+from headrace.queries.changes import RebuildRecord
+from headrace.queries.layout import QueryLayout, rebuild_record, rebuild_storage
+from tests.change.rebuild.scenes import (
+    BUILT,
+    FINAL,
+    NEW,
+    OLD,
+    Killed,
+    codes,
+    killed_at,
+    project_of,
+    scene,
+    state,
+    work_on,
+)
+from tests.connectors.sql.databases import Database
+
+pytestmark = pytest.mark.plain
+STEPS = ["recorded", "sink", "moved", "rewritten"]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database("sqlite", str(tmp_path / "p" / "out.db"))
+
+
+@pytest.fixture
+def project(tmp_path: Path, database: Database) -> Project:
+    """A project whose query has run, and was rebuilt beside."""
+    found = project_of(tmp_path / "p", database)
+    scene(found)
+    return found
+
+
+def record(project: Project) -> RebuildRecord:
+    found = RebuildRecord.of(project.storage, "totals")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_swap_that_is_killed_is_ended_or_taken_back(project: Project, database: Database, step: str) -> None:
+    assert state(project, database) == BUILT
+    with pytest.raises(Killed):
+        swap_in(work_on(project), record(project), killed_at(step))
+    assert codes(project) == ["HR572"]
+    (finding,) = (each for each in hr.verify(project, "totals").findings if each.code != "HR701")
+    assert (finding.code, "headrace rebuild totals --yes" in finding.fix) == ("HR572", True)
+    with pytest.raises(HeadraceError, match="HR572"):
+        hr.reset(project, "totals", result="drop")
+    for kill in STEPS:
+        with pytest.raises(Killed):
+            rebuild(project, "totals", reached=killed_at(kill))
+    assert rebuild(project, "totals").done == "swapped"
+    assert (state(project, database), codes(project)) == (NEW, [])
+    assert not rebuild_storage(project.storage, "totals").exists()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_swap_that_is_killed_is_given_up(project: Project, database: Database, step: str) -> None:
+    with pytest.raises(Killed):
+        swap_in(work_on(project), record(project), killed_at(step))
+    assert abandon_rebuild(project, "totals").done == "abandoned"
+    assert (state(project, database), codes(project)) == (OLD, [])
+    assert not rebuild_record(project.storage, "totals").exists()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Database, step: str) -> None:
+    swap_in(work_on(project), record(project), lambda _: None)
+    assert (state(project, database), codes(project)) == (NEW, [])
+    with pytest.raises(Killed):
+        roll_back_rebuild(project, "totals", reached=killed_at(step))
+    assert codes(project) == ["HR572"]
+    with pytest.raises(HeadraceError, match="HR571"):
+        hr.abandon_rebuild(project, "totals")
+    assert roll_back_rebuild(project, "totals").generation == 1
+    assert (state(project, database), codes(project)) == (BUILT, [])
+    swap_in(work_on(project), record(project), lambda _: None)
+    assert state(project, database) == NEW
+
+
+@pytest.mark.parametrize("step", ["recorded-abandoning", "dropped", "removed"])
+def test_what_is_given_up_leaves_nothing(project: Project, database: Database, step: str) -> None:
+    with pytest.raises(Killed):
+        abandon_rebuild(project, "totals", reached=killed_at(step))
+    assert codes(project) == []
+    assert abandon_rebuild(project, "totals").done == "abandoned"
+    assert state(project, database) == OLD
+    assert database.query("SELECT query FROM _headrace_epochs") == [("totals",)]
+
+
+def test_the_former_generation_is_deleted_for_good(project: Project, database: Database) -> None:
+    swap_in(work_on(project), record(project), lambda _: None)
+    assert hr.discard_rebuild(project, "totals").generation == 2
+    assert state(project, database) == FINAL
+    assert not QueryLayout(project.storage, "totals", 1).home.exists()
+    assert not [name for (name,) in database.query("SELECT name FROM sqlite_master") if "aside" in name]
+
+
+def test_a_database_that_ends_its_transaction_with_a_rename_is_caught_up_with(
+    project: Project, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As MySQL does: the tables have their names, and the lines of the ledger were not written."""
+
+    def cut_off(ledger: Any, names: list[tuple[str, str]]) -> None:
+        ledger.dialect.rename_together(ledger.connection, names)
+        ledger.connection.execute("COMMIT")
+        raise Killed("after the renames")
+
+    def killed(do: Callable[[], Any]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(generations, "_renamed", cut_off)
+            with pytest.raises(Killed):
+                do()
+
+    killed(lambda: swap_in(work_on(project), record(project), lambda _: None))
+    assert (codes(project), state(project, database)["rows"]) == (["HR572"], NEW["rows"])
+    assert rebuild(project, "totals").done == "swapped"
+    assert state(project, database) == NEW
+    killed(lambda: hr.roll_back_rebuild(project, "totals"))
+    hr.roll_back_rebuild(project, "totals")
+    assert state(project, database) == BUILT
+    killed(lambda: swap_in(work_on(project), record(project), lambda _: None))
+    abandon_rebuild(project, "totals")
+    assert state(project, database) == OLD
+
+
+def test_a_database_that_refuses_leaves_both_as_they_were(
+    project: Project, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(dialect: SqliteDialect, connection: Any, table: str, name: str) -> None:
+        connection.cursor().execute("ALTER TABLE of_nobody RENAME TO nothing")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteDialect, "rename", refused)
+        with pytest.raises(HeadraceError, match="HR587"):
+            swap_in(work_on(project), record(project), lambda _: None)
+    assert (state(project, database), codes(project), record(project).phase) == (BUILT, [], "building")
+    swap_in(work_on(project), record(project), lambda _: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteDialect, "rename", refused)
+        with pytest.raises(HeadraceError, match="HR587"):
+            hr.roll_back_rebuild(project, "totals")
+    assert (state(project, database), codes(project), record(project).phase) == (NEW, [], "swapped")
+
+
+def test_a_table_of_somebody_else_is_not_taken(project: Project, database: Database) -> None:
+    database.query("UPDATE _headrace_tables SET query = 'other' WHERE table_name = 'Totals'")
+    with pytest.raises(HeadraceError, match="would be taken from its owner"):
+        swap_in(work_on(project), record(project), lambda _: None)
+    assert record(project).phase == "building"
+
+
+def swapped(project: Project) -> None:
+    swap_in(work_on(project), record(project), lambda _: None)
+
+
+def no_rebuild(project: Project) -> None:
+    hr.abandon_rebuild(project, "totals")
+
+
+def damaged_record(project: Project) -> None:
+    rebuild_record(project.storage, "totals").write_text('{"phase": "unknown"}')
+
+
+def reset_since(project: Project) -> None:
+    swapped(project)
+    hr.reset(project, "totals", result="drop")
+
+
+def another_sink(project: Project) -> None:
+    swapped(project)
+    record = {"kind": "sqlite", "name": "former", "systems": [""], "shown": "table 'former' in old.db"}
+    QueryLayout(project.storage, "totals").sink.write_text(json.dumps(record))
+
+
+def locked(name: str) -> Callable[[Project], None]:
+    def lock(project: Project) -> None:
+        file = (project.storage / "queries" / "totals" / name).open("w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        held.append(file)
+
+    return lock
+
+
+def swapped_and_running(project: Project) -> None:
+    swapped(project)
+    locked("driver.lock")(project)
+
+
+held: list[Any] = []
+
+
+@pytest.mark.parametrize(
+    ("before", "command", "code", "said"),
+    [
+        (None, "rebuild unknown --yes", "HR091", "no query 'unknown'"),
+        (None, "rebuild printed --yes", "HR570", "headrace reset printed --keep-result"),
+        (None, "rebuild totals --roll-back --yes", "HR571", "headrace rebuild totals --abandon"),
+        (None, "rebuild totals --discard --yes", "HR571", "was not swapped in"),
+        (None, "reset totals --drop-result --yes", "HR571", "headrace rebuild totals --abandon"),
+        (no_rebuild, "rebuild totals --abandon --yes", "HR576", "there is no rebuild"),
+        (damaged_record, "rebuild totals --abandon --yes", "HR577", "cannot be read"),
+        (swapped, "rebuild totals --yes", "HR571", "headrace rebuild totals --discard"),
+        (swapped, "rebuild totals --abandon --yes", "HR571", "headrace rebuild totals --roll-back"),
+        (reset_since, "rebuild totals --roll-back --yes", "HR570", "headrace reset totals --undo"),
+        (another_sink, "rebuild totals --roll-back --yes", "HR570", "table 'former' in old.db"),
+        (swapped_and_running, "rebuild totals --roll-back --yes", "HR526", "already running"),
+        (locked("rebuild.lock"), "rebuild totals --yes", "HR571", "already being rebuilt"),
+        (locked("rebuild.lock"), "rebuild totals --abandon --yes", "HR571", "already being rebuilt"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    project: Project,
+    before: Callable[[Project], None] | None,
+    command: str,
+    code: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if before is not None:
+        before(project)
+    try:
+        assert main([*command.split(), "--json", "-C", str(project.root)]) in (1, 2)
+    finally:
+        while held:
+            held.pop().close()
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["code"] == code
+    assert said in finding["what"] + finding["fix"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["totals"], "give --yes or --no-swap"),
+        (["totals", "--abandon"], "give --yes"),
+        (["totals", "--abandon", "--roll-back", "--yes"], "give one of"),
+    ],
+)
+def test_nothing_is_done_without_a_word(
+    project: Project, database: Database, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rebuild", *arguments, "-C", str(project.root)]) == 2
+    assert said in capsys.readouterr().err
+    assert state(project, database) == BUILT
+
+
+class Terminal(io.StringIO):
+    """A terminal at which somebody types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_at_a_terminal_it_asks_before_it_deletes(
+    project: Project, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def typed(text: str, option: str) -> int:
+        monkeypatch.setattr("sys.stdin", Terminal(text))
+        return main(["rebuild", "totals", option, "-C", str(project.root)])
+
+    assert (typed("n\n", "--abandon"), state(project, database)) == (1, BUILT)
+    swapped(project)
+    assert (typed("n\n", "--discard"), state(project, database)) == (1, NEW)
+    assert (typed("", "--roll-back"), state(project, database)) == (0, BUILT)
+    assert (typed("y\n", "--abandon"), state(project, database)) == (0, OLD)
+
+
+CHILD = """
+import os, sys
+import headrace as hr
+from headrace.connectors.sql import generations
+from headrace.change.rebuild.swap import swap_in
+from headrace.queries.changes import RebuildRecord
+from headrace.run.sink_work import SinkWork
+
+root, step = sys.argv[1:]
+project = hr.load(root)
+
+def killed(at):
+    if at == step:
+        os._exit(9)
+
+def inside(ledger, names):
+    ledger.dialect.rename_together(ledger.connection, names)
+    killed("inside the transaction")
+
+generations._renamed = inside
+record = RebuildRecord.of(project.storage, "totals")
+swap_in(SinkWork(project, project.queries["totals"], None, changes=True), record, killed)
+"""
+
+
+def test_a_process_that_dies_in_the_swap_leaves_what_another_one_ends(project: Project, database: Database) -> None:
+    for step, rows in (("inside the transaction", BUILT["rows"]), ("sink", NEW["rows"]), ("moved", NEW["rows"])):
+        done = subprocess.run([sys.executable, "-c", CHILD, str(project.root), step], check=False)
+        assert (done.returncode, codes(project)) == (9, ["HR572"])
+        assert state(project, database)["rows"] == rows
+    assert rebuild(project, "totals").done == "swapped"
+    assert state(project, database) == NEW
+
+
+def test_it_waits_until_the_query_is_stopped(project: Project, database: Database) -> None:
+    with pytest.raises(Killed):
+        swap_in(work_on(project), record(project), killed_at("recorded"))
+    locked("driver.lock")(project)
+    with pytest.raises(HeadraceError, match="HR526") as raised:
+        rebuild(project, "totals")
+    assert "--wait" in raised.value.findings[0].fix
+    stop = threading.Timer(0.2, held.pop().close)
+    stop.start()
+    assert rebuild(project, "totals", wait=True).done == "swapped"
+    stop.join()
+    assert state(project, database) == NEW
+
+
+def test_the_status_says_how_far_it_is(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rebuild", "totals", "--status", "-C", str(project.root)]) == 0
+    assert "totals: building; generation 2 beside 1" in (shown := capsys.readouterr().out)
+    assert "3 batches" in shown
+    assert main(["status", "-C", str(project.root)]) == 0
+    assert "a rebuild is building" in capsys.readouterr().out
+    with pytest.raises(Killed):
+        swap_in(work_on(project), record(project), killed_at("sink"))
+    assert main(["status", "--json", "-C", str(project.root)]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["rebuilds"]
+    assert (found["query"], found["phase"]) == ("totals", "swapping")
+    assert main(["status", "-C", str(project.root)]) == 0
+    assert "end it: headrace rebuild totals --yes" in capsys.readouterr().out

@@ -1,0 +1,70 @@
+"""What a query reads is asked for before a start, each source once; and what it keeps is told in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.api import check, load
+from headrace.connectors.rate.source import Rate
+from headrace.errors import Finding, SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PROJECT = """\
+name: p
+sources:
+  orders: {rate: {rows_per_second: 1}}
+queries:
+  one: {select: SELECT value FROM orders, sink: console}
+  two: {select: SELECT value FROM orders, sink: console}
+  by_key:
+    select: >
+      SELECT value % 10 AS key, date_trunc('hour', timestamp) AS hour, first(value + 1) AS a, collect_list(value) AS b
+      FROM orders GROUP BY value % 10, date_trunc('hour', timestamp)
+    mode: update
+    sink: console
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gone(Rate):
+    """A source whose system answers, and has nothing of that name."""
+
+    asked: list[str] = field(default_factory=list, compare=False)
+
+    def check_connection(self, spark: SparkSession) -> None:
+        self.asked.append("once")
+        raise SourceError(Finding(code="HR332", what="there is no topic 'orders' at kafka:9092", fix="create it"))
+
+
+def told(findings: Iterator[Finding]) -> list[tuple[str, int | None, str]]:
+    return [(each.code, each.where.line, each.what) for each in findings if each.severity == "error"]
+
+
+def test_a_source_that_is_not_there_is_told_once_at_its_line(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "headrace.yml").write_text(PROJECT)
+    project, gone = load(tmp_path, environ={}), Gone(rows_per_second=1)
+    project = replace(project, sources={"orders": replace(project.sources["orders"], connector=gone)})
+    found = check(project, ["one", "two"], spark=spark)
+    assert told(iter(found.findings)) == [("HR332", 3, "source 'orders': there is no topic 'orders' at kafka:9092")]
+    assert (found.exit_code, gone.asked) == (1, ["once"])
+    assert told(iter(check(project, ["one"], spark=spark, connect=False).findings)) == []
+
+
+def test_what_is_kept_and_what_goes_by_the_order_of_rows_is_told_as_sql_has_it(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    (tmp_path / "headrace.yml").write_text(PROJECT)
+    found = check(load(tmp_path, environ={}), ["by_key"], spark=spark)
+    (state,) = found.states["by_key"]
+    assert state.by == ("(value % CAST(10 AS BIGINT))", "date_trunc('hour', timestamp)")
+    (order,) = [each.what for each in found.findings if each.code == "HR641"]
+    assert "by first((value + CAST(1 AS BIGINT))), collect_list(value): each row" in order

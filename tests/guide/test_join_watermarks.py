@@ -1,0 +1,125 @@
+"""Where the watermarks of a join of two streams have to be: plain Spark's answer beside the batch query's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.check.state_bounds import joins
+from headrace.spark.plans.analysed import optimised_plan
+from headrace.spark.plans.join_plan import stream_joins
+from tests.check.test_joins import QUERY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.capability("JOIN-STST-04", "JOIN-STST-05")]
+
+SCHEMA = "k STRING, seen TIMESTAMP, time TIMESTAMP"
+SAME = "a.k = b.k AND a.time = b.time"
+WITHIN = "a.k = b.k AND b.time BETWEEN a.time AND a.time + INTERVAL 10 MINUTES"
+AROUND = "a.k = b.k AND a.time BETWEEN b.time - INTERVAL 10 MINUTES AND b.time"
+# What lands, in this order: the side, the key, and when it was seen and happened; no row is late by its own watermark.
+RIGHT_LATER = [("a", "x", "12:00", "12:00"), ("a", "z", "13:00", "13:00"), ("b", "y", "13:00", "13:00")]
+RIGHT_LATE = [*RIGHT_LATER, ("a", "y", "13:00", "13:00"), ("b", "x", "13:00", "12:00")]
+LEFT_LATE = [(side.translate({97: "b", 98: "a"}), *row) for side, *row in RIGHT_LATE]
+SEEN_BEFORE = [
+    ("a", "x", "12:00", "13:00"),
+    ("a", "z", "12:30", "12:30"),
+    ("b", "z", "12:30", "12:30"),
+    ("a", "y", "12:31", "12:31"),
+    ("b", "x", "13:00", "13:05"),
+]
+Rows = list[tuple[str, str, str, str]]
+CASES: dict[str, tuple[str, str, str, Rows, bool]] = {
+    # the watermarks of the left and the right side, the condition, what lands, and whether it is right
+    "equal times, the right one without a watermark": ("time", "", SAME, RIGHT_LATE, False),
+    "equal times, the left one without a watermark": ("", "time", SAME, LEFT_LATE, False),
+    "equal times, the right watermark on another column": ("time", "seen", SAME, RIGHT_LATE, False),
+    "equal times with watermarks": ("time", "time", SAME, RIGHT_LATER, True),
+    "a range, the left watermark on another column": ("seen", "time", WITHIN, SEEN_BEFORE, False),
+    "a range of watermarked times": ("time", "time", WITHIN, RIGHT_LATER, True),
+    "a range from the other side": ("time", "time", AROUND, RIGHT_LATER, True),
+}
+
+
+def joined(left: DataFrame, right: DataFrame, condition: str, kind: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    # A column with a watermark that nothing uses would not come to the join.
+    shown = ["a.k AS left", "date_format(a.time, 'HH:mm') AS at", "date_format(a.seen, 'HH:mm') AS seen"]
+    shown += [] if kind == "leftsemi" else ["b.k AS right"]
+    return left.alias("a").join(right.alias("b"), F.expr(condition), kind).selectExpr(*shown)
+
+
+class Streams:
+    """Two directories that a plain query of Spark joins."""
+
+    def __init__(self, spark: SparkSession, home: Path, watermarks: dict[str, str]) -> None:
+        self.spark, self.home, self.watermarks = spark, home, watermarks
+        for side in "ab":
+            (home / side).mkdir(parents=True)
+
+    def frames(self, streaming: bool) -> list[DataFrame]:
+        found = []
+        for side, column in self.watermarks.items():
+            if not streaming:
+                found.append(self.spark.read.schema(SCHEMA).json(str(self.home / side)))
+                continue
+            frame = self.spark.readStream.name(side).schema(SCHEMA).json(str(self.home / side))
+            found.append(frame.withWatermark(column, "0 seconds") if column else frame)
+        return found
+
+    def land(self, number: int, side: str, key: str, seen: str, time: str) -> None:
+        row = {"k": key, "seen": f"2026-01-01T{seen}:00", "time": f"2026-01-01T{time}:00"}
+        (self.home / side / f"{number}.json").write_text(json.dumps(row))
+
+
+# Spark refuses a right outer join whose left watermark is on a column that the condition does not name.
+TABLE = [
+    (case, kind)
+    for case in CASES
+    for kind in ("left", "right", "full", "leftsemi")
+    if (case, kind) != ("a range, the left watermark on another column", "right")
+]
+
+
+@pytest.mark.parametrize(("case", "kind"), TABLE)
+def test_a_join_is_refused_exactly_where_a_row_contradicts_the_batch_query(
+    spark: SparkSession, tmp_path: Path, case: str, kind: str
+) -> None:
+    left, right, condition, rows, is_right = CASES[case]
+    streams = Streams(spark, tmp_path / "in", {"a": left, "b": right})
+    frame = joined(*streams.frames(True), condition, kind)
+    told = [each for each in joins(QUERY, stream_joins(spark, optimised_plan(frame))) if each.code == "HR296"]
+    assert {each.severity for each in told} == (set() if is_right else {"error"})
+    name = "joined_" + "".join(filter(str.isalnum, f"{case}{kind}"))
+    writer = frame.writeStream.format("memory").queryName(name).option("checkpointLocation", str(tmp_path / "c"))
+    query: Any = writer.start()
+    try:
+        for number, row in enumerate(rows):
+            streams.land(number, *row)
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    answer = {tuple(row) for row in spark.table(name).collect()}
+    expected = {tuple(row) for row in joined(*streams.frames(False), condition, kind).collect()}
+    if is_right:
+        assert answer <= expected
+    elif kind == "leftsemi":
+        assert not expected <= answer
+    else:
+        assert not answer <= expected
+
+
+def test_an_inner_join_that_misses_matches_is_a_warning_and_a_sound_one_is_not_mentioned(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for number, (left, right, condition, _, is_right) in enumerate(CASES.values()):
+        streams = Streams(spark, tmp_path / str(number), {"a": left, "b": right})
+        plan = optimised_plan(joined(*streams.frames(True), condition, "inner"))
+        told = [each.severity for each in joins(QUERY, stream_joins(spark, plan)) if each.code == "HR296"]
+        assert told == ([] if is_right else ["warning"])

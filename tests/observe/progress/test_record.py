@@ -1,0 +1,122 @@
+"""A report of Spark becomes a record, whoever wrote it down."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from headrace.contract import Lag
+from headrace.observe.progress import BatchRecord
+
+pytestmark = pytest.mark.plain
+FIXTURES = Path(__file__).parent / "fixtures"
+NAMES = ["aggregate", "first_batch", "heard_0", "heard_6", "no_data", "rate"]
+
+
+def text(name: str) -> str:
+    return (FIXTURES / f"{name}.json").read_text()
+
+
+def changed(fixture: str, /, **facts: object) -> str:
+    return json.dumps({**json.loads(text(fixture)), **facts})
+
+
+def test_a_batch_of_an_aggregate_with_a_watermark() -> None:
+    record = BatchRecord.parse(text("heard_6"))
+    assert (record.query, record.batch, record.rows) == ("counts", 6, 3)
+    assert record.watermark == datetime(2024, 1, 1, 4, 30, tzinfo=timezone.utc)
+    assert (record.state_rows, record.dropped_by_watermark) == (2, 1)
+    assert record.state_bytes is not None
+    assert record.state_bytes > 0
+    assert record.duration_ms == record.durations["triggerExecution"] >= record.durations["addBatch"] > 0
+    assert record.observed == {"quality": {"rows": 3, "newest": "2024-01-01 06:00:00"}}
+    assert [(source.rows, source.start, source.end) for source in record.sources] == [
+        (3, '{"logOffset":5}', '{"logOffset":6}')
+    ]
+    assert record.at.tzinfo is timezone.utc
+    assert record.backlog is None
+
+
+def test_the_first_batch_starts_from_nothing() -> None:
+    record = BatchRecord.parse(text("heard_0"))
+    assert (record.sources[0].start, record.sources[0].end) == (None, '{"logOffset":0}')
+    assert record.watermark is None
+
+
+def test_a_batch_without_data_has_no_rows_but_a_watermark() -> None:
+    record = BatchRecord.parse(text("no_data"))
+    assert (record.rows, record.input_rate, record.processed_rate) == (0, 0.0, 0.0)
+    assert record.watermark is not None
+    assert record.sources[0].start == record.sources[0].end
+
+
+def test_a_query_without_state_or_watermark_says_so() -> None:
+    record = BatchRecord.parse(text("rate"))
+    assert (record.state_rows, record.state_bytes, record.watermark) == (None, None, None)
+    assert record.rows > 0
+    assert record.input_rate > 0
+    assert int(record.sources[1].end or "x") > 0
+
+
+def test_sources_bear_sparks_description_or_the_names_that_are_given() -> None:
+    assert BatchRecord.parse(text("rate")).sources[0].name.startswith("FileStreamSource[")
+    named = BatchRecord.parse(text("rate"), source_names=["landing", "ticks"])
+    assert [source.name for source in named.sources] == ["landing", "ticks"]
+    assert BatchRecord.parse(text("rate"), source_names=["landing"]).sources[1].name.startswith("RateStream")
+
+
+@pytest.mark.parametrize("value", [None, "NaN", "Infinity"])
+def test_a_rate_over_no_time_is_zero(value: object) -> None:
+    assert BatchRecord.parse(changed("rate", inputRowsPerSecond=value)).input_rate == 0.0
+
+
+def test_a_query_without_a_name_bears_its_id() -> None:
+    assert BatchRecord.parse(changed("rate", name=None)).query == json.loads(text("rate"))["id"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_survives_being_written_down(name: str) -> None:
+    record = BatchRecord.parse(text(name))
+    assert BatchRecord.from_dict(json.loads(json.dumps(record.as_dict()))) == record
+
+
+def test_a_backlog_survives_being_written_down() -> None:
+    plain = BatchRecord.parse(text("rate")).as_dict()
+    plain["backlog"] = {"count": 3, "unit": "files", "bytes": None}
+    assert BatchRecord.from_dict(plain).backlog == Lag(count=3, unit="files")
+
+
+HDFS = {"loadedMapCacheHitCount": 4, "loadedMapCacheMissCount": 2}
+
+
+@pytest.mark.parametrize(
+    ("operators", "hits", "misses"),
+    [
+        ([], None, None),
+        ([("dedupe", 2, {"rocksdbNumLoadedFromDfs": 0})], 2, 0),
+        (
+            [("symmetricHashJoin", 8, {"rocksdbNumLoadedFromDfs": 8}), ("dedupe", 2, {"rocksdbNumLoadedFromDfs": 1})],
+            1,
+            9,
+        ),
+        ([("stateStoreSave", 2, {"rocksdbNumLoadedFromDfs": 0})], None, None),
+        ([("stateStoreSave", 2, HDFS), ("dedupe", 2, HDFS)], 8, 4),
+        ([("dedupe", 2, {})], None, None),
+    ],
+    ids=["no state", "kept", "loaded", "aggregation in RocksDB", "HDFS", "another store"],
+)
+def test_stores_that_were_kept_and_loaded_are_counted_where_spark_tells(
+    operators: list[tuple[str, int, dict[str, int]]], hits: int | None, misses: int | None
+) -> None:
+    facts = json.loads(text("aggregate"))
+    facts["stateOperators"] = [
+        {"operatorName": name, "numRowsTotal": 1, "memoryUsedBytes": 1, "numStateStoreInstances": stores}
+        | {"customMetrics": metrics}
+        for name, stores, metrics in operators
+    ]
+    record = BatchRecord.parse(json.dumps(facts))
+    assert (record.state_hits, record.state_misses) == (hits, misses)
+    assert BatchRecord.parse(json.dumps(facts), rows_tracked=False).state_rows is None
