@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 _numbers = count()
 PATIENCE = 20.0
-LOG_LINES = 40
+# What a server's log says of a fault, without what it says of each client that a test has killed.
+LOG_LINES = 15
+FAULT = re.compile(r"(?i)error|fatal|panic|warn|exception")
+NOISE = re.compile(r"Aborted connection|closed normally|Access denied| INFO ")
 
 
 @dataclass
@@ -176,7 +180,7 @@ def servers() -> Iterator[Servers]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show beside a failure what each server of the test has written last: a lost connection has its cause there."""
+    """Show beside a failure the last faults in the logs of the test's servers: a lost connection has its cause there."""
     report = yield
     if report.failed:
         given = getattr(item, "funcargs", {}).values()
@@ -184,7 +188,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         own = [each for each in given if isinstance(each, Server)]
         for server in dict.fromkeys([*shared, *own]):
             with contextlib.suppress(OSError):
-                tail = "\n".join(server.log.splitlines()[-LOG_LINES:])
+                told = [line for line in server.log.splitlines() if FAULT.search(line) and not NOISE.search(line)]
+                tail = "\n".join(told[-LOG_LINES:])
                 report.sections.append((f"log of {server.home.name}", tail))
     return report
 

@@ -31,12 +31,13 @@ import headrace as hr
 from headrace.api import load
 from headrace.cli import main
 from headrace.ui.server import Address, beside
-from tests.observe.test_application import eventually, get
+from tests.observe.test_application import get
 from tests.run.projects import land, land_text, write_project
 from tests.run.test_run import FRUIT
 from tests.ui.chromium import click, faults, look, wait, words
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(1200)]
 
 QUERIES = """
 import os
@@ -46,7 +47,7 @@ times = hr.source.files("times", format="json", max_files_per_trigger=1, schema=
                         watermark=("at", "1 second"))
 
 @hr.query(sink=hr.sink.sqlite("away/out.db", table="totals", key=["name"]), mode="update",
-          trigger=hr.every("1 second"), restart={"pause": "3 seconds", "longest_pause": "5 seconds"})
+          trigger=hr.every("1 second"), restart={"pause": "8 seconds", "longest_pause": "12 seconds"})
 def totals(events):
     return events.groupBy("name").agg(F.sum("amount").alias("amount"))
 
@@ -80,7 +81,7 @@ import headrace
 mark = Path(__file__).with_name("was-loaded")
 if not mark.exists():
     mark.touch()
-    time.sleep(5.5)
+    time.sleep(9)
 """
 WIDE, HIGH = 250, 60
 NEXT = re.compile(r"restart (\d+), next attempt \d\d:\d\d:\d\d UTC, because HR\d{3}: ")
@@ -113,7 +114,7 @@ class Places:
         """Everything that the terminal has shown, as one line."""
         return " ".join(_CONTROL.sub("", self._read).split())
 
-    def told(self, pattern: str, seconds: float = 120.0) -> str:
+    def told(self, pattern: str) -> str:
         """What the first group of the pattern is, as soon as the terminal shows it."""
 
         def shown() -> re.Match[str] | None:
@@ -121,7 +122,7 @@ class Places:
             assert found or self.process.poll() is None, self.terminal[-3_000:]
             return found
 
-        return str(eventually(shown, seconds)[1])
+        return str(eventually(shown)[1])
 
     def open(self) -> None:
         """Take the addresses that the terminal tells, and open the page."""
@@ -251,7 +252,7 @@ def fails_again_and_again(scene: Places) -> None:
             assert "in trouble" in scene.tile("Queries running")[-1]
             assert "none" not in scene.tile("Queries running")[-1]
     assert pauses == sorted(pauses)
-    assert pauses[-1] == 5
+    assert pauses[-1] == 12
     numbers = sorted({int(number) for number in NEXT.findall(scene.terminal)})
     assert numbers[:4] == [1, 2, 3, 4]
     eventually(lambda: scene.status("copied")["healthy"])

@@ -26,8 +26,9 @@ from services import HdfsServer, PostgresServer, Server
 from services.process import new_home
 from tests.connectors.sql.databases import Database
 from tests.crash.driver_link import DriverLink, worker_of
-from tests.crash.scenes import ClusterScene, until
+from tests.crash.scenes import ClusterScene
 from tests.crash.soak import PIPELINE, SINKS, Soak, _without_spark
+from tests.waiting import until
 
 # A machine that has other work to do starts a driver within minutes.
 PATIENCE = 600.0

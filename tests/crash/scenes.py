@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +16,7 @@ from headrace.cluster import control
 from headrace.cluster.record import HOME_VARIABLE, Daemon
 from headrace.queries.processes import birth
 from headrace.spark.jvm.gateway import kill_all
-
-DEADLINE = 180.0
-
-
-def until(what: str, condition: Callable[[], bool], *, seconds: float = DEADLINE, pause: float = 0.1) -> None:
-    """Wait for a condition; fails after some minutes."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"no {what}"
-        time.sleep(pause)
+from tests.waiting import PATIENCE_SECONDS, until
 
 
 @dataclass(kw_only=True)
@@ -49,7 +39,7 @@ class ClusterScene:
         for process in self.processes:
             if process.poll() is None:
                 kill_all(process.pid)
-                process.wait(DEADLINE)
+                process.wait(PATIENCE_SECONDS)
         control.stop(self.home)
         until("end of the executors", lambda: self.executors() == [])
 
@@ -64,7 +54,7 @@ class ClusterScene:
     def end(self, driver: subprocess.Popen[bytes]) -> int:
         """Let a driver finish its batches and end; returns its exit code."""
         driver.send_signal(signal.SIGTERM)
-        return driver.wait(DEADLINE)
+        return driver.wait(PATIENCE_SECONDS)
 
     def executors(self) -> list[int]:
         """The JVMs that the workers have started for applications."""

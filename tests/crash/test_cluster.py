@@ -22,8 +22,9 @@ from headrace.cluster import control
 from headrace.errors import EXIT_BROKEN
 from headrace.spark.jvm import cds
 from headrace.spark.jvm.preconditions import require_java
-from tests.crash.scenes import DEADLINE, ClusterScene, until
+from tests.crash.scenes import ClusterScene
 from tests.run.projects import land, ledger, rows, write_project
+from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,10 +153,10 @@ def test_a_project_runs_unchanged_and_the_cluster_can_be_looked_at(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lacking = scene.start("check", "--target", "bare")
-    assert lacking.wait(DEADLINE) == 2
+    assert lacking.wait(PATIENCE_SECONDS) == 2
     assert re.search(r"HR826: the worker on \S+ lacks pyarrow in its Python", scene.log.read_text())
     broken = scene.start("check", "--target", "broken")
-    assert broken.wait(DEADLINE) == 2
+    assert broken.wait(PATIENCE_SECONDS) == 2
     assert "HR862: executors on the cluster" in scene.log.read_text()
     assert "Could not find agent library nosuch" in scene.log.read_text()
     archive = str(scene.root / "workers.tar")
@@ -202,7 +203,7 @@ def test_an_executor_and_a_worker_are_killed_inside_a_batch(scene: Scene, capsys
     scene.kill_daemon("worker-2")
     scene.wait()
     assert scene.greedy is not None
-    assert scene.greedy.wait(DEADLINE) == EXIT_BROKEN
+    assert scene.greedy.wait(PATIENCE_SECONDS) == EXIT_BROKEN
     assert "HR825" in scene.log.read_text()
     assert main(["cluster", "status", "--home", str(scene.home)]) == 1
     assert "worker-2 has died" in capsys.readouterr().out
@@ -228,7 +229,7 @@ def test_the_driver_is_ended_and_the_result_is_proved(
 ) -> None:
     assert main(["stop", "-C", str(scene.root)]) == 0
     assert scene.driver is not None
-    assert scene.driver.wait(DEADLINE) == 0, scene.tail()
+    assert scene.driver.wait(PATIENCE_SECONDS) == 0, scene.tail()
     main(["cluster", "logs", "--query", "totals", "-C", str(scene.root)])
     assert "totals" in capsys.readouterr().out
     (scene.root / "calm").touch()

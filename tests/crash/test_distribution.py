@@ -21,9 +21,10 @@ from tests.conftest import CONNECTORS, Sessions
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.connectors.sql.databases import Database
 from tests.crash.monitoring import committed_files
-from tests.crash.scenes import ClusterScene, until
+from tests.crash.scenes import ClusterScene
 from tests.run.projects import land
 from tests.servers import Topics
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from services import KafkaServer
@@ -60,7 +61,12 @@ def troubled(query, holds=False):
             (HOME / f"{query}-{amount}-{attempt}").touch()
             if amount == GIVEN["fails"] and attempt == 0:
                 raise ValueError("the first attempt fails")
-            if amount in (GIVEN["slow"], GIVEN["lost"]) and attempt == 0:
+            if amount == GIVEN["slow"] and attempt == 0:
+                # As long as it takes until another attempt has begun, which the scene waits for.
+                until = time.monotonic() + 60
+                while not list(HOME.glob(f"*-{amount}-1")) and time.monotonic() < until:
+                    time.sleep(0.1)
+            if amount == GIVEN["lost"] and attempt == 0:
                 time.sleep(4)
             if amount == GIVEN["holds"] and holds and not (HOME / "go").exists():
                 time.sleep(4)
@@ -139,7 +145,7 @@ targets:
       spark.speculation.quantile: "0.5"
       spark.speculation.multiplier: "1.5"
       spark.speculation.minTaskRuntime: 1s
-      spark.network.timeout: 8s
+      spark.network.timeout: 12s
       spark.network.timeoutInterval: 1s
       spark.executor.heartbeatInterval: 1s
 """

@@ -22,9 +22,10 @@ from tests.conftest import CONNECTORS, Sessions
 from tests.connectors.sql.databases import Database
 from tests.crash.driver_link import DriverLink, worker_of
 from tests.crash.monitoring import committed_files
-from tests.crash.scenes import ClusterScene, until
+from tests.crash.scenes import ClusterScene
 from tests.crash.test_cluster import knows_the_application
 from tests.run.projects import land
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -23,8 +23,9 @@ import pytest
 
 from headrace.checkpoint import Checkpoint
 from headrace.queries.layout import QueryLayout
-from tests.crash.scenes import ClusterScene, until
+from tests.crash.scenes import ClusterScene
 from tests.run.projects import land
+from tests.waiting import until
 
 ROUNDS = int(os.environ.get("HEADRACE_STATE_ROUNDS", "4"))
 PATIENCE = 240.0

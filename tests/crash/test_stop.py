@@ -23,8 +23,8 @@ from headrace.api import run as run_project
 from headrace.cli import main
 from headrace.model import AvailableNow
 from headrace.queries.layout import QueryLayout
-from tests.crash.scenes import until
 from tests.run.projects import land, ledger, write_project
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

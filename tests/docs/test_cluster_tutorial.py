@@ -23,9 +23,10 @@ from headrace.errors import HeadraceError
 from headrace.queries.layout import QueryLayout
 from tests import in_session
 from tests.conftest import ROOT, WITHOUT_CODE_GENERATION
-from tests.crash.scenes import DEADLINE, ClusterScene, until
+from tests.crash.scenes import ClusterScene
 from tests.docs.blocks import Block, blocks, not_printed
 from tests.docs.test_tutorial import LONG, SHORT, alike
+from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ class Shell(ClusterScene):
             self.processes.append(subprocess.Popen(self.bash(command.replace(LONG, SHORT)[:-1]), env=self.environment))
             return ""
         done = subprocess.run(
-            self.bash(command), env=self.environment, capture_output=True, text=True, timeout=DEADLINE
+            self.bash(command), env=self.environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -68,7 +69,7 @@ class Shell(ClusterScene):
         """Until all that has landed is in batches that are committed."""
         driver, *generators = self.processes
         for each in generators:
-            assert each.wait(DEADLINE) == 0
+            assert each.wait(PATIENCE_SECONDS) == 0
         landed = len(list((self.root / "landing" / "events").glob("*.json")))
 
         layout = QueryLayout(self.root / ".headrace", "action_counts")
@@ -145,5 +146,5 @@ def test_the_tutorial_of_the_cluster_goes_as_it_is_written(
             # Without what was killed.
             shell.wait()
     assert [sum(each.startswith(words) for each in typed) for words in (CHECK, SUBMIT, "kill ")] == [1, 1, 2]
-    assert shell.processes[0].wait(DEADLINE) == 0, shell.tail()
+    assert shell.processes[0].wait(PATIENCE_SECONDS) == 0, shell.tail()
     until("end of the executors", lambda: shell.executors() == [])

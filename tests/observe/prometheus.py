@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from services.process import free_port, program
 from tests.servers import unavailable
+from tests.waiting import eventually
 
 INSTALL = "Prometheus is not installed: `python -m services install`, or `sudo apt-get install prometheus`"
 START_SECONDS = 60.0
@@ -95,12 +95,3 @@ def _ready(url: str) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
-
-
-def eventually(look: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """What `look` gives as soon as that is something; fails with the last that it gave after `seconds`."""
-    until = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < until, f"not within {seconds:.0f} seconds"
-        time.sleep(0.1)
-    return found

@@ -8,9 +8,7 @@ import re
 import sqlite3
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from services.process import program
 from tests.observe.test_service import Systemd
 from tests.run.projects import land, write_project
 from tests.run.test_run import FRUIT
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.spark
 
@@ -48,14 +47,6 @@ spark:
   spark.metrics.conf.driver.sink.csv.period: "1"
   spark.metrics.conf.driver.sink.csv.directory: DIRECTORY
 """
-
-
-def eventually(look: Callable[[], Any], seconds: float = 60.0) -> Any:
-    until = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    return found
 
 
 def next_line(running: subprocess.Popen[str]) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import headrace as hr
 from headrace.api import load
 from headrace.cli import main
-from tests.observe.test_application import eventually, get
+from tests.observe.test_application import get
 from tests.run.projects import write_project
 from tests.run.test_run import FRUIT
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.spark
 

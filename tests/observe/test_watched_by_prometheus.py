@@ -18,8 +18,9 @@ from headrace.cli import main
 from headrace.observe.history import History
 from headrace.queries.layout import history_file
 from services.process import free_port
-from tests.observe.prometheus import RATE_INTERVAL, Prometheus, eventually, required, watching
+from tests.observe.prometheus import RATE_INTERVAL, Prometheus, required, watching
 from tests.run.projects import write_project
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.services
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from headrace.model.trigger import Restart
 from headrace.observe.orders import Order, Orders
 from headrace.run.supervise import run
 from tests.observe.test_hooks import Receiver, receiving
+from tests.waiting import eventually
 
 from .projects import land, rows, write_project
 from .test_run import FRUIT, TOTALS, Told
@@ -32,14 +32,6 @@ pytestmark = pytest.mark.spark
 RUNS_ON = TOTALS.replace("hr.available_now", "None")
 TWO = RUNS_ON + RUNS_ON.replace("def totals", "def others").replace('"totals"', '"others"').replace("out.db", "two.db")
 IDLE = "spark.sql.streaming.noDataProgressEventInterval"
-
-
-def eventually(holds: Callable[[], Any], seconds: float = 30.0) -> Any:
-    until = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return found
 
 
 class Heard(StreamingQueryListener):

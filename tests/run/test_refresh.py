@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from headrace.run.result import RunResult
 from headrace.run.stop import StopRequest
 from headrace.spark.stream.foreach_batch import Halt
 from headrace.testing.conformance import forget_commit
+from tests.waiting import PATIENCE_SECONDS, until
 
 from .projects import land, rows, write_project
 from .test_run import Told
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-DEADLINE = 90.0
 PRICES = """
 from pathlib import Path
 
@@ -96,14 +95,6 @@ class Scene:
         return rows(self.root / "out.db", BILLS)
 
 
-def until(what: str, condition: Callable[[], bool]) -> None:
-    """Wait for a condition, but not indefinitely."""
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"no {what}"
-        time.sleep(0.02)
-
-
 @contextmanager
 def running(root: Path, spark: SparkSession, **options: Any) -> Iterator[Scene]:
     scene = Scene(root, spark, Told(), StopRequest())
@@ -117,10 +108,10 @@ def running(root: Path, spark: SparkSession, **options: Any) -> Iterator[Scene]:
         yield scene
     finally:
         scene.stop.ask()
-        thread.join(DEADLINE)
+        thread.join(PATIENCE_SECONDS)
         if thread.is_alive():
             scene.stop.ask()
-            thread.join(DEADLINE)
+            thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
 
 

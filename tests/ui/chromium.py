@@ -18,7 +18,7 @@ from tests.servers import unavailable
 
 Found = TypeVar("Found")
 # A page of ours is drawn in a tenth of a second; three tests at a time, each with a JVM, leave little of a machine.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 SETTLED = """
 const done = arguments[arguments.length - 1];
 const drawn = () => document.querySelector(arguments[0]) && document.querySelector('.live.on');
