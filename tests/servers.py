@@ -180,7 +180,7 @@ def servers() -> Iterator[Servers]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show beside a failure the last faults in the logs of the test's servers: a lost connection has its cause there."""
+    """Show beside a failure the last faults in the logs of its servers: a lost connection has its cause there."""
     report = yield
     if report.failed:
         given = getattr(item, "funcargs", {}).values()
