@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spark.messages.failures import worker_died
+from headrace.spark.messages.failures import worker_fault
 
 pytestmark = pytest.mark.plain
 HEAD = "org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0 in stage 3.0 (TID 5)\n"
@@ -38,4 +38,4 @@ IN_STATE = (
     ids=["runner", "arrow", "socket", "named", "state", "state below a UDF", "zip", "lz4", "other"],
 )  # fmt: skip
 def test_only_the_reader_of_a_worker_tells_of_its_death(text: str, died: bool) -> None:
-    assert worker_died(text) is died
+    assert (worker_fault(text) is not None) is died

@@ -20,7 +20,7 @@ from headrace.connectors.exactly_once.judgement import Line, is_same_batch
 from headrace.connectors.exactly_once.kept import KeptLine
 from headrace.contract import SinkContext, Writer
 from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged
-from headrace.spark.messages.failures import worker_died
+from headrace.spark.messages.failures import worker_fault
 from headrace.spark.stream.foreach_batch import compute_all, for_each_batch
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Store(ABC, Generic[Rows]):
 
     def is_transient(self, error: Exception) -> bool:
         """Whether the batch may be tried again: nothing of it is in, or the ledger will tell that it is."""
-        return isinstance(error, Conflict | RowsLost) or worker_died(str(error))
+        return isinstance(error, Conflict | RowsLost) or worker_fault(str(error)) is not None
 
     def explain(self, error: Exception, batch: int) -> Exception:
         """A fault of the store's as a SinkError; one of Spark's or of Headrace as it is."""
@@ -231,7 +231,7 @@ class BatchWriter(Writer, Generic[Rows]):
         return None
 
     def _warn_of_retry(self, error: Exception, batch: int, pause: float) -> None:
-        cause = error.findings[0].what if isinstance(error, HeadraceError) else "a Python worker of Spark died"
+        cause = error.findings[0].what if isinstance(error, HeadraceError) else worker_fault(str(error))
         what = f"{cause}; batch {batch} is tried again in {pause:.1f} s"
         fix = "nothing, if the next batches come in"
         self.store.context.on_retry(batch)

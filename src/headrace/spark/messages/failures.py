@@ -298,10 +298,9 @@ def finding_of_message(
         return Finding(code=ours["code"], what=f"{subject}: {ours['what']}", fix=ours["fix"], where=where)
     if found := known_failure(text, subject=subject, where=where, connectors=connectors):
         return found
-    if worker_is_late(text):
-        return Finding(code="HR608", what=f"{subject}: {_WORKER_LATE}", fix=_LATE_FIX, where=where)
-    if worker_died(text):
-        return Finding(code="HR607", what=f"{subject}: {_WORKER_DIED}", fix=_WORKER_FIX, where=where)
+    if (fault := worker_fault(text)) is not None:
+        code, fix = ("HR608", _LATE_FIX) if fault == _WORKER_LATE else ("HR607", _WORKER_FIX)
+        return Finding(code=code, what=f"{subject}: {fault}", fix=fix, where=where)
     for failure in installed():
         if (told := failure.seen_in(text)) is not None:
             return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
@@ -380,13 +379,14 @@ def _innermost(text: str) -> str:
     return tidy(causes[-1]) if causes else re.sub(r"^Query \[id = .*?\] terminated with exception: ", "", tidy(text))
 
 
-def worker_is_late(text: str) -> bool:
-    """Whether it tells of a worker that did not connect, as on a machine that has too much to do."""
-    return _LATE.search(text) is not None
+def worker_fault(text: str) -> str | None:
+    """What the text of Spark's exception tells of one of its Python workers: that it died, or never came; else None."""
+    if _LATE.search(text):
+        return _WORKER_LATE
+    return _WORKER_DIED if _worker_died(text) else None
 
 
-def worker_died(text: str) -> bool:
-    """Whether the text of Spark's exception tells of a worker's death, or that it never came."""
+def _worker_died(text: str) -> bool:
     if "FAILED_READ_FILE" in text:
         return False
     return _NAMED.search(text) is not None or _CONNECTION.search(text) is not None
