@@ -255,6 +255,11 @@ def fails_again_and_again(scene: Places) -> None:
     assert pauses[-1] == 12
     numbers = sorted({int(number) for number in NEXT.findall(scene.terminal)})
     assert numbers[:4] == [1, 2, 3, 4]
+    # Each is told once.
+    log = (scene.root / ".headrace" / "logs" / "headrace.log").read_text()
+    told = [int(found[1]) for line in log.splitlines() if "HR861" in line and (found := NEXT.search(line))]
+    assert told == list(range(1, len(told) + 1))
+    assert len(told) >= 4
     eventually(lambda: scene.status("copied")["healthy"])
     status, page, metrics = eventually(lambda: scene.all_of("copied"))
     assert (status["healthy"], page["level"]) == (True, "good")
