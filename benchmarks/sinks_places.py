@@ -15,7 +15,7 @@ import psycopg
 from benchmarks.sinks_rows import KEY, Rows
 from headrace.connectors.sql.before_images import images_name
 from headrace.connectors.sql.mysql import MySql, MySqlDialect
-from headrace.connectors.sql.mysql_address import Address
+from headrace.connectors.sql.mysql_connection import Address
 from headrace.connectors.sql.postgres import Postgres, PostgresDialect
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite import Sqlite

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors.files import kept_columns
-from headrace.connectors.files.kept_columns import kept
+from headrace.connectors.files import rows as file_rows
+from headrace.connectors.files.rows import kept
 
 pytestmark = pytest.mark.plain
 
 
 def test_they_are_made_once_for_a_context_and_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_columns, "_known", {})
+    monkeypatch.setattr(file_rows, "_known", {})
     one, other = (SimpleNamespace(sparkContext=object()) for _ in range(2))
     made: list[str] = []
 
@@ -27,7 +27,7 @@ def test_they_are_made_once_for_a_context_and_a_key(monkeypatch: pytest.MonkeyPa
     found: list[Any] = [kept(spark, key, partial(make, key)) for spark, key in asked]
     assert found == [(key,) for _, key in asked]
     assert made == ["a", "b", "a", "a"]
-    monkeypatch.setattr(kept_columns, "_MOST", 2)
+    monkeypatch.setattr(file_rows, "_MOST", 2)
     for key in "cdef":
         kept(one, key, partial(make, key))  # type: ignore[arg-type]
-    assert list(kept_columns._known) == ["e", "f"]
+    assert list(file_rows._known) == ["e", "f"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.connectors.files.patterns import require_patterns
+from headrace.connectors.files.options import require_patterns
 from headrace.errors import SourceError
 
 if TYPE_CHECKING:

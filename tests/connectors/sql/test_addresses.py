@@ -8,8 +8,8 @@ import pytest
 
 from headrace.connectors.sql import mysql_faults, postgres_faults
 from headrace.connectors.sql.mysql import MySql
-from headrace.connectors.sql.mysql_address import Address, AddressError
 from headrace.connectors.sql.mysql_columns import existing_column
+from headrace.connectors.sql.mysql_connection import Address, AddressError
 from headrace.connectors.sql.postgres import Postgres
 from headrace.connectors.sql.sink import long_names
 from headrace.contract import OptionError

@@ -17,8 +17,8 @@ from pyspark.sql import types as T
 
 from headrace.connectors.sql import mysql, mysql_faults
 from headrace.connectors.sql.mysql import MySqlDialect
-from headrace.connectors.sql.mysql_address import Address
 from headrace.connectors.sql.mysql_columns import existing_column, incompatible
+from headrace.connectors.sql.mysql_connection import Address
 from headrace.connectors.sql.mysql_staging import LoadStager
 from headrace.connectors.sql.types import ResultColumn, lines, rows
 

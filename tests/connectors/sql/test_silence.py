@@ -13,7 +13,7 @@ import pymysql
 import pytest
 
 from headrace.connectors.sql import mysql_connection, postgres_connection
-from headrace.connectors.sql.mysql_address import Address
+from headrace.connectors.sql.mysql_connection import Address
 from headrace.connectors.sql.silence import shut, watched
 
 pytestmark = pytest.mark.plain

@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from headrace.connectors.sql.mysql import MySql
-from headrace.connectors.sql.mysql_address import Address
+from headrace.connectors.sql.mysql_connection import Address
 from headrace.connectors.sql.postgres import Postgres
 from headrace.contract import OptionError, is_loopback
 

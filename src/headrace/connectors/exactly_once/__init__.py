@@ -15,8 +15,13 @@ from headrace.connectors.exactly_once.batches import (
     Store,
     take_epoch,
 )
-from headrace.connectors.exactly_once.fit import require_fit, require_own_generation, view_of
-from headrace.connectors.exactly_once.judgement import CheckpointView, Line
+from headrace.connectors.exactly_once.judgement import (
+    CheckpointView,
+    Line,
+    require_fit,
+    require_own_generation,
+    view_of,
+)
 from headrace.connectors.exactly_once.kept import KeptLine, misfits, plans, require_lines_fit
 from headrace.connectors.exactly_once.renames import Renames
 from headrace.connectors.exactly_once.text_ledger import TextLedger, TextStore

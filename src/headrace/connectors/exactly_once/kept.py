@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headrace.checkpoint import Checkpoint, PlannedBatch, chained
-from headrace.connectors.exactly_once.fit import require_fit, view_of
-from headrace.connectors.exactly_once.judgement import CheckpointView, Line
+from headrace.connectors.exactly_once.judgement import CheckpointView, Line, require_fit, view_of
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointBehind, CheckpointError, Finding
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.connectors.exactly_once.batches import Admission, Standing, Store
-from headrace.connectors.exactly_once.fit import require_own_generation
+from headrace.connectors.exactly_once.judgement import require_own_generation
 from headrace.connectors.exactly_once.kept import KEPT, KeptLine, require_lines_fit
 from headrace.contract import SinkContext
 from headrace.errors import Finding, SinkError

@@ -18,8 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.checkpoint.read_files import READ_FILES, ReadFile, ReadFiles
-from headrace.connectors.files.columns import FileColumns, plain, struct, unreadable
-from headrace.connectors.files.types import incompatibilities
+from headrace.connectors.files.columns import FileColumns, incompatibilities, plain, struct, unreadable
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import OptionError
 from headrace.errors import Finding, SourceError

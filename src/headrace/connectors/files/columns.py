@@ -1,9 +1,12 @@
-"""The columns that parquet and orc files tell of themselves, asked of the JVM file by file."""
+"""The columns that parquet and orc files tell of themselves, asked of the JVM file by file, and whether they fit.
+
+A file fits if its columns can be taken for the declared ones without losing a value.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,9 +15,20 @@ from headrace.contract import OptionError
 from headrace.spark.messages.refusals import first_line
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _SCHEMAS_KEPT = 1000
+# What a whole number of each type takes: digits in a decimal.
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+_WHOLE = tuple(_DIGITS)
+# Other pairs that lose nothing: (in the file, declared). Parquet has no type of its own for many of them.
+_FITS = {("float", "double"), ("void", "void"), *((whole, "double") for whole in _WHOLE[:3])}
+_FITS_PARQUET = {
+    ("binary", "string"),
+    ("string", "binary"),
+    ("timestamp_ntz", "timestamp"),
+    ("timestamp", "timestamp_ntz"),
+}
 
 
 @dataclass
@@ -122,3 +136,90 @@ def struct(java: Any) -> StructType:
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(java.json()))
+
+
+def incompatibilities(
+    declared: StructType, found: StructType, required: frozenset[str], format_: str, *, case_sensitive: bool
+) -> Iterator[OptionError]:
+    """What is wrong with a file of the columns `found`: HR308 for a type, HR308 for what is not there.
+
+    A column that the file lacks is NULL in each of its rows; that is allowed unless it is declared NOT NULL, or the
+    file has none of the declared columns at all. Columns that are not declared are left out.
+    """
+    known = {_key(column.name, case_sensitive): column for column in found.fields}
+    if found.fields and all(name.startswith("_col") for name in found.names) and format_ == "orc":
+        # Hive wrote no names, and Spark goes by position.
+        known = {
+            _key(want.name, case_sensitive): have for want, have in zip(declared.fields, found.fields, strict=False)
+        }
+    there = [column for column in declared.fields if _key(column.name, case_sensitive) in known]
+    for column in there:
+        of_file = known[_key(column.name, case_sensitive)].dataType
+        for path, have, want in _differences(column.name, of_file, column.dataType, format_):
+            yield OptionError(
+                code="HR308",
+                what=f"its column '{path}' is {have}, and the schema says {want}",
+                fix=f"rewrite the file with {path} as {want}, or correct the schema; then start again",
+            )
+    not_there = [column.name for column in declared.fields if column not in there]
+    missing = [name for name in not_there if name in required]
+    if missing:
+        named = ", ".join(f"'{name}'" for name in missing)
+        yield OptionError(
+            code="HR308",
+            what=f"it lacks {named}, which the schema says is NOT NULL",
+            fix="rewrite the file with it, or leave out NOT NULL; then start again",
+        )
+    elif declared.fields and not there:
+        has = ", ".join(found.names[:8]) + (", ..." if len(found.names) > 8 else "")
+        yield OptionError(
+            code="HR308",
+            what=f"it has none of the columns of the schema but {has or 'none at all'}",
+            fix="correct the schema, or put a file of this schema in its place; then start again",
+        )
+
+
+def _key(name: str, case_sensitive: bool) -> str:
+    return name if case_sensitive else name.lower()
+
+
+def _differences(path: str, found: DataType, declared: DataType, format_: str) -> Iterator[tuple[str, str, str]]:
+    """Where the types differ in earnest: the place in the column, the type in the file and the declared one."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(found, StructType) and isinstance(declared, StructType):
+        known = {column.name.lower(): column for column in found.fields}
+        for column in declared.fields:
+            if column.name.lower() in known:
+                of_file = known[column.name.lower()].dataType
+                yield from _differences(f"{path}.{column.name}", of_file, column.dataType, format_)
+    elif isinstance(found, ArrayType) and isinstance(declared, ArrayType):
+        yield from _differences(f"{path}[]", found.elementType, declared.elementType, format_)
+    elif isinstance(found, MapType) and isinstance(declared, MapType):
+        yield from _differences(f"{path}.key", found.keyType, declared.keyType, format_)
+        yield from _differences(f"{path}.value", found.valueType, declared.valueType, format_)
+    elif not _fits(found, declared, format_):
+        yield path, type_name(found), type_name(declared)
+
+
+def _fits(found: DataType, declared: DataType, format_: str) -> bool:
+    from pyspark.sql.types import CharType, DecimalType, NullType, StringType, VarcharType
+
+    texts = (StringType, VarcharType, CharType)
+    if found == declared or isinstance(found, NullType) or (isinstance(found, texts) and isinstance(declared, texts)):
+        return True
+    have, want = found.simpleString(), declared.simpleString()
+    if have in _WHOLE and want in _WHOLE:
+        return _WHOLE.index(have) <= _WHOLE.index(want)
+    if isinstance(declared, DecimalType):
+        whole = declared.precision - declared.scale
+        if isinstance(found, DecimalType):
+            return found.scale <= declared.scale and found.precision - found.scale <= whole
+        return have in _WHOLE and _DIGITS[have] <= whole
+    return (have, want) in _FITS or (format_ == "parquet" and (have, want) in _FITS_PARQUET)
+
+
+def type_name(kind: DataType) -> str:
+    """A type as a schema is written; names inside it keep their case."""
+    text = kind.simpleString()
+    return text if "<" in text else text.upper()

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.connectors.files.rows import INEXACT, MISFIT
+from headrace.connectors.files.columns import type_name
+from headrace.connectors.files.rows import INEXACT, MISFIT, excerpt
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -29,7 +30,6 @@ _EXACT_NTZ = rf"^\s*{_DATE}([T ]\d{{1,2}}:\d{{1,2}}(:\d{{1,2}}(\.\d{{0,6}}0*)?)?
 _TOO_FINE = r"\.\d{6}\d*[1-9]"
 # The last second of the year 9999; milliseconds taken for seconds lie beyond it.
 _LAST_SECOND = 253_402_300_799
-_SHOWN = 100
 
 
 class Exact:
@@ -98,9 +98,8 @@ class Exact:
         nested = self._text_type(kind).simpleString() != "string"
         shown = F.to_json(F.struct(text.alias(name))) if nested else text
         mark = F.lit(INEXACT) if nested else F.when(self.value(text, kind).isNull(), MISFIT).otherwise(INEXACT)
-        plain = F.translate(F.substring(shown, 1, _SHOWN), "\r\n`", "  '")
-        said = [F.lit(f" `{name}` `{_named(kind)}` "), F.col("_metadata.file_path"), F.lit(" `"), plain, F.lit("`")]
-        return F.concat(mark, *said)
+        column_and_type = F.lit(f" `{name}` `{type_name(kind)}` ")
+        return F.concat(mark, column_and_type, F.col("_metadata.file_path"), F.lit(" `"), excerpt(shown), F.lit("`"))
 
     def _is_exact(self, text: Column, kind: DataType) -> Column:
         from pyspark.sql import functions as F
@@ -165,8 +164,3 @@ def _some(found: Column) -> Column:
     from pyspark.sql import functions as F
 
     return F.coalesce(found, F.lit(False))
-
-
-def _named(kind: DataType) -> str:
-    text = kind.simpleString()
-    return text if "<" in text else text.upper()

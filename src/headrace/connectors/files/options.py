@@ -1,18 +1,21 @@
-"""The options of the file source, and what is wrong with them as far as can be seen without Spark."""
+"""The options of the file source, and what is wrong with them; only patterns are asked of Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files.formats import unknown_options
 from headrace.contract import OptionError, ProjectPath
-from headrace.errors import nearest
+from headrace.errors import Finding, SourceError, nearest
 from headrace.spark import ddl
 from headrace.units import size_bytes, spark_milliseconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FORMATS = ("text", "csv", "json", "parquet", "orc")
 ROW_FORMATS = ("csv", "json")
@@ -21,6 +24,8 @@ DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 
 _OURS = {"mode", "columnnameofcorruptrecord", "basepath", "path", "maxfilespertrigger", "maxbytespertrigger"}
 _OURS |= {"latestfirst", "maxfileage", "filenameonly", "cleansource", "sourcearchivedir"}
+# Options whose patterns of dates and times Spark looks at only in the first batch.
+_PATTERNS = frozenset({"timestampformat", "timestampntzformat", "dateformat", "timeformat"})
 
 
 def size(text: int | str) -> int | None:
@@ -161,3 +166,31 @@ def _cleaning(source: FilesOptions) -> Iterator[OptionError]:
             what=f"files archived in '{archive}' would match '{source.path}' and be read again",
             fix="choose an archive directory beside the source's path, neither in it nor above it",
         )
+
+
+def require_patterns(spark: SparkSession, format_: str, options: Mapping[str, str]) -> None:
+    """Raise SourceError with each pattern among `options` that Spark cannot read by, as the session's settings are."""
+    given = {name: text for name, text in options.items() if name.lower() in _PATTERNS}
+    wrong = [name for name, text in given.items() if format_ in ("csv", "json") and not _is_pattern(spark, text)]
+    if wrong:
+        raise SourceError([_no_pattern(name, given[name]) for name in wrong])
+
+
+def _is_pattern(spark: SparkSession, text: str) -> bool:
+    from pyspark.errors import IllegalArgumentException, SparkRuntimeException, SparkUpgradeException
+
+    try:
+        # A text that does not fit is NULL; what is no pattern is refused, some of it without a condition. No job runs.
+        spark.sql("SELECT try_to_timestamp('x', :pattern)", args={"pattern": text}).collect()
+    except (IllegalArgumentException, SparkRuntimeException, SparkUpgradeException):
+        return False
+    return True
+
+
+def _no_pattern(name: str, text: str) -> Finding:
+    return Finding(
+        code="HR630",
+        what=f"options: {name} is '{text}', which is no pattern that Spark reads dates and times by",
+        fix="write letters that stand for themselves in single quotes, as yyyy-MM-dd'T'HH:mm:ss; letters of weeks, "
+        "quarters and names of days cannot be read by",
+    )

@@ -1,25 +1,48 @@
-"""What is wrong with a row beyond what Spark's readers see: a value that must be there, text of another encoding."""
+"""What is wrong with a row beyond what Spark's readers see, as expressions over a source's columns.
+
+A value that must be there, text of another encoding, and what Spark's csv and json readers change by their own rules:
+RFC 4180 doubles a quote inside of quotes. Spark's csv reader takes a backslash for that, and leaves both quotes, and
+those around them, in the value. A number beyond the largest DOUBLE or FLOAT becomes Infinity. Whoever names the option
+that says how it is meant has chosen, and his values are left as Spark reads them.
+
+To judge and convert a row takes some hundred expressions, and each of them is a question to the JVM: half of the time
+that a source took. A query makes its sources at a check, at a start and at a verification, and queries share them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark import SparkContext
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
     # What the message of a refused row says, and whether a row has the fault.
     Fault: TypeAlias = tuple[Column, Column]
+    Test: TypeAlias = Callable[[Column], Column]
 
 # What spark/failures.py knows the message of a refused row by; what follows is the column and the file.
 MISSING = "HEADRACE_MISSING_VALUE"
 ENCODING = "HEADRACE_ENCODING"
 MISFIT = "HEADRACE_MISFIT"
 INEXACT = "HEADRACE_INEXACT"
+QUOTES = "HEADRACE_QUOTES"
+INFINITE = "HEADRACE_INFINITE"
 # Java puts it in the place of bytes that are no text.
 _REPLACEMENT = "\ufffd"
+_QUOTES_MEANT = ("escape", "quote")
+_INFINITY_MEANT = {"csv": ("positiveinf", "negativeinf"), "json": ("allownonnumericnumbers",)}
+_SHOWN = 100
+
+# The expressions that were made, and how many sources' of them are kept.
+_MOST = 200
+_lock = threading.Lock()
+_known: dict[Hashable, tuple[SparkContext, tuple[Column, ...]]] = {}
 
 
 def faults(
@@ -71,3 +94,89 @@ def any_of(faults: Mapping[str, Sequence[Fault]]) -> Column:
     from pyspark.sql import functions as F
 
     return reduce(or_, [F.coalesce(bad, F.lit(False)) for each in faults.values() for _, bad in each], F.lit(False))
+
+
+def changed(schema: StructType, format_: str, options: Mapping[str, str]) -> Iterator[tuple[str, Column, Column]]:
+    """Of each column that Spark's reader may have changed: its name, what is said of it, and whether a row has it."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import DoubleType, FloatType, StringType
+
+    given = {name.lower() for name in options}
+    for each in schema:
+        column = F.col(f"`{each.name}`")
+        if format_ == "csv" and isinstance(each.dataType, StringType) and given.isdisjoint(_QUOTES_MEANT):
+            yield each.name, _said_with(QUOTES, each.name, column), _doubled(column)
+        if given.isdisjoint(_INFINITY_MEANT[format_]) and _holds(each.dataType, (DoubleType, FloatType)):
+            test = _anywhere(column, each.dataType, (DoubleType, FloatType), _infinite)
+            yield each.name, _said_with(INFINITE, each.name, F.lit(each.dataType.simpleString())), test
+
+
+def _doubled(text: Column) -> Column:
+    """Whether a text was in quotes and had a doubled quote there, as far as the text that Spark made of it tells."""
+    return text.startswith('"') & (text.substr(2, 2_000_000_000).contains('""') | (text == '""'))
+
+
+def _infinite(number: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.abs(number) == F.lit(float("inf"))
+
+
+def _holds(kind: DataType, wanted: tuple[type[DataType], ...]) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return any(_holds(each.dataType, wanted) for each in kind)
+    if isinstance(kind, ArrayType):
+        return _holds(kind.elementType, wanted)
+    return _holds(kind.valueType, wanted) if isinstance(kind, MapType) else isinstance(kind, wanted)
+
+
+def _anywhere(column: Column, kind: DataType, wanted: tuple[type[DataType], ...], test: Test) -> Column:
+    """Whether a value of a wanted type in the column, or in a part of it, passes the test; NULL never does."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    found = F.lit(False)
+    if isinstance(kind, StructType):
+        for each in kind:
+            if _holds(each.dataType, wanted):
+                found = found | _anywhere(column.getField(each.name), each.dataType, wanted, test)
+    elif isinstance(kind, ArrayType):
+        found = F.exists(column, lambda part: _anywhere(part, kind.elementType, wanted, test))
+    elif isinstance(kind, MapType):
+        found = F.exists(F.map_values(column), lambda part: _anywhere(part, kind.valueType, wanted, test))
+    else:
+        found = test(column)
+    return F.coalesce(found, F.lit(False))
+
+
+def _said_with(mark: str, name: str, shown: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.concat(_said(mark, name), F.lit(" `"), excerpt(shown), F.lit("`"))
+
+
+def excerpt(text: Column) -> Column:
+    """The beginning of a text, fit to stand in a message between backticks."""
+    from pyspark.sql import functions as F
+
+    return F.translate(F.substring(text, 1, _SHOWN), "\r\n`", "  '")
+
+
+def kept(spark: SparkSession, key: Hashable, make: Callable[[], list[Column]]) -> tuple[Column, ...]:
+    """What `make` gave for this `key` before, or gives now.
+
+    A Column names other columns and holds no plan, so that it fits every DataFrame that has them.
+    """
+    context = spark.sparkContext
+    with _lock:
+        owner, columns = _known.get(key, (None, ()))
+    if owner is context:
+        return columns
+    columns = tuple(make())
+    with _lock:
+        while len(_known) >= _MOST:
+            del _known[next(iter(_known))]
+        _known[key] = (context, columns)
+    return columns

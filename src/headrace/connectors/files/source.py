@@ -13,12 +13,9 @@ from headrace.checkpoint.relocation import logged_files
 from headrace.connectors.files import check as file_check
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files import options as file_options
-from headrace.connectors.files import reader_rules
 from headrace.connectors.files import rows as file_rows
 from headrace.connectors.files.exact import Exact
-from headrace.connectors.files.kept_columns import kept
-from headrace.connectors.files.options import FilesOptions
-from headrace.connectors.files.patterns import require_patterns
+from headrace.connectors.files.options import FilesOptions, require_patterns
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.contract import (
@@ -120,7 +117,7 @@ class Files(FilesOptions, Source):
             faults = self._faults(frame, schema)
             return file_rows.refuse(self._values(frame, schema), faults) if faults else []
 
-        columns = kept(spark, ("stream", *self._rules(frame, schema)), checked)
+        columns = file_rows.kept(spark, ("stream", *self._rules(frame, schema)), checked)
         return frame.select(*columns) if columns else frame
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
@@ -132,7 +129,7 @@ class Files(FilesOptions, Source):
         def converted() -> list[Column]:
             return [value.alias(name) for name, value in self._values(frame, schema).items()]
 
-        return frame.select(*kept(spark, ("read", *self._rules(frame, schema)), converted))
+        return frame.select(*file_rows.kept(spark, ("read", *self._rules(frame, schema)), converted))
 
     @property
     def again(self) -> str:
@@ -323,7 +320,7 @@ class Files(FilesOptions, Source):
                 fault = (self._exact.described(each.name, text, each.dataType), self._exact.is_bad(text, each.dataType))
                 found.setdefault(each.name, []).append(fault)
         if self._exact is not None:
-            for name, said, bad in reader_rules.changed(StructType(fields), self.format, self.options):
+            for name, said, bad in file_rows.changed(StructType(fields), self.format, self.options):
                 found.setdefault(name, []).append((said, bad))
         return found
 

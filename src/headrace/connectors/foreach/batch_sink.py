@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.foreach.callables import name_of, not_found, takes, waits
+from headrace.connectors.foreach.sink import name_of, not_found, takes, waits
 from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, ProjectObject, Sink, SinkContext, SinkFacts
 from headrace.errors import NOWHERE, Finding, HeadraceError, SinkError, Where
 from headrace.spark.messages.refusals import first_line, is_from_spark

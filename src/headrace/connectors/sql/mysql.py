@@ -26,9 +26,8 @@ from headrace.connectors.sql.dialect import (
     run,
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.mysql_address import Address, AddressError
 from headrace.connectors.sql.mysql_columns import existing_table, incompatible, limit_of
-from headrace.connectors.sql.mysql_connection import lock_holder
+from headrace.connectors.sql.mysql_connection import Address, AddressError, lock_holder
 from headrace.connectors.sql.mysql_faults import (
     LOCK_WAIT,
     OUT_OF_TIME,

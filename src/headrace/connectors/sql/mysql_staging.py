@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pymysql
 
-from headrace.connectors.sql.mysql_address import Address
-from headrace.connectors.sql.mysql_connection import WatchedConnection
+from headrace.connectors.sql.mysql_connection import Address, WatchedConnection
 from headrace.connectors.sql.types import Forms, ResultColumn, lines, rows
 
 if TYPE_CHECKING:

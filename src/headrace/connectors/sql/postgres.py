@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -34,11 +35,10 @@ from headrace.connectors.sql.postgres_faults import (
     locked_table,
     sqlstate,
 )
-from headrace.connectors.sql.postgres_staging import CopyStager
 from headrace.connectors.sql.server_sink import ServerSink
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import Forms, Kind, ResultColumn, texts
+from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, texts
 from headrace.contract import Identity, OptionError, OutputMode
 
 if TYPE_CHECKING:
@@ -336,3 +336,39 @@ class PostgresDialect:
 
     def is_part_lost(self, error: Exception) -> bool:
         return isinstance(error, psycopg.errors.UndefinedTable) and f"{OWN_PREFIX}s_" in str(error)
+
+
+class CopyStager:
+    """Rows on their way into an unlogged table: created, filled and committed in one transaction or not at all.
+
+    table: its name as it is written in a statement; declared: its columns so.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        table: str,
+        declared: str,
+        columns: Sequence[ResultColumn],
+        forms: Forms,
+    ) -> None:
+        self.connection, self.columns, self.forms = connection, columns, forms
+        self.connection.execute("BEGIN")
+        create = f"CREATE UNLOGGED TABLE {table} ({declared}) WITH (autovacuum_enabled = off)"
+        self.connection.cursor().execute(create, ())
+        # Frozen rows need no second look at whether their transaction was committed.
+        self.copying = self.connection.cursor().copy(f"COPY {table} FROM STDIN WITH (FREEZE)".replace("%%", "%"))
+        self.copy = self.copying.__enter__()
+
+    def add(self, table: pa.Table) -> None:
+        self.copy.write(lines(table, self.columns, self.forms))
+
+    def finish(self) -> None:
+        self.copying.__exit__(None, None, None)
+        self.connection.execute("COMMIT")
+        self.connection.close()
+
+    def give_up(self) -> None:
+        # Closing the connection rolls the table back.
+        with suppress(psycopg.Error):
+            self.connection.close()
