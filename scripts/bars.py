@@ -33,10 +33,10 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 74_300, 64_500),
-    Bar("modules", 468, 430),
-    Bar("median lines of a module", 146, 130, most=False),
-    Bar("lines of imports, %", 8.4, 7.5),
+    Bar("lines", 74_170, 64_500),
+    Bar("modules", 460, 430),
+    Bar("median lines of a module", 149, 130, most=False),
+    Bar("lines of imports, %", 8.3, 7.5),
     Bar("codes of findings", 396, 300),
     Bar("members of Sink", 15, 15),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
