@@ -63,7 +63,7 @@ def test_a_rename_whose_process_is_killed_at_each_step_is_ended(tmp_path: Path) 
     # Each process ends what the one before has left, up to its own step.
     for step in STEPS:
         assert killed(RENAME.format(root=str(root), step=step)) == -signal.SIGKILL
-        assert errors(project, "new") == ["HR557"], step
+        assert errors(project, "new") == ["HR581"], step
     renamed(project, "new")
     assert state(project, "new") == whole("new")
 
@@ -77,7 +77,7 @@ def test_an_adoption_whose_process_is_killed_is_ended_by_the_same_command(spark:
         for step in ("copied", "entered"):
             script = ADOPT.format(root=str(root), checkpoint=str(checkpoint), step=step)
             assert killed(script) == -signal.SIGKILL
-            assert errors(project, "totals") == ["HR597"], step
+            assert errors(project, "totals") == ["HR581"], step
         assert hr.adopt(project, "totals", checkpoint, spark=spark).plan.continues
     # What was adopted is a query like others: it is renamed, and rebuilt.
     pipeline = root / "pipeline.py"

@@ -156,7 +156,7 @@ def test_a_change_that_was_cut_off_is_ended_before_anything_else(tmp_path: Path,
     land(root, 1, TWELVE)
     (outcome,) = run(load(root), spark=spark).outcomes
     assert outcome.finding is not None
-    assert (outcome.finding.code, outcome.batches) == ("HR552", 0)
+    assert (outcome.finding.code, outcome.batches) == ("HR581", 0)
     assert outcome.finding.fix == "end it: headrace state repartition totals 4"
     assert refusal(root, 3, spark)[::2] == ("HR554", "end it first: headrace state repartition totals 4")
     assert repartition(load(root), "totals", 4, spark=spark).batch == 1

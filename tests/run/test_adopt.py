@@ -148,7 +148,7 @@ def test_a_sink_that_begins_no_ledger_takes_nothing_over() -> None:
         (has_lost_its_offsets, "totals", "HR595", "has run already"),
         (cut_off_of_another, "totals", "HR595", "the adoption of another checkpoint"),
         (continued_since, "totals", "HR595", "the former job has made batches since"),
-        (damaged_record, "totals", "HR598", "cannot be read"),
+        (damaged_record, "totals", "HR584", "cannot be read"),
     ],
 )
 def test_what_cannot_be_adopted_is_refused_before_spark_is_started(
@@ -176,7 +176,7 @@ def test_the_checkpoint_of_a_query_of_the_project_is_none_to_adopt(project: Proj
 def test_a_query_whose_adoption_was_cut_off_does_not_start(project: Project, old: Path) -> None:
     cut_off(project, old)
     (finding,) = inspect_checkpoint(project, project.queries["totals"]).findings
-    assert (finding.code, f"headrace adopt totals --checkpoint {old}" in finding.fix) == ("HR597", True)
+    assert (finding.code, f"headrace adopt totals --checkpoint {old}" in finding.fix) == ("HR581", True)
     # What a reset takes back is more than nothing, though no batch was made.
     assert hr.reset(project, "totals", result="keep").generation == 2
     assert list(inspect_checkpoint(project, project.queries["totals"]).findings) == []

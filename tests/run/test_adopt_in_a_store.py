@@ -64,7 +64,7 @@ def again(project: Project, query: str = "totals") -> None:
 
 def ended(project: Project, former: Path, spark: SparkSession, whole: dict[str, bytes]) -> None:
     """An adoption that was cut off refuses each start, and the same command ends it."""
-    assert errors(project, "totals") == ["HR597"]
+    assert errors(project, "totals") == ["HR581"]
     assert adopt(project, "totals", former, spark=spark).plan.continues
     assert (errors(project, "totals"), content(project, "totals")) == ([], whole)
     layout = QueryLayout(project.storage, "totals", latest_generation(project.storage, "totals"))

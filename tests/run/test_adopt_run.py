@@ -332,7 +332,7 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
                 with pytest.raises(Killed):
                     adopt(project, "totals", checkpoint, spark=spark, reached=killed_at(step))
             found = [each for each in inspect_checkpoint(project, query).findings if each.severity == "error"]
-            assert [each.code for each in found] == ([] if step == "moved" else ["HR597"]), step
+            assert [each.code for each in found] == ([] if step == "moved" else ["HR581"]), step
             if step == "moved":
                 with pytest.raises(HeadraceError, match="was adopted already"):
                     adopt(project, "totals", checkpoint, spark=spark)

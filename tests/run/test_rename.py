@@ -142,8 +142,8 @@ def test_a_rename_that_is_killed_is_ended_by_the_next_start_or_taken_back(root: 
         with pytest.raises(Killed):
             renamed(project, "new", reached=killed_at(step))
         found = inspect_checkpoint(project, project.queries["new"])
-        assert [finding.code for finding in found.findings if finding.severity != "note"][:1] == ["HR557"]
-    with pytest.raises(HeadraceError, match="HR557"):
+        assert [finding.code for finding in found.findings if finding.severity != "note"][:1] == ["HR581"]
+    with pytest.raises(HeadraceError, match="HR581"):
         reset(project, "new", result="drop")
     renamed(project, "new")
     assert state(project, "new") == whole("new")
@@ -250,7 +250,7 @@ def lines_of_the_new_name(project: Project) -> None:
         (was_reset, "old", "HR549", "headrace reset old --discard"),
         (reset_cut_off, "old", "HR549", "headrace reset old"),
         (being_rebuilt, "old", "HR549", "headrace rebuild old --abandon"),
-        (damaged_record, "old", "HR557", "cannot be read"),
+        (damaged_record, "old", "HR584", "cannot be read"),
         (lines_of_the_new_name, "old", "HR549", "of 'old' and of 'new'"),
     ],
 )

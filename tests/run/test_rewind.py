@@ -230,7 +230,7 @@ def test_all_goes_back_together_and_comes_again(tmp_path: Path, mode: OutputMode
         shutil.copy(again.layout.before_rewind.checkpoint / planned, again.layout.checkpoint / planned)
     again.write(1, {"z": 7})
     assert state(project)["rows"] == ({"z": 7} if mode == "complete" else {**AFTER[mode][0], "z": 7})
-    with pytest.raises(HeadraceError, match="HR652"):
+    with pytest.raises(HeadraceError, match="HR583"):
         hr.undo_rewind(project, "totals")
     hr.rewind(project, "totals", to_batch=0)
     assert state(project) == at(0, mode)
@@ -248,10 +248,10 @@ def test_a_rewind_that_is_killed_is_ended_or_taken_back(project: Project, step: 
     for ends in ("undo", "again"):
         with pytest.raises(Killed):
             rewind(project, "totals", to_batch=1, reached=killed_at(step))
-        assert codes(project) == ["HR649"]
+        assert codes(project) == ["HR581"]
         with pytest.raises(HeadraceError, match="HR648"):
             hr.rewind(project, "totals", to_batch=0)
-        with pytest.raises(HeadraceError, match="HR649"):
+        with pytest.raises(HeadraceError, match="HR581"):
             hr.reset(project, "totals", result="drop")
         if ends == "undo":
             hr.undo_rewind(project, "totals")
@@ -267,7 +267,7 @@ def test_taking_a_rewind_back_is_ended_after_a_kill(project: Project, step: str)
     hr.rewind(project, "totals", to_batch=1)
     with pytest.raises(Killed):
         undo_rewind(project, "totals", reached=killed_at(step))
-    assert codes(project) == ["HR649"]
+    assert codes(project) == ["HR581"]
     with pytest.raises(HeadraceError, match="HR648"):
         hr.rewind(project, "totals", to_batch=1)
     assert hr.undo_rewind(project, "totals").batch == 2
@@ -298,7 +298,7 @@ def test_where_directories_change_places_in_two_steps_a_kill_between_them_is_end
                 command()
         # A start in between makes the directory that it does not find, and is refused.
         home.mkdir(exist_ok=True)
-        assert codes(project) == ["HR649"]
+        assert codes(project) == ["HR581"]
 
     monkeypatch.setattr(rewind_copy, "exchange", refused)
     killed(lambda: hr.rewind(project, "totals", to_batch=1))
@@ -326,7 +326,7 @@ def test_it_says_what_it_takes_back_with_numbers(project: Project, capsys: pytes
         assert said in told
     assert state(project) == before
     assert main(["rewind", "totals", "--to-time", "2100-01-01", "--yes", "-C", str(project.root)]) == 1
-    assert "HR651" in capsys.readouterr().err
+    assert "HR582" in capsys.readouterr().err
     assert main(["rewind", "totals", "--to-batch", "1", "--yes", "--json", "-C", str(project.root)]) == 0
     done = json.loads(capsys.readouterr().out)
     assert (done["batch"], done["plan"]["newest"], done["plan"]["lost"][:0]) == (1, 2, [])
@@ -372,20 +372,20 @@ def no_database(project: Project) -> None:
     ("before", "command", "code", "said"),
     [
         (None, "unknown --to-batch 1", "HR091", "no query 'unknown'"),
-        (None, "plain --to-batch 1", "HR651", "planned no batch"),
-        (None, "printed --to-batch 1", "HR651", "planned no batch"),
-        (None, "shown --to-batch 1", "HR651", "keeps nothing"),
-        (None, "totals --to-batch 2", "HR651", "is its newest"),
+        (None, "plain --to-batch 1", "HR582", "planned no batch"),
+        (None, "printed --to-batch 1", "HR582", "planned no batch"),
+        (None, "shown --to-batch 1", "HR582", "keeps nothing"),
+        (None, "totals --to-batch 2", "HR582", "is its newest"),
         (None, "totals --to-batch 7", "HR655", "newest committed batch is 2"),
         (None, "totals --to-time 2020-01-01", "HR648", "planned so early"),
-        (None, "totals --undo", "HR652", "no rewind of it"),
-        (None, "totals --discard", "HR651", "set anything aside"),
+        (None, "totals --undo", "HR583", "no rewind of it"),
+        (None, "totals --discard", "HR582", "set anything aside"),
         (no_state, "totals --to-batch 0", "HR655", "no longer has the state after batch 0"),
         (without_images, "totals --to-batch 0", "HR655", "headrace rewind totals --to-batch 1; "),
         (cut_off, "totals --to-batch 0", "HR648", "headrace rewind totals --to-batch 1; or take it back"),
         (cut_off, "totals --discard", "HR648", "cut off"),
-        (damaged_record, "totals --to-batch 1", "HR653", "cannot be read"),
-        (record_of_a_later_version, "totals --to-batch 1", "HR653", "it names another form, '2'"),
+        (damaged_record, "totals --to-batch 1", "HR584", "cannot be read"),
+        (record_of_a_later_version, "totals --to-batch 1", "HR584", "it names another form, '2'"),
         (record_without_a_form, "totals --to-batch 0", "HR648", "a rewind to batch 1 was begun and cut off"),
         (no_database, "totals --to-batch 1", "HR405", "out.db"),
         (running, "totals --to-batch 1", "HR526", "already running"),

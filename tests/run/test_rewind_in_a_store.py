@@ -82,7 +82,7 @@ def test_wherever_it_was_cut_off_it_is_ended_or_taken_back(project: Project, mon
         """1 if there was something to end."""
         assert cuts.at(write, command), f"there is no write {write}"
         found = codes(project)
-        assert found in ([], ["HR649"]), (write, found)
+        assert found in ([], ["HR581"]), (write, found)
         if found:
             ended()
         assert codes(project) == [], write

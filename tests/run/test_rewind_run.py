@@ -171,7 +171,7 @@ def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     def killed(step: str, way: str) -> None:
         command = [sys.executable, "-c", KILLED, str(project.root), step, way]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-        assert codes(project) == ["HR649"]
+        assert codes(project) == ["HR581"]
 
     killed("sink", "rewind")
     hr.rewind(project, "totals", to_batch=1)

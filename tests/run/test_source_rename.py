@@ -123,5 +123,5 @@ def test_offsets_of_continuous_processing_name_no_source(layout: QueryLayout) ->
 )
 def test_a_record_that_cannot_be_read_is_told(layout: QueryLayout, file: str, text: str) -> None:
     (layout.home / file).write_text(text)
-    with pytest.raises(CheckpointError, match=r"HR557|HR503"):
+    with pytest.raises(CheckpointError, match=r"HR584|HR503"):
         make(layout, record(layout) or {"old": "new"})

@@ -28,7 +28,7 @@ class Move:
 
 
 def kept(file: Path) -> Move | None:
-    damaged = json_record.Damaged(file=file, code="HR653", what="the record cannot be read", fix="restore it")
+    damaged = json_record.Damaged(file=file, code="HR584", what="the record cannot be read", fix="restore it")
     return json_record.read_as(Move, damaged)
 
 
@@ -71,5 +71,5 @@ def test_a_damaged_record_is_reported_with_the_reason(text: str, why: str, tmp_p
     with pytest.raises(CheckpointError) as caught:
         kept(file)
     (finding,) = caught.value.findings
-    assert (finding.code, finding.where.file, finding.fix) == ("HR653", str(file), "restore it")
+    assert (finding.code, finding.where.file, finding.fix) == ("HR584", str(file), "restore it")
     assert finding.what.startswith(f"the record cannot be read: {why}")

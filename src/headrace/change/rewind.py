@@ -94,7 +94,7 @@ class _Work(SinkWork):
         super().__init__(project, query, spark, changes=changes)
         if not query.sink.facts.durable:
             what = f"the sink of query '{query.name}' keeps nothing, so that each start begins from scratch"
-            raise CheckFailed(Finding(code="HR651", what=what, where=query.where))
+            raise CheckFailed(Finding(code="HR582", what=what, where=query.where))
         if rebuilding := list(under_way(project.storage, query.name)):
             raise CheckFailed(rebuilding)
         self.live = current(QueryLayout(project.storage, query.name))
@@ -178,7 +178,7 @@ class _Work(SinkWork):
     def undo(self, reached: Callable[[str], None]) -> RewindResult:
         record, live = self.record, self.live
         if record is None or record.way == "discard":
-            raise self._refused("HR652", "no rewind of it can be undone", "")
+            raise self._refused("HR583", "no rewind of it can be undone", "")
         if record.way == "done":
             self._require_unchanged(record)
         with writing_to(live.home.parent):
@@ -301,9 +301,9 @@ class _Work(SinkWork):
         planned = Checkpoint(live.checkpoint).last_batch
         if live.generation != record.generation or planned != record.batch:
             why = "it has run since, and what it has written would be lost"
-            raise self._refused("HR652", why, f"rewind it once more, or delete the rest: {self._command('--discard')}")
+            raise self._refused("HR583", why, f"rewind it once more, or delete the rest: {self._command('--discard')}")
         if not rewind_copy.is_exchanged(live, record) or not live.before_rewind.home.exists():
-            raise self._refused("HR652", "what it was before is gone", f"delete the rest: {self._command('--discard')}")
+            raise self._refused("HR583", "what it was before is gone", f"delete the rest: {self._command('--discard')}")
 
     def _other_way(self, *, declares: bool) -> str:
         query = self.query
@@ -339,7 +339,7 @@ class _Work(SinkWork):
 
     def _nothing(self, why: str) -> CheckFailed:
         what = f"there is nothing to rewind of query '{self.query.name}': {why}"
-        return CheckFailed(Finding(code="HR651", what=what, where=self.query.where))
+        return CheckFailed(Finding(code="HR582", what=what, where=self.query.where))
 
     def _command(self, option: str) -> str:
         return f"headrace rewind {self.query.name} {option}"

@@ -92,7 +92,7 @@ def _fix_of_gap(archive: Archive, last: int) -> str:
     """What there is to do where the batches up to `last` are not known."""
     damaged = json_record.Damaged(
         file=archive.path.with_name(ADOPTED),
-        code="HR598",
+        code="HR584",
         what="the record of an adoption cannot be read",
         fix="restore it from a backup; or remove it, if the query has run since",
     )

@@ -35,17 +35,17 @@ _Way = TypeVar("_Way", bound="WayRecord")
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeRecord:
-    """What every record has. at: when the change was begun. unreadable: code, what and fix where it is damaged."""
+    """What every record has. at: when the change was begun. unreadable: what is said of a damaged one, and its fix."""
 
-    unreadable: ClassVar[tuple[str, str, str]]
+    unreadable: ClassVar[tuple[str, str]]
     at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="microseconds"))
     form: Literal[1] = 1
 
     @classmethod
     def read(cls: type[_Record], file: Path) -> _Record | None:
         """The record in `file`, None without one. Raises CheckpointError."""
-        code, what, fix = cls.unreadable
-        return json_record.read_as(cls, json_record.Damaged(file=file, code=code, what=what, fix=fix))
+        what, fix = cls.unreadable
+        return json_record.read_as(cls, json_record.Damaged(file=file, code="HR584", what=what, fix=fix))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +58,19 @@ class WayRecord(ChangeRecord):
         """The same record once another way is taken."""
         return replace(self, way=way)
 
-    def cut_off(self, layout: QueryLayout, file: Path, code: str, command: str) -> CheckpointError:
+    def cut_off(self, layout: QueryLayout, file: Path, command: str) -> CheckpointError:
         """That the change, which `command` begins, or its undoing was cut off."""
         done, name = command.split()[1], f"headrace {command.split()[1]} {layout.query}"
         is_undone = self.way == "undo"
         what = f"the undoing of a {done}" if is_undone else f"a {done}"
         fix = f"end it: {name} --undo" if is_undone else f"end it: {command}; or take it back: {name} --undo"
         what += f" of query '{layout.query}' was cut off, so that its checkpoint and its result may not fit"
-        return CheckpointError(Finding(code=code, where=Where(file=str(file)), what=what, fix=fix))
+        return CheckpointError(was_cut_off(file, what, fix))
+
+
+def was_cut_off(file: Path, what: str, fix: str) -> Finding:
+    """That the change whose record is `file` was begun and not ended."""
+    return Finding(code="HR581", where=Where(file=str(file)), what=what, fix=fix)
 
 
 # ------------------------------------------------------------------------------------------------------- an adoption
@@ -79,8 +84,7 @@ class AdoptionRecord(ChangeRecord):
     calls them.
     """
 
-    unreadable: ClassVar[tuple[str, str, str]] = (
-        "HR598",
+    unreadable: ClassVar[tuple[str, str]] = (
         "the record of an adoption cannot be read",
         "restore it from a backup; or remove it, if the query has run since",
     )
@@ -131,14 +135,9 @@ def require_adopted(layout: QueryLayout) -> None:
     if record is None or not record.is_cut_off(layout):
         return
     command = f"headrace adopt {layout.query} --checkpoint {record.checkpoint}"
-    raise CheckpointError(
-        Finding(
-            code="HR597",
-            where=Where(file=str(layout.adoption)),
-            what=f"query '{layout.query}' was being given the checkpoint of another program, and that was cut off",
-            fix=f"end it: {command}; or reset the query (headrace reset QUERY)",
-        )
-    )
+    what = f"query '{layout.query}' was being given the checkpoint of another program, and that was cut off"
+    fix = f"end it: {command}; or reset the query (headrace reset QUERY)"
+    raise CheckpointError(was_cut_off(layout.adoption, what, fix))
 
 
 # ---------------------------------------------------------------------------------------------------------- a reset
@@ -152,8 +151,7 @@ class ResetRecord(WayRecord):
     done.
     """
 
-    unreadable: ClassVar[tuple[str, str, str]] = (
-        "HR584",
+    unreadable: ClassVar[tuple[str, str]] = (
         "the record of a reset cannot be read",
         "restore it from a backup; or write it again: "
         '{"result": "drop", "way": "reset", "at": ""}, with keep for drop where the result was kept',
@@ -201,7 +199,7 @@ def require_whole(layout: QueryLayout) -> None:
     found = reset_cut_off(layout)
     if found is not None and found[1].way != "discard":
         command = f"headrace reset {layout.query} --{found[1].result}-result"
-        raise found[1].cut_off(layout, found[0].reset, "HR581", command)
+        raise found[1].cut_off(layout, found[0].reset, command)
 
 
 # --------------------------------------------------------------------------------------------------------- a rewind
@@ -211,8 +209,7 @@ def require_whole(layout: QueryLayout) -> None:
 class RewindRecord(WayRecord):
     """Kept beside the generations. batch: the one that is gone back to. newest: the one before."""
 
-    unreadable: ClassVar[tuple[str, str, str]] = (
-        "HR653",
+    unreadable: ClassVar[tuple[str, str]] = (
         "the record of a rewind cannot be read",
         "restore it from a backup; or remove it, if the last rewind of the query has ended",
     )
@@ -256,7 +253,7 @@ def require_rewound(layout: QueryLayout) -> None:
     record = RewindRecord.of(layout)
     if record is not None and record.is_cut_off:
         command = f"headrace rewind {layout.query} --to-batch {record.batch}"
-        raise record.cut_off(layout, rewind_record(layout.storage, layout.query), "HR649", command)
+        raise record.cut_off(layout, rewind_record(layout.storage, layout.query), command)
 
 
 # -------------------------------------------------------------------------------------------------------- a rebuild
@@ -270,8 +267,7 @@ class RebuildRecord(ChangeRecord):
     began. report: what was found when it had caught up.
     """
 
-    unreadable: ClassVar[tuple[str, str, str]] = (
-        "HR577",
+    unreadable: ClassVar[tuple[str, str]] = (
         "the record of a rebuild cannot be read",
         "restore it from a backup; or, if no swap was begun, remove it: a rebuild that was being built then starts "
         "from scratch",
@@ -325,12 +321,8 @@ def cut_off(storage: Path, query: str) -> Iterator[Finding]:
     other = f"; or take it back: headrace rebuild {query} --abandon"
     if record.phase == "rolling-back":
         done, ends, other = "the roll-back", f"headrace rebuild {query} --roll-back", ""
-    yield Finding(
-        code="HR572",
-        where=Where(file=str(rebuild_record(storage, query))),
-        what=f"{done} of a rebuild of query '{query}' was cut off, so that its checkpoint and its result may not fit",
-        fix=f"end it: {ends}{other}",
-    )
+    what = f"{done} of a rebuild of query '{query}' was cut off, so that its checkpoint and its result may not fit"
+    yield was_cut_off(rebuild_record(storage, query), what, f"end it: {ends}{other}")
 
 
 def under_way(storage: Path, query: str) -> Iterator[Finding]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from headrace.checkpoint import Checkpoint
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
-from headrace.queries.changes import ChangeRecord, RebuildRecord, reset_cut_off
+from headrace.queries.changes import ChangeRecord, RebuildRecord, reset_cut_off, was_cut_off
 from headrace.queries.layout import QueryLayout, generations_set_aside, latest_generation
 from headrace.storage import json_record
 from headrace.storage.durable import sync_directory
@@ -22,8 +22,7 @@ _FILE = "rename.json"
 class RenameRecord(ChangeRecord):
     """Kept in the directory of the new name while its steps are under way. former: the old name."""
 
-    unreadable: ClassVar[tuple[str, str, str]] = (
-        "HR557",
+    unreadable: ClassVar[tuple[str, str]] = (
         "the record of a rename cannot be read",
         'restore it from a backup, or write it again: {"former": "THE OLD NAME", "at": ""}',
     )
@@ -134,14 +133,14 @@ def unfinished(layout: QueryLayout) -> Iterator[Finding]:
     if record is not None:
         what = f"the renaming of query '{record.former}' to '{layout.query}' was cut off"
         fix = f"start it, which ends it: headrace run {layout.query}"
-        yield _cut_off(layout.storage, layout.query, what, fix).weighed("warning")
+        yield was_cut_off(_file(layout.storage, layout.query), what, fix).weighed("warning")
     for file in sorted((layout.storage / "queries").glob(f"*/{_FILE}")):
         other = file.parent.name
         taken = RenameRecord.of(layout.storage, other)
         if taken is not None and taken.former == layout.query:
             what = f"the renaming of query '{layout.query}' to '{other}' was cut off; its ledger may have that name"
             fix = f"declare it as '{other}' and start it; or give '{layout.query}' renamed_from: {other}, which ends "
-            yield _cut_off(layout.storage, other, what, f"{fix}the rename and takes it back")
+            yield was_cut_off(file, what, f"{fix}the rename and takes it back")
 
 
 def require_renamed(layout: QueryLayout) -> None:
@@ -156,10 +155,6 @@ def _layout(storage: Path, query: str) -> QueryLayout:
 
 def _file(storage: Path, query: str) -> Path:
     return storage / "queries" / query / _FILE
-
-
-def _cut_off(storage: Path, query: str, what: str, fix: str) -> Finding:
-    return Finding(code="HR557", where=Where(file=str(_file(storage, query))), what=what, fix=fix)
 
 
 def _refused(query: Query, what: str, fix: str) -> CheckpointError:

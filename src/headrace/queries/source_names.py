@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import source_of
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query, Source
+from headrace.queries.changes import was_cut_off
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import forms
 from headrace.storage import json_record
@@ -66,7 +67,7 @@ def record(layout: QueryLayout) -> dict[str, str] | None:
     """The renames that were begun and not ended, None without any. Raises CheckpointError."""
     damaged = json_record.Damaged(
         file=layout.source_rename,
-        code="HR557",
+        code="HR584",
         what="the record of renamed sources cannot be read",
         fix='restore it from a backup, or write it again: {"OLD NAME": "NEW NAME"}',
     )
@@ -97,8 +98,7 @@ def unfinished_sources(layout: QueryLayout) -> Iterator[Finding]:
     for old, new in (record(layout) or {}).items():
         what = f"the renaming of source '{old}' to '{new}' in the checkpoint of query '{layout.query}' was cut off"
         fix = f"start the query, which ends it: headrace run {layout.query}"
-        where = Where(file=str(layout.source_rename))
-        yield Finding(code="HR557", where=where, what=what, fix=fix).weighed("warning")
+        yield was_cut_off(layout.source_rename, what, fix).weighed("warning")
 
 
 def _renamed(project: Project, query: Query) -> list[Source]:

@@ -130,7 +130,7 @@ def compared(
     if cut_off is not None:
         raise CheckpointError(
             Finding(
-                code="HR552",
+                code="HR581",
                 what=f"query '{query.name}' was being given {cut_off.after} state partitions in place of "
                 f"{cut_off.before}, and that was cut off",
                 fix=f"end it: headrace state repartition {query.name} {cut_off.after}",

@@ -172,4 +172,6 @@ FINAL = {**NEW, "lines": [(T, 2, 3)]}
 def codes(project: Project) -> list[str]:
     """What keeps the next start from beginning."""
     found = inspect_checkpoint(project, project.queries["totals"]).findings
-    return [finding.code for finding in found if finding.severity == "error" and finding.code.startswith("HR57")]
+    return [
+        finding.code for finding in found if finding.severity == "error" and finding.code.startswith(("HR57", "HR58"))
+    ]

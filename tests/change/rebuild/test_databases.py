@@ -76,7 +76,7 @@ def test_two_tables_are_exchanged_and_exchanged_back(
         killed(lambda: swap(project))
         with pytest.raises(Killed):
             swap(project, "sink")
-        assert codes(project) == ["HR572"]
+        assert codes(project) == ["HR581"]
         assert rebuild(project, "totals").done == "swapped"
         assert (state(project, database), seen()) == (NEW, [10, 30])
         killed(lambda: roll_back_rebuild(project, "totals"))

@@ -79,7 +79,7 @@ def test_a_swap_that_is_killed_is_ended(project: Project, database: Database, st
     assert state(project, database) == BUILT
     with pytest.raises(Killed):
         swap(project, step)
-    assert codes(project) == ["HR572"]
+    assert codes(project) == ["HR581"]
     for kill in STEPS:
         with pytest.raises(Killed):
             rebuild(project, "totals", reached=killed_at(kill))
@@ -107,7 +107,7 @@ def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Databas
     swap(project)
     with pytest.raises(Killed):
         roll_back_rebuild(project, "totals", reached=killed_at(step))
-    assert codes(project) == ["HR572"]
+    assert codes(project) == ["HR581"]
     assert roll_back_rebuild(project, "totals").generation == 1
     assert (state(project, database), codes(project)) == (BUILT, [])
     swap(project)
@@ -135,7 +135,7 @@ def test_a_move_in_steps_may_die_at_each_of_them(
         roll_back_rebuild(project, "totals")
         with store.dying(at, Killed), pytest.raises(Killed):
             swap(project)
-        assert codes(project) == ["HR572"]
+        assert codes(project) == ["HR581"]
         if end == "swap":
             assert rebuild(project, "totals").done == "swapped"
         else:
@@ -208,7 +208,7 @@ def rebuilt(spark: SparkSession, before: Project, now: Project, swapped: Rows, r
     run(before, spark)
     with pytest.raises(Killed):
         rebuild(now, "totals", spark=spark, approve=meanwhile, reached=killed_at("sink"))
-    assert (codes(now), totals()) == (["HR572"], swapped)
+    assert (codes(now), totals()) == (["HR581"], swapped)
     status = hr.rebuild_status(now, "totals")
     assert status is not None
     assert (status.phase, status.batches, status.rows >= 3) == ("swapping", 3, True)

@@ -67,10 +67,10 @@ def test_a_swap_that_is_killed_is_ended_or_taken_back(project: Project, database
     assert state(project, database) == BUILT
     with pytest.raises(Killed):
         swap_in(work_on(project), record(project), killed_at(step))
-    assert codes(project) == ["HR572"]
+    assert codes(project) == ["HR581"]
     (finding,) = (each for each in hr.verify(project, "totals").findings if each.code != "HR701")
-    assert (finding.code, "headrace rebuild totals --yes" in finding.fix) == ("HR572", True)
-    with pytest.raises(HeadraceError, match="HR572"):
+    assert (finding.code, "headrace rebuild totals --yes" in finding.fix) == ("HR581", True)
+    with pytest.raises(HeadraceError, match="HR581"):
         hr.reset(project, "totals", result="drop")
     for kill in STEPS:
         with pytest.raises(Killed):
@@ -95,7 +95,7 @@ def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Databas
     assert (state(project, database), codes(project)) == (NEW, [])
     with pytest.raises(Killed):
         roll_back_rebuild(project, "totals", reached=killed_at(step))
-    assert codes(project) == ["HR572"]
+    assert codes(project) == ["HR581"]
     with pytest.raises(HeadraceError, match="HR571"):
         hr.abandon_rebuild(project, "totals")
     assert roll_back_rebuild(project, "totals").generation == 1
@@ -139,7 +139,7 @@ def test_a_database_that_ends_its_transaction_with_a_rename_is_caught_up_with(
                 do()
 
     killed(lambda: swap_in(work_on(project), record(project), lambda _: None))
-    assert (codes(project), state(project, database)["rows"]) == (["HR572"], NEW["rows"])
+    assert (codes(project), state(project, database)["rows"]) == (["HR581"], NEW["rows"])
     assert rebuild(project, "totals").done == "swapped"
     assert state(project, database) == NEW
     killed(lambda: hr.roll_back_rebuild(project, "totals"))
@@ -224,8 +224,8 @@ held: list[Any] = []
         (None, "rebuild totals --roll-back --yes", "HR571", "headrace rebuild totals --abandon"),
         (None, "rebuild totals --discard --yes", "HR571", "was not swapped in"),
         (None, "reset totals --drop-result --yes", "HR571", "headrace rebuild totals --abandon"),
-        (no_rebuild, "rebuild totals --abandon --yes", "HR576", "there is no rebuild"),
-        (damaged_record, "rebuild totals --abandon --yes", "HR577", "cannot be read"),
+        (no_rebuild, "rebuild totals --abandon --yes", "HR582", "there is no rebuild"),
+        (damaged_record, "rebuild totals --abandon --yes", "HR584", "cannot be read"),
         (swapped, "rebuild totals --yes", "HR571", "headrace rebuild totals --discard"),
         (swapped, "rebuild totals --abandon --yes", "HR571", "headrace rebuild totals --roll-back"),
         (reset_since, "rebuild totals --roll-back --yes", "HR570", "headrace reset totals --undo"),
@@ -320,7 +320,7 @@ swap_in(SinkWork(project, project.queries["totals"], None, changes=True), record
 def test_a_process_that_dies_in_the_swap_leaves_what_another_one_ends(project: Project, database: Database) -> None:
     for step, rows in (("inside the transaction", BUILT["rows"]), ("sink", NEW["rows"]), ("moved", NEW["rows"])):
         done = subprocess.run([sys.executable, "-c", CHILD, str(project.root), step], check=False)
-        assert (done.returncode, codes(project)) == (9, ["HR572"])
+        assert (done.returncode, codes(project)) == (9, ["HR581"])
         assert state(project, database)["rows"] == rows
     assert rebuild(project, "totals").done == "swapped"
     assert state(project, database) == NEW

@@ -93,6 +93,6 @@ def test_no_other_writers_rows_are_taken_off_and_no_expired_snapshot_is_asked_fo
     old = [each.snapshot_id for each in table.snapshots() if each.snapshot_id != kept.snapshot_id]
     table.maintenance.expire_snapshots().by_ids(old).commit()
     assert result.earliest(0) == 2
-    with pytest.raises(SinkError, match="HR652"):
+    with pytest.raises(SinkError, match="HR583"):
         result.sink.rewind.undo(result.context, 2, no_session)
     assert result.ids() == [0, 1, 2, 70]

@@ -38,7 +38,7 @@ class RebuildWork(SinkWork):
         record = self.record()
         if record is None:
             what = f"there is no rebuild of query '{self.query.name}'"
-            raise CheckFailed(Finding(code="HR576", what=what, where=self.query.where))
+            raise CheckFailed(Finding(code="HR582", what=what, where=self.query.where))
         if record.phase not in phases:
             raise self.in_the_way(record)
         self.require_same_sink(record)

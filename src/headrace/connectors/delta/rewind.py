@@ -112,15 +112,15 @@ def _undone(table: DeltaTable, name: str, context: SinkContext, batch: int) -> N
         if own.batch < batch:
             return
         what = f"{name} has batches of query '{context.query}' after batch {batch} again"
-        raise NothingChanged(Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them"))
+        raise NothingChanged(Finding(code="HR583", what=what, fix="go back to that batch once more, or keep them"))
     try:
         former = table.at(before)
     except LogCutError:
         what = f"the log of {name} no longer has the version that it had before it went back to batch {batch}"
         raise NothingChanged(
-            Finding(code="HR652", what=what, fix="run the query: it reads the removed batches again")
+            Finding(code="HR583", what=what, fix="run the query: it reads the removed batches again")
         ) from None
-    _require_files(former, state, name, "HR652")
+    _require_files(former, state, name, "HR583")
     reached = ledger.progress(context, former.txn_ids)
     _commit(state, former, context, Progress(own.epoch + 1, reached.batch), before=0)
 

@@ -104,11 +104,11 @@ def _undone(place: TableRef, context: SinkContext, batch: int) -> None:
         return
     if known.batch != batch:
         what = f"{place} has batches of query '{context.query}' after batch {batch} again"
-        raise NothingChanged(Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them"))
+        raise NothingChanged(Finding(code="HR583", what=what, fix="go back to that batch once more, or keep them"))
     former = table.metadata.snapshot_by_id(facts["snapshot"])
     if former is None:
         what = f"{place} no longer has the snapshot that it had before it went back to batch {batch}"
-        raise NothingChanged(Finding(code="HR652", what=what, fix="run the query: it reads the removed batches again"))
+        raise NothingChanged(Finding(code="HR583", what=what, fix="run the query: it reads the removed batches again"))
     _commit(table, replace(Ledger.loads(facts["ledger"]), epoch=uuid.uuid4().hex), {_kept(context): ""}, former)
 
 

@@ -128,7 +128,7 @@ class FilesRewind(SinkRewind):
             return
         if files.last is not None and _came_again(kept, files.last):
             what = f"'{directory}' has files of batches after {batch} again"
-            raise NothingChanged(Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them"))
+            raise NothingChanged(Finding(code="HR583", what=what, fix="go back to that batch once more, or keep them"))
         with moving(directory):
             for place in record["files"]:
                 _move(kept / place, directory / place)

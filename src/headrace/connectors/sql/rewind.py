@@ -200,7 +200,7 @@ class TableRewind(OfTable, SinkRewind):
             if found.is_ahead(batch):
                 what = f"table '{ledger.table}' has batches of query '{context.query}' after batch {batch} again"
                 raise NothingChanged(
-                    Finding(code="HR652", what=what, fix="go back to that batch once more, or keep them")
+                    Finding(code="HR583", what=what, fix="go back to that batch once more, or keep them")
                 )
             images = found.images
             found.restore([step])

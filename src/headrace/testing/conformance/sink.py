@@ -314,7 +314,7 @@ class SinkConformance(SinkTriggers):
         place.rename(context.checkpoint)
         self.start(spark, self.make_rewindable(home, mode), tmp_path, context, ends=True)
         assert self.written(spark, sink, context) == answers[2]
-        with pytest.raises(NothingChanged, match="HR652"):
+        with pytest.raises(NothingChanged, match="HR583"):
             sink.rewind.undo(context, 0, lambda: spark)
         for _ in range(2):
             sink.rewind.forget(context, lambda: spark)
