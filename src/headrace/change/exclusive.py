@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from headrace.errors import Finding, ProjectError, nearest
+from headrace.errors import CheckFailed, Finding, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
+from headrace.queries.changes import current, under_way
+from headrace.queries.layout import QueryLayout
 from headrace.queries.naming import commanded
+from headrace.queries.rename_record import require_renamed
 from headrace.run.repartition import require_stopped
 from headrace.run.sink_work import SinkWork
 
@@ -17,6 +20,36 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Work = TypeVar("Work", bound=SinkWork)
+
+
+def ignore(step: str) -> None:
+    """Report a step to nobody."""
+
+
+class ChangeWork(SinkWork):
+    """A change of what a query has done. verb: its word on the command line. done: what the query then is."""
+
+    verb: ClassVar[str]
+    done: ClassVar[str]
+
+    def __init__(self, project: Project, query: Query, spark: SparkSession | None, changes: bool) -> None:
+        super().__init__(project, query, spark, changes=changes)
+        if not query.sink.facts.durable:
+            what = f"the sink of query '{query.name}' keeps nothing, so that each start begins from scratch"
+            raise CheckFailed(Finding(code="HR582", what=what, where=query.where))
+        if rebuilding := list(under_way(project.storage, query.name)):
+            raise CheckFailed(rebuilding)
+        self.live = current(QueryLayout(project.storage, query.name))
+        require_renamed(self.live)
+
+    def refused(self, code: str, why: str, fix: str) -> CheckFailed:
+        """That the change is not made, and what can be done instead."""
+        what = f"query '{self.query.name}' cannot be {self.done} so: {why}"
+        return CheckFailed(Finding(code=code, what=what, fix=fix, where=self.query.where))
+
+    def command(self, option: str) -> str:
+        """The command line of this change with `option`."""
+        return f"headrace {self.verb} {self.query.name} {option}"
 
 
 @contextmanager

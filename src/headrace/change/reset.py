@@ -10,25 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
-from headrace.change.exclusive import exclusive
+from headrace.change.exclusive import ChangeWork, exclusive, ignore
 from headrace.change.plans import ResetPlan, ResetResult, readers, stored
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Held
 from headrace.errors import CheckFailed, Finding, NothingChanged
 from headrace.model import Project, Query
-from headrace.queries.changes import (
-    Choice,
-    ResetRecord,
-    current,
-    newest_set_aside,
-    require_rewound,
-    reset_cut_off,
-    under_way,
-)
+from headrace.queries.changes import Choice, ResetRecord, current, newest_set_aside, require_rewound, reset_cut_off
 from headrace.queries.layout import QueryLayout, generations_set_aside
-from headrace.queries.rename_record import pending, require_renamed
+from headrace.queries.rename_record import pending
 from headrace.queries.sink_location import former_location, table_before
-from headrace.run.sink_work import SinkWork
 from headrace.storage.durable import move, remove_tree, sync_directory
 from headrace.storage.private import writing_to
 
@@ -38,10 +29,6 @@ if TYPE_CHECKING:
 
 # What tells of the reset itself, where a directory is not moved in one step.
 _LAST = ("sink.json", "reset.json")
-
-
-def _nobody(step: str) -> None:
-    """Tell nobody."""
 
 
 def plan_reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> ResetPlan:
@@ -56,7 +43,7 @@ def reset(
     *,
     result: Choice,
     spark: SparkSession | None = None,
-    reached: Callable[[str], None] = _nobody,
+    reached: Callable[[str], None] = ignore,
 ) -> ResetResult:
     """Reset `query`, which must not be running: the next start reads its sources from the beginning.
 
@@ -69,7 +56,7 @@ def reset(
 
 
 def undo_reset(
-    project: Project, query: str, *, spark: SparkSession | None = None, reached: Callable[[str], None] = _nobody
+    project: Project, query: str, *, spark: SparkSession | None = None, reached: Callable[[str], None] = ignore
 ) -> ResetResult:
     """Bring back what the last reset of `query` has set aside, if no batch was planned since. Raises as `reset`."""
     with _work(project, query, spark, locked=True) as work:
@@ -88,18 +75,13 @@ def _work(
     return exclusive(project, query, spark, _Work, changes=locked)
 
 
-class _Work(SinkWork):
+class _Work(ChangeWork):
     """One command's work on one query."""
 
+    verb, done = "reset", "reset"
+
     def __init__(self, project: Project, query: Query, spark: SparkSession | None, changes: bool) -> None:
-        super().__init__(project, query, spark, changes=changes)
-        if not query.sink.facts.durable:
-            what = f"the sink of query '{query.name}' keeps nothing, so that each start begins from scratch"
-            raise CheckFailed(Finding(code="HR582", what=what, where=query.where))
-        if rebuilding := list(under_way(project.storage, query.name)):
-            raise CheckFailed(rebuilding)
-        self.live = current(QueryLayout(project.storage, query.name))
-        require_renamed(self.live)
+        super().__init__(project, query, spark, changes)
         require_rewound(self.live)
 
     # ------------------------------------------------------------------------------------------------- the ways
@@ -107,13 +89,13 @@ class _Work(SinkWork):
     def plan(self, result: Choice) -> ResetPlan:
         begun = reset_cut_off(self.live)
         if begun is not None and begun[1].way == "undo":
-            raise self._refused("HR580", "the undoing of a reset was cut off", f"end it: {self._command('--undo')}")
+            raise self.refused("HR580", "the undoing of a reset was cut off", f"end it: {self.command('--undo')}")
         continues = begun is not None and begun[1].way == "reset"
         if begun is not None and continues and begun[1].result != result:
             chosen = begun[1].result
             why = f"a reset that {'keeps' if chosen == 'keep' else 'drops'} its result was begun and cut off"
-            way = f"end it: {self._command(f'--{chosen}-result')}; or take it back: {self._command('--undo')}"
-            raise self._refused("HR580", why, way)
+            way = f"end it: {self.command(f'--{chosen}-result')}; or take it back: {self.command('--undo')}"
+            raise self.refused("HR580", why, way)
         self._require_possible(result)
         former = former_location(self.project, self.query, self.live)
         held: tuple[Held, ...] = ()
@@ -169,19 +151,19 @@ class _Work(SinkWork):
         begun = reset_cut_off(self.live)
         if begun is not None and begun[1].way == "discard":
             why = "what was set aside is being discarded"
-            raise self._refused("HR583", why, f"end that: {self._command('--discard')}")
+            raise self.refused("HR583", why, f"end that: {self.command('--discard')}")
         # Of a reset that was cut off the generation lies where it was.
         old = self.live if ResetRecord.of(self.live) is not None else newest_set_aside(self.live)
         record = None if old is None else ResetRecord.of(old)
         if old is None or record is None:
-            raise self._refused("HR583", "no reset of it can be undone", "")
+            raise self.refused("HR583", "no reset of it can be undone", "")
         at_home = QueryLayout(old.storage, old.query, old.generation)
         following = QueryLayout(old.storage, old.query, old.generation + 1)
         if Checkpoint(following.checkpoint).last_batch is not None or self.live.generation > following.generation:
             why = "it has run since, and what it has written would be lost"
-            raise self._refused("HR583", why, f"reset it once more, or delete the former: {self._command('--discard')}")
+            raise self.refused("HR583", why, f"reset it once more, or delete the former: {self.command('--discard')}")
         if former_location(self.project, self.query, old) is not None:
-            raise self._refused("HR583", "its sink is another one now", "name the former sink again")
+            raise self.refused("HR583", "its sink is another one now", "name the former sink again")
         self._bring_back(old, record, following, reached)
         with writing_to(at_home.home):
             if old.home != at_home.home:
@@ -216,10 +198,10 @@ class _Work(SinkWork):
         begun = reset_cut_off(self.live)
         if begun is not None and begun[1].way != "discard":
             why = f"{'a reset' if begun[1].way == 'reset' else 'the undoing of a reset'} was cut off"
-            raise self._refused("HR580", why, "end it first, by the same command")
+            raise self.refused("HR580", why, "end it first, by the same command")
         generations = generations_set_aside(self.live.storage, self.live.query)
         if not generations:
-            raise self._refused("HR582", "no reset has set anything aside", "")
+            raise self.refused("HR582", "no reset has set anything aside", "")
         with writing_to(self.live.home):
             # The number of the generation is told by its directory, once those before it are gone.
             self.live.home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -248,20 +230,20 @@ class _Work(SinkWork):
                 fix += (
                     f"; or, if its change keeps it from that: headrace rebuild {self.query.name}, which takes it over"
                 )
-            raise self._refused("HR580", why, f"{fix}; or reset it under its former name, and rename it then")
+            raise self.refused("HR580", why, f"{fix}; or reset it under its former name, and rename it then")
         if table_before(self.project, self.query, self.live) is not None:
             why = "its table is to be renamed, which the next start does"
-            raise self._refused("HR580", why, f"start it first: headrace run {self.query.name}; or remove renamed_from")
+            raise self.refused("HR580", why, f"start it first: headrace run {self.query.name}; or remove renamed_from")
         kept = sink.reset.kept(self.query.mode)
         if not kept.possible and not sink.reset.droppable:
             why = f"the sink '{self.query.sink_kind}' can neither take back what it was given nor let it stay"
             way = f"empty its place and its ledger by hand, and remove {self.live.home}"
-            raise self._refused("HR580", why, way)
+            raise self.refused("HR580", why, way)
         if result == "keep" and not kept.possible:
-            raise self._refused("HR580", f"its result cannot stay: {kept.why}", self._command("--drop-result"))
+            raise self.refused("HR580", f"its result cannot stay: {kept.why}", self.command("--drop-result"))
         if result == "drop" and not sink.reset.droppable:
             why = f"what the sink '{self.query.sink_kind}' was given cannot be taken back"
-            raise self._refused("HR580", why, f"{self._command('--keep-result')}: {kept.why}")
+            raise self.refused("HR580", why, f"{self.command('--keep-result')}: {kept.why}")
 
     def _notes(self, result: Choice, former: str | None) -> Iterator[str]:
         if former is not None:
@@ -272,13 +254,6 @@ class _Work(SinkWork):
             for name in readers(self.project, self.query):
                 yield f"query '{name}' reads the result, and would get every row of it again; reset it as well"
         yield "its sources are read again from where they begin; what they no longer hold does not come again"
-
-    def _refused(self, code: str, why: str, fix: str) -> CheckFailed:
-        what = f"query '{self.query.name}' cannot be reset so: {why}"
-        return CheckFailed(Finding(code=code, what=what, fix=fix, where=self.query.where))
-
-    def _command(self, option: str) -> str:
-        return f"headrace reset {self.query.name} {option}"
 
     def _result(self, done: str, plan: ResetPlan | None = None) -> ResetResult:
         live = current(self.live)

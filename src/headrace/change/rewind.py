@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.change import rewind_copy
-from headrace.change.exclusive import exclusive
+from headrace.change.exclusive import ChangeWork, exclusive, ignore
 from headrace.change.plans import RewindPlan, RewindResult, lost, notes, utc_text
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
@@ -23,12 +23,11 @@ from headrace.contract import SinkRewind
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, NothingChanged
 from headrace.model import Project, Query
 from headrace.observe.history import History
-from headrace.queries.changes import RewindRecord, current, require_adopted, require_whole, under_way
+from headrace.queries.changes import RewindRecord, current, require_adopted, require_whole
 from headrace.queries.layout import QueryLayout, history_file
-from headrace.queries.rename_record import require_renamed, unfinished
+from headrace.queries.rename_record import unfinished
 from headrace.queries.sink_location import former_location, table_before
 from headrace.queries.source_names import unfinished_sources
-from headrace.run.sink_work import SinkWork
 from headrace.storage.durable import remove_tree, replace_file
 from headrace.storage.private import writing_to
 
@@ -36,10 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HISTORY = "history.json"
-
-
-def _nobody(step: str) -> None:
-    """Tell nobody."""
 
 
 def plan_rewind(
@@ -62,7 +57,7 @@ def rewind(
     to_batch: int | None = None,
     to_time: datetime | None = None,
     spark: SparkSession | None = None,
-    reached: Callable[[str], None] = _nobody,
+    reached: Callable[[str], None] = ignore,
 ) -> RewindResult:
     """Bring `query`, which must not be running, back to the end of a batch, or of the last one planned up to a time.
 
@@ -74,7 +69,7 @@ def rewind(
 
 
 def undo_rewind(
-    project: Project, query: str, *, spark: SparkSession | None = None, reached: Callable[[str], None] = _nobody
+    project: Project, query: str, *, spark: SparkSession | None = None, reached: Callable[[str], None] = ignore
 ) -> RewindResult:
     """Bring back what the last rewind of `query` removed, if no batch was planned since. Raises as `rewind`."""
     with exclusive(project, query, spark, _Work, changes=True) as work:
@@ -87,21 +82,16 @@ def discard_rewind(project: Project, query: str, *, spark: SparkSession | None =
         return work.discard()
 
 
-class _Work(SinkWork):
+class _Work(ChangeWork):
     """One command's work on one query."""
 
+    verb, done = "rewind", "rewound"
+
     def __init__(self, project: Project, query: Query, spark: SparkSession | None, changes: bool) -> None:
-        super().__init__(project, query, spark, changes=changes)
-        if not query.sink.facts.durable:
-            what = f"the sink of query '{query.name}' keeps nothing, so that each start begins from scratch"
-            raise CheckFailed(Finding(code="HR582", what=what, where=query.where))
-        if rebuilding := list(under_way(project.storage, query.name)):
-            raise CheckFailed(rebuilding)
-        self.live = current(QueryLayout(project.storage, query.name))
+        super().__init__(project, query, spark, changes)
         self.record = RewindRecord.of(self.live)
         if self.record is not None and self.record.is_cut_off:
             self.live = self.record.layout(self.live)
-        require_renamed(self.live)
         require_whole(self.live)
 
     # ------------------------------------------------------------------------------------------------- the ways
@@ -178,7 +168,7 @@ class _Work(SinkWork):
     def undo(self, reached: Callable[[str], None]) -> RewindResult:
         record, live = self.record, self.live
         if record is None or record.way == "discard":
-            raise self._refused("HR583", "no rewind of it can be undone", "")
+            raise self.refused("HR583", "no rewind of it can be undone", "")
         if record.way == "done":
             self._require_unchanged(record)
         with writing_to(live.home.parent):
@@ -207,7 +197,7 @@ class _Work(SinkWork):
             raise self._nothing("no rewind has set anything aside")
         if record.is_cut_off:
             way = "a rewind" if record.way == "rewind" else "the undoing of a rewind"
-            raise self._refused("HR648", f"{way} was cut off", "end it first, by the same command")
+            raise self.refused("HR648", f"{way} was cut off", "end it first, by the same command")
         layout = record.layout(live)
         with writing_to(live.home.parent):
             record.on("discard").enter(live)
@@ -224,12 +214,12 @@ class _Work(SinkWork):
 
     def _begun(self, begun: RewindRecord, to_batch: int | None, to_time: datetime | None) -> RewindPlan:
         if begun.way == "undo":
-            why, way = "the undoing of a rewind was cut off", f"end it: {self._command('--undo')}"
-            raise self._refused("HR648", why, way)
+            why, way = "the undoing of a rewind was cut off", f"end it: {self.command('--undo')}"
+            raise self.refused("HR648", why, way)
         if to_time is not None or to_batch != begun.batch:
             why = f"a rewind to batch {begun.batch} was begun and cut off"
-            way = f"end it: {self._command(f'--to-batch {begun.batch}')}; or take it back: {self._command('--undo')}"
-            raise self._refused("HR648", why, way)
+            way = f"end it: {self.command(f'--to-batch {begun.batch}')}; or take it back: {self.command('--undo')}"
+            raise self.refused("HR648", why, way)
         return RewindPlan(
             query=self.query.name,
             generation=begun.generation,
@@ -255,17 +245,17 @@ class _Work(SinkWork):
         found = past.at(round(to_time.timestamp() * 1000))
         if found is None:
             why = "no batch that is known was planned so early"
-            raise self._refused("HR648", why, "name a later time; `headrace reset` begins at the sources' beginning")
+            raise self.refused("HR648", why, "name a later time; `headrace reset` begins at the sources' beginning")
         return found
 
     def _require_possible(self) -> None:
         query = self.query
         if table_before(self.project, query, self.live) is not None:
             why = "its table is to be renamed, which the next start does"
-            raise self._refused("HR648", why, f"start it first: headrace run {query.name}; or remove renamed_from")
+            raise self.refused("HR648", why, f"start it first: headrace run {query.name}; or remove renamed_from")
         if (former := former_location(self.project, query, self.live)) is not None:
             why = f"its batches were written to {former}, which is not its sink any more"
-            raise self._refused("HR648", why, "name the former sink again")
+            raise self.refused("HR648", why, "name the former sink again")
         if why := self._ability().hindrance(query.mode):
             raise self._stays(why)
 
@@ -277,7 +267,7 @@ class _Work(SinkWork):
 
     def _stays(self, why: str) -> CheckFailed:
         way = self._other_way(declares=hasattr(self.query.sink, "rewindable"))
-        return self._refused("HR648", f"the sink '{self.query.sink_kind}' cannot go back: {why}", way)
+        return self.refused("HR648", f"the sink '{self.query.sink_kind}' cannot go back: {why}", way)
 
     def _require_reached(self, past: Past, batch: int) -> None:
         """Raise CheckFailed where the checkpoint or the sink does not reach back to the end of `batch`."""
@@ -292,18 +282,18 @@ class _Work(SinkWork):
             why = f"its sink has kept what was there before only since batch {kept}"
         earliest = None if kept is None else past.earliest(kept)
         if earliest is None:
-            raise self._refused("HR655", why, f"no batch can be gone back to; {self._other_way(declares=False)}")
-        fix = f"batch {earliest} is the earliest: {self._command(f'--to-batch {earliest}')}"
-        raise self._refused("HR655", why, f"{fix}; {self._other_way(declares=False)}")
+            raise self.refused("HR655", why, f"no batch can be gone back to; {self._other_way(declares=False)}")
+        fix = f"batch {earliest} is the earliest: {self.command(f'--to-batch {earliest}')}"
+        raise self.refused("HR655", why, f"{fix}; {self._other_way(declares=False)}")
 
     def _require_unchanged(self, record: RewindRecord) -> None:
         live = self.live
         planned = Checkpoint(live.checkpoint).last_batch
         if live.generation != record.generation or planned != record.batch:
             why = "it has run since, and what it has written would be lost"
-            raise self._refused("HR583", why, f"rewind it once more, or delete the rest: {self._command('--discard')}")
+            raise self.refused("HR583", why, f"rewind it once more, or delete the rest: {self.command('--discard')}")
         if not rewind_copy.is_exchanged(live, record) or not live.before_rewind.home.exists():
-            raise self._refused("HR583", "what it was before is gone", f"delete the rest: {self._command('--discard')}")
+            raise self.refused("HR583", "what it was before is gone", f"delete the rest: {self.command('--discard')}")
 
     def _other_way(self, *, declares: bool) -> str:
         query = self.query
@@ -333,16 +323,9 @@ class _Work(SinkWork):
 
     # ---------------------------------------------------------------------------------------------- what is told
 
-    def _refused(self, code: str, why: str, fix: str) -> CheckFailed:
-        what = f"query '{self.query.name}' cannot be rewound so: {why}"
-        return CheckFailed(Finding(code=code, what=what, fix=fix, where=self.query.where))
-
     def _nothing(self, why: str) -> CheckFailed:
         what = f"there is nothing to rewind of query '{self.query.name}': {why}"
         return CheckFailed(Finding(code="HR582", what=what, where=self.query.where))
-
-    def _command(self, option: str) -> str:
-        return f"headrace rewind {self.query.name} {option}"
 
     def _result(self, done: str, plan: RewindPlan | None = None) -> RewindResult:
         layout = current(self.live)
