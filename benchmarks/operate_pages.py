@@ -31,7 +31,7 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
 
 def _paint(runs: int, batches: int, *, kept: int) -> Figure:
     """From the address to the drawn charts of the page of a query whose history holds the newest `kept` batches."""
-    from headrace.ui.server import Address, beside
+    from headrace.ui.server import ServedAddress, beside
     from tests.ui import made
     from tests.ui.chromium import chromium
 
@@ -39,7 +39,7 @@ def _paint(runs: int, batches: int, *, kept: int) -> Figure:
         project = made.project(home / "project")
         made.fill(project, kept, first=batches - kept, started=datetime.now(timezone.utc) - timedelta(seconds=batches))
         painted, drawn = [], []
-        with beside(project, Address(port=0)) as url:
+        with beside(project, ServedAddress(port=0)) as url:
             for _ in range(runs):
                 browser.get(f"{url}queries/counts")
                 drawn.append(float(browser.execute_async_script(_DRAWN)) / 1000)
@@ -77,7 +77,7 @@ def _open_page(events: int) -> list[Figure]:
     from headrace.observe.history import History
     from headrace.queries.layout import history_file
     from headrace.ui import live
-    from headrace.ui.server import Address, beside
+    from headrace.ui.server import ServedAddress, beside
     from tests.ui import made
     from tests.ui.chromium import PageMemory, chromium
 
@@ -90,7 +90,7 @@ def _open_page(events: int) -> list[Figure]:
         browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": hurried})
         with (
             patch.multiple(live, LOOK_SECONDS=live.LOOK_SECONDS / FASTER, ANEW_SECONDS=live.ANEW_SECONDS / FASTER),
-            beside(project, Address(port=0)) as url,
+            beside(project, ServedAddress(port=0)) as url,
             History.open(history_file(project.storage)) as history,
         ):
             browser.get(f"{url}queries/counts")

@@ -15,7 +15,7 @@ import psycopg
 from benchmarks.sinks_rows import KEY, Rows
 from headrace.connectors.sql.before_images import images_name
 from headrace.connectors.sql.mysql import MySql, MySqlDialect
-from headrace.connectors.sql.mysql_connection import Address
+from headrace.connectors.sql.mysql_connection import MySqlAddress
 from headrace.connectors.sql.postgres import Postgres, PostgresDialect
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite import Sqlite
@@ -134,7 +134,7 @@ class MariaDbPlace(Place):
         return MySql(url=self.url, table=TABLE, key=KEY)
 
     def connect(self) -> Any:
-        return Address.parse(self.url).connect(local_infile=True)
+        return MySqlAddress.parse(self.url).connect(local_infile=True)
 
     def clear(self) -> None:
         with closing(self.connect()) as connection:

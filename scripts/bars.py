@@ -33,7 +33,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 74_170, 64_500),
+    Bar("lines", 74_210, 64_500),
     Bar("modules", 460, 430),
     Bar("median lines of a module", 149, 130, most=False),
     Bar("lines of imports, %", 8.3, 7.5),
@@ -42,7 +42,7 @@ BARS = (
     Bar("private parts of Spark, uses outside spark/", 0, 0),
     Bar("private parts of Spark, uses in spark/", 29, 50),
     Bar("comparisons of a finding's code", 15, 0),
-    Bar("public class names that stand twice", 34, 0),
+    Bar("public class names that stand twice", 0, 0),
 )
 
 

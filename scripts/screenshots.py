@@ -33,7 +33,7 @@ from headrace.model import Project
 from headrace.observe.history import History
 from headrace.observe.progress import BatchRecord, OperatorProgress, SourceProgress
 from headrace.queries.layout import QueryLayout, history_file
-from headrace.ui.server import Address, beside
+from headrace.ui.server import ServedAddress, beside
 from tests.ui import made
 from tests.ui.chromium import chromium
 
@@ -98,7 +98,7 @@ def main() -> int:
         (root / "headrace.yml").write_text(PROJECT)
         project = hr.load(root)
         _fill(project)
-        with beside(project, Address(port=0, token=TOKEN)) as url:
+        with beside(project, ServedAddress(port=0, token=TOKEN)) as url:
             _take(browser, url)
     return 0
 

@@ -23,8 +23,8 @@ from headrace.contract import (
     readable_back,
 )
 from headrace.errors import SinkError, SourceError
+from headrace.model import NamedSource as Declared
 from headrace.model import Project, Query, SqlTransform
-from headrace.model import Source as Declared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

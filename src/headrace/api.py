@@ -429,7 +429,7 @@ def start(
 
 def stop(
     project: Project, query: str | None = None, *, now: bool = False, notify: Callable[[str], None] | None = None
-) -> list[results.Answer]:
+) -> list[results.OrderAnswer]:
     """Stop `query` in the application of this project that runs it, or (None) all that runs, and wait for that.
 
     now: running batches are broken off, and made again at the next start; of a whole application only. notify: gets a
@@ -443,22 +443,22 @@ def stop(
     return [each.stop(now=now, notify=notify) for each in running(project.local_storage)]
 
 
-def pause(project: Project, query: str) -> results.Answer:
+def pause(project: Project, query: str) -> results.OrderAnswer:
     """Stop `query` after its running batch in the application that runs it, which keeps it until it is resumed."""
     return _ordered(project, query, "pause")
 
 
-def resume(project: Project, query: str) -> results.Answer:
+def resume(project: Project, query: str) -> results.OrderAnswer:
     """Start a paused `query` from its checkpoint in the application that keeps it, with all checks of a start."""
     return _ordered(project, query, "resume")
 
 
-def restart(project: Project, query: str) -> results.Answer:
+def restart(project: Project, query: str) -> results.OrderAnswer:
     """Stop `query` after its running batch and start it again, as the application has loaded it: no change is read."""
     return _ordered(project, query, "restart")
 
 
-def _ordered(project: Project, query: str, verb: Verb) -> results.Answer:
+def _ordered(project: Project, query: str, verb: Verb) -> results.OrderAnswer:
     from headrace.observe.control_client import running
 
     return running(project.local_storage, query)[0].order(verb, query)

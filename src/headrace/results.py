@@ -6,21 +6,20 @@ from headrace.check.guarantee import Guarantee, Link
 from headrace.check.result import CheckResult
 from headrace.contract import Outcome, QueryState
 from headrace.observe.history import Event, QueryStatus
-from headrace.observe.orders import Answer
+from headrace.observe.orders import OrderAnswer
 from headrace.plan.judgement import Judgement
 from headrace.queries.checkpoint_look import Inspected
 from headrace.queries.stored_status import StoredStatus
 from headrace.run.handles import ApplicationHandle
 from headrace.run.repartition import Repartitioned
 from headrace.run.result import RunResult
-from headrace.verify import Difference, LateBatch, Lateness, LateRow, Replayed, Verdict
+from headrace.verify import Difference, Lateness, LateRow, OperatorLateRows, Replayed, Verdict
 from headrace.verify.inspect_progress import BatchOffsets, Watermarks
 from headrace.verify.inspect_state import StateLook
 
 __all__ = [
     "Adoption",
     "AdoptionPlan",
-    "Answer",
     "ApplicationHandle",
     "BatchOffsets",
     "CheckResult",
@@ -29,10 +28,11 @@ __all__ = [
     "Guarantee",
     "Inspected",
     "Judgement",
-    "LateBatch",
     "LateRow",
     "Lateness",
     "Link",
+    "OperatorLateRows",
+    "OrderAnswer",
     "Outcome",
     "QueryState",
     "QueryStatus",

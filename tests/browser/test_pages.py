@@ -28,11 +28,12 @@ from headrace.contract.query_state import QueryState
 from headrace.errors import Finding
 from headrace.observe.history import History
 from headrace.queries.layout import QueryLayout, history_file
-from headrace.ui.server import Address, beside
+from headrace.ui.guard import LINK
+from headrace.ui.server import ServedAddress, beside
 from tests.run.projects import write_project
 from tests.servers import unavailable
 from tests.ui import made
-from tests.ui.chromium import click, faults, look, program, wait, words
+from tests.ui.chromium import click, faults, look, program, texts, wait, words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,12 +157,11 @@ def test_on_a_telephone_what_needs_attention_is_first_and_what_is_wide_scrolls(
 
 def test_the_page_of_a_query_has_sections_and_its_verdicts_have_words(browser: webdriver.Chrome, address: str) -> None:
     look(browser, address + "/queries/counts", width=400, until=".charts canvas")
-    links = browser.find_elements(By.CSS_SELECTOR, "nav.sections a")
-    assert [each.text for each in links] == [
+    assert texts(browser, "nav.sections a") == [
         *("Charts", "Runs and verdicts", "Late rows", "What changed", "Definition", "Rows", "Batches")
     ]
     assert browser.execute_script(TOP, ".attention") < browser.execute_script(TOP, ".tiles")
-    links[1].click()
+    browser.find_elements(By.CSS_SELECTOR, "nav.sections a")[1].click()
     wait(browser, lambda each: 0 <= each.execute_script(TOP, "#runs") < 300)
     assert words(browser, "Verdicts, the oldest first").split() == ["✓", "equal"]
 
@@ -169,10 +169,10 @@ def test_the_page_of_a_query_has_sections_and_its_verdicts_have_words(browser: w
 def test_a_small_run_has_no_empty_charts(browser: webdriver.Chrome, tmp_path: Path) -> None:
     project = made.project(tmp_path)
     made.fill(project, 2, started=datetime.now(timezone.utc) - timedelta(seconds=2))
-    with beside(project, Address(port=0)) as link:
+    with beside(project, ServedAddress(port=0)) as link:
         browser.get(link)
         look(browser, f"{link.partition('?')[0]}queries/counts", until=".charts > *")
-        assert browser.find_element(By.CSS_SELECTOR, ".charts").text == (
+        assert texts(browser, ".charts")[0] == (
             "Charts begin with batch number 3 of the time that is shown; the table of batches has 2 batches."
         )
         assert not browser.find_elements(By.CSS_SELECTOR, "canvas")
@@ -187,17 +187,13 @@ def test_what_waits_while_nothing_runs_is_never_shown_as_no_lag(browser: webdriv
     (tmp_path / "landing" / "events").mkdir(parents=True)
     for number in range(40):
         (tmp_path / "landing" / "events" / f"{number}.json").write_text("{}")
-    with beside(project, Address(port=0)) as link:
+    with beside(project, ServedAddress(port=0)) as link:
         browser.get(link)
         address = link.partition("/?")[0]
         for page, label in (("/", "Largest lag"), ("/queries/counts", "Lag")):
             look(browser, address + page, until=".tiles .tile")
-            (tile,) = [
-                each.text
-                for each in browser.find_elements(By.CSS_SELECTOR, ".tile")
-                if each.text.startswith(f"{label}\n")
-            ]
-            assert tile.splitlines()[1].split()[0] != "0", tile
+            (tile,) = [tile.split() for tile in texts(browser, ".tile") if tile.startswith(f"{label}\n")]
+            assert tile[len(label.split())] != "0", tile
         faults(browser)
 
 
@@ -214,13 +210,13 @@ def test_nothing_on_a_page_moves_while_it_loads_and_lives(browser: webdriver.Chr
 
 def test_from_the_project_a_reader_finds_why_a_query_failed(browser: webdriver.Chrome, address: str) -> None:
     look(browser, address + "/", until=".graph svg .node")
-    needs = browser.find_element(By.CSS_SELECTOR, ".attention").text
+    (needs,) = texts(browser, ".attention")
     assert "HR601" in needs
     assert "Fix: mend it" in needs
     click(browser, ".attention a")
     wait(browser, lambda each: each.find_elements(By.CSS_SELECTOR, "h1 + span .badge.bad"))
     assert browser.title.startswith("copied")
-    assert "it broke" in browser.find_element(By.CSS_SELECTOR, "[aria-label='Runs']").text
+    assert "it broke" in words(browser, "Runs")
 
 
 def test_batches_are_searched_and_opened(browser: webdriver.Chrome, address: str) -> None:
@@ -229,7 +225,7 @@ def test_batches_are_searched_and_opened(browser: webdriver.Chrome, address: str
     browser.find_element(By.CSS_SELECTOR, "[aria-label='Search the batches']").send_keys("390")
     wait(browser, lambda each: len(each.find_elements(By.CSS_SELECTOR, table)) == 1)
     browser.find_element(By.CSS_SELECTOR, "[aria-label='Details of batch 390']").send_keys(Keys.ENTER)
-    assert '{"logOffset":390} to {"logOffset":391}' in browser.find_element(By.CSS_SELECTOR, ".detail").text
+    assert '{"logOffset":390} to {"logOffset":391}' in texts(browser, ".detail")[0]
     assert browser.switch_to.active_element.get_attribute("aria-expanded") == "true"
 
 
@@ -251,9 +247,9 @@ def test_what_is_written_appears_on_an_open_page(browser: webdriver.Chrome, addr
     with History.open(history_file(made.project(root).storage)) as history:
         history.record(2, replace(newest, state_rows=1, **one))  # type: ignore[arg-type]
     first = "[aria-label='Batches'] tbody td.num"
-    wait(browser, lambda each: each.find_element(By.CSS_SELECTOR, first).text == str(BATCHES))
+    wait(browser, lambda each: texts(each, first)[:1] == [str(BATCHES)])
     browser.find_element(By.CSS_SELECTOR, f"[aria-label='Details of batch {BATCHES}']").send_keys(Keys.ENTER)
-    said = browser.find_element(By.TAG_NAME, "main").text
+    (said,) = texts(browser, "main")
     assert (
         {"1 file", "1 row"}
         <= set(re.findall(r"(?<![\d.,])1 (?:file|row|batch)(?:e?s)?\b(?!/)", said))
@@ -273,13 +269,12 @@ def test_a_newcomer_finds_what_is_wrong_with_three_queries_and_asks_for_rows(
     browser: webdriver.Chrome, tmp_path: Path, axe: str
 ) -> None:
     project = made.newcomer(tmp_path)
-    with beside(project, Address(port=0, token=TOKEN)) as url:
+    with beside(project, ServedAddress(port=0, token=TOKEN)) as url:
         address = url.rstrip("/")
         browser.get(address)
-        browser.find_element(By.NAME, "token").send_keys(TOKEN, Keys.ENTER)
-        found = wait(
-            browser, lambda each: [one.text for one in each.find_elements(By.CSS_SELECTOR, ".attention .finding")]
-        )
+        browser.find_element(By.NAME, "token").send_keys(TOKEN)
+        click(browser, "form button")
+        found = wait(browser, lambda each: texts(each, ".attention .finding"))
         facts = {
             "paid_orders": ("held back by 'payments'", "see why 'payments' gives nothing"),
             "order_counts": ("its lag grew over the last", "give the query more cores"),
@@ -322,17 +317,15 @@ def test_a_query_that_fails_again_and_again_is_in_trouble_with_its_next_attempt(
             history.note("started", "order_counts", None, {"trigger": "t"})
             history.note("restarting", "order_counts", None, {"finding": away.as_dict()})
         history.note("killed", "paid_orders", None, {"pid": 4711})
-        with beside(project, Address(port=0, token=TOKEN)) as url:
-            browser.get(url)
-            if browser.find_elements(By.NAME, "token"):
-                browser.find_element(By.NAME, "token").send_keys(TOKEN, Keys.ENTER)
+        with beside(project, ServedAddress(port=0, token=TOKEN)) as url:
+            browser.get(f"{url}?{LINK}={TOKEN}")
             moments = {"restarting": "restart 7, next 15:48:10", "starting": "restart 7", "running": "restart 7"}
             for state, which in moments.items():
                 history.state(replace(now, state=state, next_attempt=at if state == "restarting" else None))  # type: ignore[arg-type]
                 look(browser, url)
                 wait(browser, lambda each, which=which: which in words(each, "Queries"))
-                row = browser.find_element(By.XPATH, "//tr[td/a[text()='order_counts']]")
-                assert row.find_elements(By.CSS_SELECTOR, ".badge.bad"), state
+                row = "//tr[td/a[text()='order_counts']]"
+                assert browser.find_elements(By.XPATH, f"{row}//*[contains(@class, 'badge bad')]"), state
                 assert browser.find_elements(By.XPATH, "//*[contains(@class, 'finding error')][.//a='order_counts']")
                 assert "2 in trouble" in words(browser, "The project in figures")
                 assert "because HR405: the disk is away" in (told := words(browser, "What needs attention")) or (
@@ -362,9 +355,8 @@ def test_the_button_starts_a_verify_whose_verdict_appears(
     (version,) = map(json.loads, QueryLayout(root / ".headrace", "totals").versions.read_text().splitlines())
     assert "events.groupBy" in version["code"]["totals"]
     assert (version["from_batch"], "sum" in version["plan"], version["settings"]["mode"]) == (0, True, "update")
-    with beside(load(root), Address(port=0, token=TOKEN)) as url:
-        browser.get(f"{url}login")
-        browser.find_element(By.NAME, "token").send_keys(TOKEN, Keys.ENTER)
+    with beside(load(root), ServedAddress(port=0, token=TOKEN)) as url:
+        browser.get(f"{url}?{LINK}={TOKEN}")
         look(browser, f"{url}queries/totals", until="[aria-label='Newest rows'] td")
         assert "name total apple 6" in " ".join(words(browser, "Newest rows").split())
         button = browser.find_element(By.XPATH, "//button[text()='Verify now']")

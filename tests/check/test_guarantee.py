@@ -9,7 +9,7 @@ import pytest
 
 from headrace.check.guarantee import guarantee
 from headrace.contract import SinkFacts, SourceFacts
-from headrace.model import Project, Query, Source, SqlTransform
+from headrace.model import NamedSource, Project, Query, SqlTransform
 from headrace.spark.plans.analysed import PlanFacts
 
 pytestmark = pytest.mark.plain
@@ -37,7 +37,7 @@ def project_with(source: SourceFacts, sink: SinkFacts) -> tuple[Project, Query]:
         sink=Declared(sink),  # type: ignore[arg-type]
         sink_kind="somewhere",
     )
-    declared = Source(name="events", kind="x", connector=Declared(source))  # type: ignore[arg-type]
+    declared = NamedSource(name="events", kind="x", connector=Declared(source))  # type: ignore[arg-type]
     return Project(name="p", root=Path(), sources={"events": declared}, queries={"q": query}), query
 
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.api import load
 from headrace.check.structure import structure
 from headrace.errors import CheckFailed, ProjectError
-from headrace.spark.stream.counting import Counter
+from headrace.spark.stream.counting import QueryCounter
 
 pytestmark = pytest.mark.plain
 
@@ -74,4 +74,4 @@ def test_what_nobody_counts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="HR802"):
         load(tmp_path, environ={})
     with pytest.raises(CheckFailed, match="HR802"):
-        Counter("count", 0, None).add(1)
+        QueryCounter("count", 0, None).add(1)

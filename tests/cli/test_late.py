@@ -12,7 +12,7 @@ from rich.console import Console
 
 from headrace.cli import main
 from headrace.cli.view.lateness import batch_table, change, row_table
-from headrace.verify import LateBatch, Lateness, LateRow, Replayed
+from headrace.verify import Lateness, LateRow, OperatorLateRows, Replayed
 from tests.verify import late_project
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ NOON = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)
 FOUND = Lateness(
     query="q",
     batch=7,
-    batches=(LateBatch(operator="Aggregate", batch=3, watermark=NOON, rows=1_000),),
+    batches=(OperatorLateRows(operator="Aggregate", batch=3, watermark=NOON, rows=1_000),),
     rows=(
         LateRow(
             operator="Aggregate",

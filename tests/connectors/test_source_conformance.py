@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from headrace.connectors.catalog.source import Table
+from headrace.connectors.catalog.source import CatalogTable
 from headrace.connectors.files.source import Files
 from headrace.connectors.iceberg.source import Iceberg
 from headrace.connectors.python_source.source import Python
@@ -126,8 +126,8 @@ class TestTable(SourceConformance):
         yield
         spark.sql(f"DROP TABLE {self.name}")
 
-    def make(self, home: Path) -> Table:
-        return Table(table=self.name, max_files_per_trigger=1)
+    def make(self, home: Path) -> CatalogTable:
+        return CatalogTable(table=self.name, max_files_per_trigger=1)
 
     def feed(self, home: Path, step: int) -> None:
         moment = f"TIMESTAMP '2024-01-01 00:00:0{step}.123456'"

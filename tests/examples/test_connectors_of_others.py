@@ -154,12 +154,12 @@ def test_jars_and_failures_are_the_connectors_own(monkeypatch: pytest.MonkeyPatc
 
     from headrace.build.project_session import jars_of
     from headrace.errors import NOWHERE
-    from headrace.model import Project, Source
+    from headrace.model import NamedSource, Project
     from headrace.spark.messages.failures import finding_of_message
 
     weather = import_module("weather").Weather(each=1)
     project = Project(
-        name="p", root=tmp_path, sources={"now": Source(name="now", kind="weather", connector=weather)}, queries={}
+        name="p", root=tmp_path, sources={"now": NamedSource(name="now", kind="weather", connector=weather)}, queries={}
     )
     (jars,) = jars_of(project)
     assert (jars.name, jars.settings) == ("weather", {"spark.sql.extensions": "org.example.WeatherExtension"})

@@ -27,7 +27,7 @@ from headrace.contract import Connector
 from headrace.errors import Finding, PlatformError, ProjectError
 from headrace.observe import lineage
 from headrace.observe.datasets import Dataset, datasets
-from headrace.observe.lineage import Lineage, Start
+from headrace.observe.lineage import Lineage, LineageStart
 from headrace.run.supervise import run
 from tests.run.projects import write_project
 from tests.run.test_run import FRUIT
@@ -153,7 +153,7 @@ def test_each_facet_is_what_the_schema_that_it_names_says(monkeypatch: pytest.Mo
     monkeypatch.setenv("OPENLINEAGE_CONFIG", str(tmp_path / "openlineage.yml"))
     serde: Any = pytest.importorskip("openlineage.client.serde").Serde
     landing, table = Dataset("file", "/landing"), Dataset("sqlite:///out.db", "totals")
-    start = Start(
+    start = LineageStart(
         query="totals",
         run_id="0a1b2c3d-0000-4000-8000-000000000000",
         description="Every sale.",
@@ -196,7 +196,7 @@ def test_a_receiver_that_hangs_keeps_nobody_waiting_and_is_reported_once(monkeyp
         sent = Lineage("p", "4.2.0", told.append)
         begun = time.monotonic()
         for _ in range(100):
-            sent.send("RUNNING", Start(query="totals", run_id="0a1b2c3d-0000-4000-8000-000000000000"))
+            sent.send("RUNNING", LineageStart(query="totals", run_id="0a1b2c3d-0000-4000-8000-000000000000"))
         assert time.monotonic() - begun < 50, "each attempt takes a second"
         sent.close()
     assert [finding.code for finding in told] == ["HR899"]

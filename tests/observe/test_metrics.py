@@ -27,7 +27,7 @@ from headrace.errors import PlatformError, ProjectError
 from headrace.model.operations import Metrics as Settings
 from headrace.observe import metrics_server
 from headrace.observe.board import Board
-from headrace.observe.metrics import Metrics, require
+from headrace.observe.metrics import MetricsObserver, require
 from headrace.observe.metrics_server import metrics_served
 from headrace.observe.progress import BatchRecord, OperatorProgress, SourceProgress
 
@@ -75,8 +75,10 @@ def board() -> Board:
 
 
 @contextmanager
-def serving(board: Board, settings: Settings) -> Iterator[tuple[Metrics, str]]:
-    metrics = Metrics("p", board, lambda: {"totals": {"missing": 1, "unexpected": 2, "different": 3}}, lambda _: LAGS)
+def serving(board: Board, settings: Settings) -> Iterator[tuple[MetricsObserver, str]]:
+    metrics = MetricsObserver(
+        "p", board, lambda: {"totals": {"missing": 1, "unexpected": 2, "different": 3}}, lambda _: LAGS
+    )
     with metrics_served(settings, board, metrics) as port:
         yield metrics, f"http://127.0.0.1:{port}"
 
@@ -158,7 +160,7 @@ def test_every_figure_is_there_in_base_units_with_its_labels(board: Board) -> No
 )
 def test_a_query_is_down_that_should_run_and_does_not(board: Board, state: State, down: float) -> None:
     board.post(QueryState(query="totals", state=state))
-    registry = Metrics("p", board, dict, lambda _: {}).registry
+    registry = MetricsObserver("p", board, dict, lambda _: {}).registry
     assert registry.get_sample_value("headrace_query_down", {"app": "p", "query": "totals"}) == down
 
 
@@ -214,7 +216,7 @@ def test_who_has_no_token_learns_only_whether_all_is_well(board: Board) -> None:
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 @pytest.mark.parametrize("address", ["::", "::1"])
 def test_metrics_are_served_by_ipv6(board: Board, address: str) -> None:
-    metrics = Metrics("p", board, dict, lambda _: {})
+    metrics = MetricsObserver("p", board, dict, lambda _: {})
     with metrics_served(Settings(port=0, address=address), board, metrics) as port:
         assert get(f"http://[::1]:{port}/healthz")[0] == 200
 
@@ -229,7 +231,7 @@ def test_a_port_that_is_taken_is_one_sentence(board: Board) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        settings, metrics = Settings(port=taken.getsockname()[1]), Metrics("p", board, dict, lambda _: {})
+        settings, metrics = Settings(port=taken.getsockname()[1]), MetricsObserver("p", board, dict, lambda _: {})
         with (
             pytest.raises(PlatformError, match=r"HR871: metrics cannot be served at 127\.0\.0\.1:"),
             metrics_served(settings, board, metrics),
@@ -240,7 +242,7 @@ def test_a_port_that_is_taken_is_one_sentence(board: Board) -> None:
 def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, board: Board) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(PlatformError, match=r"HR011.*\n.*pip install 'headrace\[metrics\]'"):
-        Metrics("p", board, dict, lambda _: {})
+        MetricsObserver("p", board, dict, lambda _: {})
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(PlatformError, match=r"HR011: metrics need the package uvicorn"):
         require("starlette", "uvicorn")

@@ -183,7 +183,7 @@ def _form(root: Path, spark: SparkSession, text: str, made: Streams | None = Non
     streams: dict[str, DataFrame] = {}
     read = reader(spark, query.trigger, streams)
 
-    def stream(source: model.Source) -> DataFrame:
+    def stream(source: model.NamedSource) -> DataFrame:
         known = {} if made is None else made
         key = (source.name, repr(source.connector), query.trigger)
         if key not in known:

@@ -13,7 +13,7 @@ from headrace.connectors.delta.source import Delta
 from headrace.connectors.files.source import Files
 from headrace.connectors.kafka.source import Kafka
 from headrace.connectors.socket.source import Socket
-from headrace.model import Source
+from headrace.model import NamedSource
 from headrace.plan.comparison import compare
 from headrace.plan.difference import worst
 from headrace.plan.ends import source_facts
@@ -62,7 +62,7 @@ def test_a_source_is_known_by_the_rows_that_it_gives(tmp_path: Path, before: Any
     project = hr.Project(name="p", root=tmp_path)
 
     def form(connector: Any) -> QueryForm:
-        source = Source(name="events", kind="source", connector=connector)
+        source = NamedSource(name="events", kind="source", connector=connector)
         return QueryForm(sources={"events": source_facts(project, source, str)})
 
     assert worst(compare(form(before), form(now))) == verdict

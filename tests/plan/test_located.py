@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.plan.comparison import compare
 from headrace.plan.difference import located, place_of_code
 from headrace.plan.judgement import Judgement, judged, refusals
-from headrace.queries.form import Operator, QueryForm
+from headrace.queries.form import OperatorForm, QueryForm
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, note_version
 
@@ -52,7 +52,7 @@ def make(offset):
     return shifted
 """
 STATE = QueryForm(
-    operators=(Operator(kind="aggregation", feeds=("events WHERE a",)),),
+    operators=(OperatorForm(kind="aggregation", feeds=("events WHERE a",)),),
     columns=(("id", "events.id bigint"),),
     feed="dear join table of 1 rows a",
     watermarks={"events.time timestamp": 60_000},
@@ -85,7 +85,7 @@ PLACES = {
     "a view": (
         replace(
             STATE,
-            operators=(Operator(kind="aggregation", feeds=("events WHERE b",)),),
+            operators=(OperatorForm(kind="aggregation", feeds=("events WHERE b",)),),
             pieces={**STATE.pieces, "dear": "d2"},
         ),
         "headrace.yml:13",
@@ -155,7 +155,9 @@ FEEDS = {
 
 
 def _fed(feed: str) -> QueryForm:
-    return replace(STATE, operators=(Operator(kind="join of streams"), Operator(kind="aggregation", feeds=(feed,))))
+    return replace(
+        STATE, operators=(OperatorForm(kind="join of streams"), OperatorForm(kind="aggregation", feeds=(feed,)))
+    )
 
 
 @pytest.mark.parametrize(("before", "now", "said"), FEEDS.values(), ids=FEEDS)

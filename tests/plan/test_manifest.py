@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.model import Query
 from headrace.plan.judgement import judged, refusals, remarks, renamed
-from headrace.queries.form import BYTECODE, FORMAT, Operator, QueryForm
+from headrace.queries.form import BYTECODE, FORMAT, OperatorForm, QueryForm
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, enter, forms, revision
 from headrace.storage import json_lines
@@ -31,7 +31,7 @@ def totals(ticks):
 """
 FORM = QueryForm(feed="ticks", columns=(("value", "ticks.value long"),), spark="4.2.0", python_version="3.11")
 OTHER = replace(FORM, columns=(("value", "ticks.value + 1"),))
-STATE = replace(FORM, operators=(Operator(kind="aggregation", values=("max", "min")),))
+STATE = replace(FORM, operators=(OperatorForm(kind="aggregation", values=("max", "min")),))
 PYTHON = replace(
     FORM,
     columns=(("value", "python aaaaaaaaaaaa"),),
@@ -55,14 +55,16 @@ STARTS = {
     "the same": (FORM, FORM, [], []),
     "another column": (FORM, OTHER, ["HR537"], []),
     "a state where there was none": (
-        FORM, replace(FORM, operators=(Operator(kind="aggregation"),)), ["HR536"], [],
+        FORM, replace(FORM, operators=(OperatorForm(kind="aggregation"),)), ["HR536"], [],
     ),
     "a new Spark that writes the same code otherwise": (
         replace(FORM, declared="d"), replace(OTHER, declared="d", spark="4.3.0"), [], [],
     ),
     "a new Spark that keeps the same code's state in another order": (
         replace(STATE, declared="d"),
-        replace(STATE, declared="d", spark="4.3.0", operators=(Operator(kind="aggregation", values=("min", "max")),)),
+        replace(
+            STATE, declared="d", spark="4.3.0", operators=(OperatorForm(kind="aggregation", values=("min", "max")),)
+        ),
         ["HR535"],
         [],
     ),

@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.errors import CheckpointError, HeadraceError
 from headrace.model import Project
-from headrace.plan.difference import Difference
+from headrace.plan.difference import PlanDifference
 from headrace.plan.judgement import Judgement
 from headrace.plan.saved import read, save
 from tests.run.projects import land, rows, write_project
@@ -21,7 +21,7 @@ from tests.run.projects import land, rows, write_project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DIFFERENCE = Difference(verdict="forward", part="the filter", before="a", now="b", why="rows from now on")
+DIFFERENCE = PlanDifference(verdict="forward", part="the filter", before="a", now="b", why="rows from now on")
 FOUND = Judgement(
     query="cheap", verdict="forward", from_batch=3, differences=(DIFFERENCE,), checkpoint="c", ran="r", written="w"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.connectors.files.source import Files
+from headrace.connectors.spark_files import prefix
 from headrace.contract import SourcePrefix
 from headrace.errors import Finding
 from headrace.queries.layout import QueryLayout
@@ -38,8 +40,8 @@ def test_a_file_that_is_archived_while_it_is_read_is_read_there(
     archived = Path(f"{root}/archive{file}")
     original = Files.rejected_rows
 
-    def moved_after(self: Files, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
-        frame = original(self, spark, prefix)
+    def moved_after(self: Files, spark: SparkSession, part: SourcePrefix) -> DataFrame | None:
+        frame = original(self, spark, part)
         looked.append(str(file.exists()))
         if file.exists():
             archived.parent.mkdir(parents=True)
@@ -54,14 +56,38 @@ def test_a_file_that_is_archived_while_it_is_read_is_read_there(
     assert looked == ["True", "False"]
 
 
+def test_a_file_that_is_archived_before_spark_looks_for_it_is_read_there(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}, {"name": "b", "amount": "many"}]])
+    file, looked = root / "landing" / "0000.json", list[bool]()
+    archived = Path(f"{root}/archive{file}")
+    original = prefix.places
+
+    def moved_after(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> list[prefix.FileGroup]:
+        groups = original(taken, path, archive)
+        looked.append(file.exists())
+        if file.exists():
+            archived.parent.mkdir(parents=True)
+            file.rename(archived)
+        return groups
+
+    monkeypatch.setattr(prefix, "places", moved_after)
+    project = hr.load(root)
+    assert hr.run(project, trigger=hr.available_now, spark=spark).exit_code == 0
+    (apart,) = (QueryLayout(project.storage, "copies").quarantine / "kept").iterdir()
+    assert [json.loads(line)["batch"] for line in apart.read_text().splitlines()] == [0]
+    assert looked == [True, False]
+
+
 def test_a_file_that_is_gone_is_told_and_the_run_ends_well(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}, {"name": "b", "amount": "many"}]])
     original = Files.rejected_rows
 
-    def removed_after(self: Files, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
-        frame = original(self, spark, prefix)
+    def removed_after(self: Files, spark: SparkSession, part: SourcePrefix) -> DataFrame | None:
+        frame = original(self, spark, part)
         (root / "landing" / "0000.json").unlink(missing_ok=True)
         return frame
 

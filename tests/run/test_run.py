@@ -23,7 +23,7 @@ from headrace.queries.layout import QueryLayout
 from headrace.run import launch, supervision
 from headrace.run.stop import StopRequest
 from headrace.run.watching import Watching
-from headrace.spark.stream.listener import Event, Listener
+from headrace.spark.stream.listener import Listener, ListenerEvent
 
 from .projects import land, rows, write_project
 
@@ -146,11 +146,11 @@ def test_a_stop_lets_the_running_batch_finish(tmp_path: Path, spark: SparkSessio
 class Late:
     """Spark's events, of which the batches' come only when `on_time` is set, as from a busy machine."""
 
-    def __init__(self, events: queue.SimpleQueue[Event], on_time: threading.Event) -> None:
+    def __init__(self, events: queue.SimpleQueue[ListenerEvent], on_time: threading.Event) -> None:
         self.events, self.on_time = events, on_time
-        self.held: list[Event] = []
+        self.held: list[ListenerEvent] = []
 
-    def get(self, timeout: float = 0.0) -> Event:
+    def get(self, timeout: float = 0.0) -> ListenerEvent:
         if self.held and self.on_time.is_set():
             return self.held.pop(0)
         event = self.events.get(timeout=timeout) if timeout else self.events.get_nowait()

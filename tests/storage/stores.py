@@ -13,7 +13,7 @@ from typing import Any
 from headrace.storage import store
 from headrace.storage.remote import RemotePath
 from headrace.storage.s3 import S3
-from headrace.storage.store import Entry, Store
+from headrace.storage.store import Store, StoreEntry
 from services import S3Server
 
 _numbers = count()
@@ -29,17 +29,17 @@ class MemoryStore(Store):
         self.now_ms = 1_700_000_000_000
         self.lock = threading.RLock()
 
-    def entry(self, path: str) -> Entry:
+    def entry(self, path: str) -> StoreEntry:
         with self.lock:
             name = path.rpartition("/")[2]
             if path in self.directories:
-                return Entry(name=name, size_bytes=0, modified_ms=self.now_ms, is_directory=True)
+                return StoreEntry(name=name, size_bytes=0, modified_ms=self.now_ms, is_directory=True)
             if path not in self.files:
                 raise FileNotFoundError(path)
             data, modified = self.files[path]
-            return Entry(name=name, size_bytes=len(data), modified_ms=modified, is_directory=False)
+            return StoreEntry(name=name, size_bytes=len(data), modified_ms=modified, is_directory=False)
 
-    def listing(self, path: str) -> Sequence[Entry]:
+    def listing(self, path: str) -> Sequence[StoreEntry]:
         with self.lock:
             if not self.entry(path).is_directory:
                 raise NotADirectoryError(path)

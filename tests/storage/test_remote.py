@@ -170,7 +170,7 @@ def test_one_driver_has_the_lease(root: RemotePath) -> None:
     def taken(number: int) -> lease.Lease | None:
         try:
             return lease.take(folder, str(number))
-        except lease.Held:
+        except lease.LeaseHeld:
             return None
 
     with ThreadPoolExecutor(6) as pool:
@@ -196,7 +196,7 @@ def test_a_lease_ends_with_its_process_or_with_its_silence(
     with monkeypatch.context() as patch:
         patch.setattr(lease.socket, "gethostname", lambda: "elsewhere")
         made.now_ms += int(lease.LEASE_SECONDS * 1000)
-        with pytest.raises(lease.Held) as held:
+        with pytest.raises(lease.LeaseHeld) as held:
             lease.take(folder, "early")
         assert (held.value.holder.host, held.value.seconds) == (host, lease.LEASE_SECONDS)  # type: ignore[union-attr]
         made.now_ms += 1
@@ -234,7 +234,7 @@ def test_a_lease_that_its_own_process_has_lost_is_taken_again_at_once(
                 lease.take(folder, "first")
     assert list(made.files) == [f"/lost-{lost}/1"]
     held = lease.take(folder, "again")
-    with pytest.raises(lease.Held):
+    with pytest.raises(lease.LeaseHeld):
         lease.take(folder, "a second time")
     held.release()
 
@@ -251,7 +251,7 @@ def test_a_lease_is_renewed_while_its_process_lives(
         if "/lease/1.alive" in made.files:
             break
         time.sleep(0.01)
-    with pytest.raises(lease.Held):
+    with pytest.raises(lease.LeaseHeld):
         lease.take(root / "lease", "other")
     held.release()
 
@@ -275,7 +275,7 @@ def test_a_record_that_comes_too_late_is_taken_back(
         return found
 
     monkeypatch.setattr(lease, "_records", slow)
-    with pytest.raises(lease.Held):
+    with pytest.raises(lease.LeaseHeld):
         lease.take(folder, "late")
     assert told == [[1]]
     assert known(folder) == [3]

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.remote_connection import RemoteConnection
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.servers import unavailable
@@ -43,6 +44,10 @@ def chromium(profile: Path) -> Iterator[webdriver.Chrome]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     found = webdriver.Chrome(options=options, service=webdriver.ChromeService(program("chromedriver")))
     found.set_script_timeout(PATIENCE_SECONDS)
+    found.set_page_load_timeout(PATIENCE_SECONDS)
+    # A driver that does not answer fails its test, in place of the whole run.
+    assert isinstance(found.command_executor, RemoteConnection)
+    found.command_executor.client_config.timeout = 2 * PATIENCE_SECONDS
     try:
         yield found
     finally:
@@ -77,9 +82,18 @@ def look(
     browser.execute_async_script(SETTLED, until)
 
 
+def texts(browser: webdriver.Chrome, selector: str) -> list[str]:
+    """What each element of the selector shows, asked for at once: a page that lives draws its parts anew."""
+    script = "return [...document.querySelectorAll(arguments[0])].map(element => element.innerText)"
+    return list(browser.execute_script(script, selector))
+
+
 def words(browser: webdriver.Chrome, label: str) -> str:
-    """What the part of the page with this label shows."""
-    return browser.find_element(By.CSS_SELECTOR, f"[aria-label='{label}']").text
+    """What the part of the page with this label shows. Raises NoSuchElementException."""
+    shown = texts(browser, f"[aria-label='{label}']")
+    if not shown:
+        raise NoSuchElementException(f"nothing is labelled {label!r}")
+    return shown[0]
 
 
 def wait(

@@ -23,7 +23,7 @@ from headrace.queries.layout import history_file
 from headrace.ui import server
 from headrace.ui.answers import Answers
 from headrace.ui.app import application
-from headrace.ui.server import Address
+from headrace.ui.server import ServedAddress
 from headrace.ui.standing import standings
 from tests.ui import made
 
@@ -42,7 +42,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def client(project: Project, base: str = HERE, **more: Any) -> TestClient:
-    app = application(project, hosts=Address().hosts(), token=TOKEN, **more)
+    app = application(project, hosts=ServedAddress().hosts(), token=TOKEN, **more)
     return TestClient(app, base_url=base, follow_redirects=False)
 
 
@@ -63,6 +63,8 @@ def test_the_project_is_told_with_its_graph_and_how_each_query_stands(ask: TestC
         *("source:events", "view:taps", "query:counts", "query:copied", "sink:counts", "sink:copied")
     }
     assert {"from": "view:taps", "to": "query:copied"} in found["graph"]["edges"]
+    nodes = {node["id"] for node in found["graph"]["nodes"]}
+    assert {end for edge in found["graph"]["edges"] for end in edge.values()} <= nodes
     counts, copied = found["queries"]["counts"], found["queries"]["copied"]
     assert (counts["state"], counts["restarts"], counts["batch"]) == ("running", 1, MANY - 1)
     assert (copied["state"], copied["level"], copied["findings"][0]["code"]) == ("failed", "bad", "HR601")
@@ -251,14 +253,14 @@ def test_a_browser_that_has_shown_the_token_keeps_a_cookie_that_is_not_the_token
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        (Address(host="0.0.0.0"), "could be read by others at 0.0.0.0"),
-        (Address(names=("board.example",)), "could be read by others by the name board.example"),
-        (Address(host="0.0.0.0", token="short"), "short enough to be guessed"),
-        (Address(host="0.0.0.0", token=TOKEN), "would pass the network in the clear"),
-        (Address(certificate=Path("c.pem")), "TLS needs a certificate and its key"),
+        (ServedAddress(host="0.0.0.0"), "could be read by others at 0.0.0.0"),
+        (ServedAddress(names=("board.example",)), "could be read by others by the name board.example"),
+        (ServedAddress(host="0.0.0.0", token="short"), "short enough to be guessed"),
+        (ServedAddress(host="0.0.0.0", token=TOKEN), "would pass the network in the clear"),
+        (ServedAddress(certificate=Path("c.pem")), "TLS needs a certificate and its key"),
     ],
 )
-def test_where_others_could_read_it_is_not_served(project: Project, address: Address, said: str) -> None:
+def test_where_others_could_read_it_is_not_served(project: Project, address: ServedAddress, said: str) -> None:
     with pytest.raises(HeadraceError) as raised:
         server.serve(project, address, print)
     (finding,) = raised.value.findings
@@ -266,15 +268,15 @@ def test_where_others_could_read_it_is_not_served(project: Project, address: Add
 
 
 def test_a_port_that_is_taken_is_a_sentence(project: Project) -> None:
-    with server._bound(Address(port=0)) as taken:
+    with server._bound(ServedAddress(port=0)) as taken:
         taken.listen()
         with pytest.raises(HeadraceError) as raised:
-            server.serve(project, Address(port=taken.getsockname()[1]), print)
+            server.serve(project, ServedAddress(port=taken.getsockname()[1]), print)
     assert raised.value.findings[0].code == "HR892"
 
 
 def test_beside_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: Project) -> None:
-    with server.beside(project, Address(port=0, token=TOKEN)) as url:
+    with server.beside(project, ServedAddress(port=0, token=TOKEN)) as url:
         with pytest.raises(HTTPError, match="401"):
             urlopen(f"{url}api/project", timeout=10)
         asked = Request(f"{url}api/project", headers={"Authorization": f"Bearer {TOKEN}"})
@@ -288,7 +290,7 @@ def test_beside_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: P
 def test_without_a_token_of_its_own_one_is_made_and_is_in_the_link(project: Project) -> None:
     made_tokens = set()
     for _ in range(2):
-        with server.beside(project, Address(port=0)) as link:
+        with server.beside(project, ServedAddress(port=0)) as link:
             url, _, made_token = link.partition("?open=")
             made_tokens.add(made_token)
             with pytest.raises(HTTPError, match="401"):

@@ -23,7 +23,7 @@ from headrace.queries.layout import QueryLayout, history_file
 from headrace.queries.manifest import note_version, revision
 from headrace.ui.app import application
 from headrace.ui.guard import ACTIONS, Guard, Tries
-from headrace.ui.server import Address
+from headrace.ui.server import ServedAddress
 from headrace.ui.verifying import Verifying
 from headrace.ui.versions import versions
 from tests.ui import made
@@ -77,7 +77,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def client(project: Project, **more: Any) -> TestClient:
-    app = application(project, hosts=Address().hosts(), token=TOKEN, **more)
+    app = application(project, hosts=ServedAddress().hosts(), token=TOKEN, **more)
     return TestClient(app, base_url=HERE, follow_redirects=False)
 
 
@@ -216,7 +216,7 @@ def test_a_link_with_the_token_opens_any_page_and_leaves_it_behind(project: Proj
 
 def test_wrong_tokens_make_their_address_wait_longer_and_longer_and_nobody_else(project: Project) -> None:
     now = 1_000.0
-    inner = application(project, hosts=Address().hosts(), token=TOKEN)
+    inner = application(project, hosts=ServedAddress().hosts(), token=TOKEN)
     assert isinstance(inner, Guard)
     inner._tries = Tries(lambda: now)
     kept = TestClient(inner, base_url=HERE, follow_redirects=False)

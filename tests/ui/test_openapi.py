@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from headrace.model import Project
 from headrace.ui.app import application
-from headrace.ui.server import Address
+from headrace.ui.server import ServedAddress
 from tests.ui import made
 
 pytestmark = pytest.mark.plain
@@ -33,7 +33,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture(scope="module")
 def api(project: Project) -> Any:
-    app = application(project, hosts=Address().hosts(), token=TOKEN)
+    app = application(project, hosts=ServedAddress().hosts(), token=TOKEN)
     found = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=HEADERS)
     names: Iterator[str] = iter(())
 
@@ -53,7 +53,7 @@ def api(project: Project) -> Any:
 
 
 def test_every_address_of_the_api_is_in_the_document(project: Project) -> None:
-    app = application(project, hosts=Address().hosts(), token=TOKEN)
+    app = application(project, hosts=ServedAddress().hosts(), token=TOKEN)
     document = TestClient(app, base_url="http://127.0.0.1", headers=HEADERS).get("/api/openapi.json").json()
     text = (Path(application.__code__.co_filename)).read_text()
     routed = {part.split('"')[0] for part in text.split('Route("')[1:]}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace import model
 from headrace.connectors.files.source import Files
 from headrace.contract import OutputMode, Sink, SinkContext, SinkFacts, Snapshot, Writer
-from headrace.model import AvailableNow, Duration, Project, PythonTransform, Query, Source, Transform, Watermark
+from headrace.model import AvailableNow, Duration, NamedSource, Project, PythonTransform, Query, Transform, Watermark
 from headrace.queries.layout import QueryLayout
 from headrace.run.start import start
 from headrace.spark.stream.foreach_batch import ForEachBatch
@@ -135,7 +135,7 @@ def scene(
     for name, timeline in timelines.items():
         folder = home / ("landing" if name == "events" else name)
         write(folder, timeline, columns)
-        sources[name] = Source(
+        sources[name] = NamedSource(
             name=name,
             kind="files",
             connector=Files(path=str(folder), format="json", schema=schema, max_files_per_trigger=1),

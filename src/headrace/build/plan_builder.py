@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.contract import CatalogSink
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
-from headrace.model import Counter, Project, PythonTransform, Query, Source, SqlTransform, Table, Transform, View
+from headrace.model import Counter, NamedSource, Project, PythonTransform, Query, SqlTransform, Table, Transform, View
 from headrace.spark.messages.failures import known_failure
 from headrace.spark.messages.refusals import UNNAMED, finding_of
 from headrace.spark.plans.source_uses import apart
 from headrace.spark.stream import broadcasts
 from headrace.spark.stream.broadcasts import send_by_value
-from headrace.spark.stream.counting import Counter as UncountedCounter
+from headrace.spark.stream.counting import QueryCounter as UncountedCounter
 from headrace.user_code import innermost, is_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Reader = Callable[[Source], "DataFrame"]
+Reader = Callable[[NamedSource], "DataFrame"]
 # A session has one set of names, and tables are refreshed beside what else is built.
 _NAMES = threading.Lock()
 
@@ -82,10 +82,10 @@ class _Builder:
             self.done[name] = self.made(thing)
         return self.done[name]
 
-    def made(self, thing: Source | Table | View | Counter) -> Any:
+    def made(self, thing: NamedSource | Table | View | Counter) -> Any:
         if isinstance(thing, Counter):
             return UncountedCounter(thing.name, thing.zero, thing.param)
-        if isinstance(thing, Source):
+        if isinstance(thing, NamedSource):
             return self.source(thing)
         if isinstance(thing, Table) and thing.broadcast:
             return broadcasts.broadcast(self.spark, self.value(thing), refreshed=thing.name if thing.refresh else None)
@@ -103,7 +103,7 @@ class _Builder:
             raise CheckFailed(_not_sent(thing, what.split("\n")[0])) from error
         return value
 
-    def source(self, source: Source) -> DataFrame:
+    def source(self, source: NamedSource) -> DataFrame:
         try:
             frame = self.read(source)
         except HeadraceError as error:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.build.plan_builder import build, value_of
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
-from headrace.model import Project, Query, Source, Table
+from headrace.model import NamedSource, Project, Query, Table
 from headrace.queries.layout import QueryLayout
 from headrace.spark.jvm.hadoop_files import literal
 from headrace.spark.jvm.settings import WHOLE_JSON
@@ -300,7 +300,7 @@ def _text(version: Version) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in _shape(version))
 
 
-def _no_source(source: Source) -> DataFrame:
+def _no_source(source: NamedSource) -> DataFrame:
     """A table reads no source; `check` says so before any start."""
     raise CheckFailed(Finding(code="HR253", what=f"a table reads the source '{source.name}'", where=source.where))
 

@@ -22,7 +22,7 @@ from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
 from headrace.contract import Held, SinkContext
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, Where
-from headrace.model import Project, Query, Source
+from headrace.model import NamedSource, Project, Query
 from headrace.queries.changes import AdoptionRecord
 from headrace.queries.checkpoint_facts import size_of
 from headrace.queries.home import layout_of
@@ -253,7 +253,7 @@ def _needed(project: Project, query: Query, spark: SparkSession, old: Checkpoint
         project.storage.mkdir(parents=True, exist_ok=True)
     with scratch(None if local else project.storage) as home:
 
-        def read(source: Source) -> DataFrame:
+        def read(source: NamedSource) -> DataFrame:
             return placeholder(spark, source.name, source.connector.stream(spark, source.name), home)
 
         settings = {**begun_with(old), EVOLUTION: "true", PARTITIONS: "1"}

@@ -12,7 +12,7 @@ from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.sources import source_of
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, Finding, HeadraceError, nearest
-from headrace.model import Project, Query, Source
+from headrace.model import NamedSource, Project, Query
 
 
 def matched(
@@ -111,7 +111,7 @@ def _assignments(
     yield from islice(further(0, {}, room), 2)
 
 
-def _described(key: str, sources: Mapping[str, Source], reasons: Mapping[tuple[str, str], str]) -> str:
+def _described(key: str, sources: Mapping[str, NamedSource], reasons: Mapping[tuple[str, str], str]) -> str:
     """Why a key is none of the sources, or which it may be."""
     against = [f"not '{name}' ({reasons[key, name]})" for name in sources if reasons.get((key, name))]
     return f"source {key} of the checkpoint is {' and '.join(against) or 'one that another is as well'}"
@@ -155,7 +155,7 @@ def _reached(prefix: SourcePrefix) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def _waits(source: Source, prefix: SourcePrefix) -> str:
+def _waits(source: NamedSource, prefix: SourcePrefix) -> str:
     try:
         lag = source.connector.lag(prefix)
     except (HeadraceError, OSError):

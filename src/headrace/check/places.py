@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.contract import Connector, Identity, same_place
 from headrace.contract.identity import canonical_path, shown
 from headrace.errors import Finding
-from headrace.model import Project, Query, Source
+from headrace.model import NamedSource, Project, Query
 
 # What is kept lies in directories of these names.
 _NAME = re.compile(r"[A-Za-z0-9_]+\Z")
@@ -115,7 +115,7 @@ def renames(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
             yield frozenset(readers[source.name]), finding
 
 
-def _faults(word: str, thing: Query | Source, declared: Mapping[str, Query | Source]) -> Iterator[Finding]:
+def _faults(word: str, thing: Query | NamedSource, declared: Mapping[str, Query | NamedSource]) -> Iterator[Finding]:
     whose = f"{word} '{thing.name}'"
     for former in dict.fromkeys(thing.renamed_from):
         twin = next((each for each in declared.values() if each is not thing and former in each.renamed_from), None)

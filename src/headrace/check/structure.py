@@ -15,7 +15,7 @@ from headrace.check.triggers import intervals, live, refreshed, triggers
 from headrace.checkpoint.sources import source_of
 from headrace.contract import OptionError
 from headrace.errors import Finding, Where, nearest
-from headrace.model import Counter, Project, Query, Source, SqlTransform, Table, View
+from headrace.model import Counter, NamedSource, Project, Query, SqlTransform, Table, View
 from headrace.model.spark_settings import misspelt
 from headrace.spark import ddl
 
@@ -73,9 +73,9 @@ def concerning(project: Project, names: Collection[str], *, beside: Beside | Non
     yield from dict.fromkeys(found)
 
 
-def _things(project: Project) -> list[tuple[str, Source | Table | View | Counter | Query]]:
+def _things(project: Project) -> list[tuple[str, NamedSource | Table | View | Counter | Query]]:
     """Everything declared, each with the word for it and its name, as messages say it."""
-    found: list[tuple[str, Source | Table | View | Counter | Query]] = []
+    found: list[tuple[str, NamedSource | Table | View | Counter | Query]] = []
     found += [(f"source '{name}'", source) for name, source in project.sources.items()]
     found += [(f"{table.word} '{name}'", table) for name, table in project.tables.items()]
     found += [(f"view '{name}'", view) for name, view in project.views.items()]
@@ -158,7 +158,7 @@ def _names(project: Project) -> Iterator[Finding]:
                 where=thing.where,
             )
         if (
-            isinstance(thing, Source)
+            isinstance(thing, NamedSource)
             and source_of(thing.name) != thing.name
             and source_of(thing.name) in project.sources
         ):
@@ -181,7 +181,7 @@ def _names(project: Project) -> Iterator[Finding]:
 def _inputs(project: Project, faulty: Collection[str]) -> Iterator[Finding]:
     known = {*project.inputs(), *project.counters, *faulty}
     for whose, thing in _things(project):
-        if isinstance(thing, (Source, Counter)):
+        if isinstance(thing, (NamedSource, Counter)):
             continue
         for name in thing.transform.inputs:
             if name in known:
@@ -238,7 +238,7 @@ def _streams(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
         yield from refreshed(project, query, query.trigger)
     yield from intervals(project)
     for name, table in project.tables.items():
-        sources = [thing.name for thing in project.upstream(table.transform) if isinstance(thing, Source)]
+        sources = [thing.name for thing in project.upstream(table.transform) if isinstance(thing, NamedSource)]
         if sources:
             yield Finding(
                 code="HR253",
@@ -252,7 +252,7 @@ def _resolved(project: Project, query: Query) -> bool:
     """Whether everything upstream is declared, so that a missing source is not a misspelt one."""
     known = {**project.inputs(), **project.counters}
     bodies = [query.transform]
-    bodies += [thing.transform for thing in project.upstream(query.transform) if not isinstance(thing, Source)]
+    bodies += [thing.transform for thing in project.upstream(query.transform) if not isinstance(thing, NamedSource)]
     return all(name in known for body in bodies for name in body.inputs)
 
 

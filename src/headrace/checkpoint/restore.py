@@ -12,7 +12,7 @@ from headrace.checkpoint.entries import CommitEntry, state_operator
 from headrace.checkpoint.identity import PlannedBatch, log_offset, planned_batch
 from headrace.checkpoint.logs import COMPACT, body, numbered, remove_file, replace_file, text_of
 from headrace.checkpoint.sources import LogEntry, ledger_names, log_entries
-from headrace.checkpoint.state_files import Attempts, Store, stores_in
+from headrace.checkpoint.state_files import Attempts, StateStoreFiles, stores_in
 from headrace.errors import CheckpointError
 
 # As many as a ledger keeps plans of.
@@ -32,7 +32,7 @@ class Restorable:
     first: int
     last: int
     plans: Mapping[int, PlannedBatch]
-    stores: tuple[Store, ...] = ()
+    stores: tuple[StateStoreFiles, ...] = ()
 
     @property
     def batches(self) -> tuple[int, int]:
@@ -217,9 +217,9 @@ def _is_committed(checkpoint: Checkpoint, batch: int) -> bool:
         return False
 
 
-def stores_of(root: Path, partitions: int | None) -> list[Store] | None:
+def stores_of(root: Path, partitions: int | None) -> list[StateStoreFiles] | None:
     """Every store of every partition; none for a query without state, None where it is not known how many there are."""
-    stores: list[Store] = []
+    stores: list[StateStoreFiles] = []
     attempts = Attempts(root)
     for number in sorted(numbered(root / "state")):
         folder = root / "state" / str(number)
@@ -233,7 +233,7 @@ def stores_of(root: Path, partitions: int | None) -> list[Store] | None:
     return stores
 
 
-def _whole_version(stores: list[Store], most: int) -> int | None:
+def _whole_version(stores: list[StateStoreFiles], most: int) -> int | None:
     """The newest version, up to `most`, that every store can give; `most` without stores."""
     for version in range(most, max(most - _VERSIONS, -1), -1):
         if all(store.bad(version) is None for store in stores):

@@ -14,7 +14,7 @@ from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.logs import numbered, replace_file, text_of
 from headrace.checkpoint.restore import restore_log, stores_of
-from headrace.checkpoint.state_files import Store, version_of
+from headrace.checkpoint.state_files import StateStoreFiles, version_of
 from headrace.errors import CheckpointError
 from headrace.storage.durable import copy_file, files_below
 from headrace.storage.remote import RemotePath
@@ -29,7 +29,7 @@ class Past:
 
     checkpoint: Checkpoint
     archived: Mapping[int, ArchivedBatch]
-    stores: tuple[Store, ...]
+    stores: tuple[StateStoreFiles, ...]
     since: int = 0
 
     @classmethod

@@ -168,7 +168,7 @@ class Attempts:
 
 
 @dataclass(frozen=True)
-class Store:
+class StateStoreFiles:
     """One store of one partition. Version N is what it held when batch N began.
 
     In Spark's first format a file is named after its version, so that several attempts at a batch write the same one.
@@ -182,7 +182,7 @@ class Store:
     snapshots: dict[int, list[Path]] = field(default_factory=dict)
     changes: dict[int, list[Path]] = field(default_factory=dict)
 
-    def read(self) -> Store:
+    def read(self) -> StateStoreFiles:
         """The same with the files that are there; none if the folder is not."""
         for file in self.folder.iterdir() if self.folder.is_dir() else ():
             if (match := _FILE.fullmatch(file.name)) is not None:
@@ -236,7 +236,7 @@ def state_problems(root: Path, version: int, committed: int | None, partitions: 
     partitions: how many there are, where Spark's own metadata no longer tells.
     """
     folders = [root / "state" / str(number) for number in sorted(numbered(root / "state"))] if version else []
-    stores: list[tuple[StateOperator, Store]] = []
+    stores: list[tuple[StateOperator, StateStoreFiles]] = []
     attempts = Attempts(root)
     for folder in folders:
         try:
@@ -263,16 +263,18 @@ def state_problems(root: Path, version: int, committed: int | None, partitions: 
             )
 
 
-def stores_in(folder: Path, operator: StateOperator, partitions: int | None, attempts: Attempts) -> Iterator[Store]:
+def stores_in(
+    folder: Path, operator: StateOperator, partitions: int | None, attempts: Attempts
+) -> Iterator[StateStoreFiles]:
     """The stores of one operator, whose state is in `folder`; `partitions` as in `state_problems`."""
     for partition in range(partitions or operator.partitions):
         home = folder / str(partition)
         for name in operator.stores:
             place = home if name == DEFAULT_STORE else home / name
-            yield Store(place, attempts, operator.number, partition).read()
+            yield StateStoreFiles(place, attempts, operator.number, partition).read()
 
 
-def _fix(bad: Bad, version: int, committed: int | None, stores: list[tuple[StateOperator, Store]]) -> str:
+def _fix(bad: Bad, version: int, committed: int | None, stores: list[tuple[StateOperator, StateStoreFiles]]) -> str:
     if bad.without:
         return f"delete it and .{bad.file.name}.crc beside it: the files before and after it hold the same state"
     anew = "restore it from a backup, or reset the query (headrace reset QUERY)"

@@ -13,7 +13,7 @@ from headrace.cli.output import say_error, say_json
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.observe.orders import Answer
+    from headrace.observe.orders import OrderAnswer
 
 
 @click.command()
@@ -84,7 +84,9 @@ def restart(query: str, directory: Path, target: str | None, as_json: bool) -> i
     return _order(restart_one, query, directory, target, as_json=as_json)
 
 
-def _order(do: Callable[[Any, str], Answer], query: str, directory: Path, target: str | None, *, as_json: bool) -> int:
+def _order(
+    do: Callable[[Any, str], OrderAnswer], query: str, directory: Path, target: str | None, *, as_json: bool
+) -> int:
     from headrace.load import load
 
     project = load(directory, target=target, may_lack_variables=True)
@@ -92,7 +94,7 @@ def _order(do: Callable[[Any, str], Answer], query: str, directory: Path, target
     return _tell([do(project, query)], as_json=as_json)
 
 
-def _tell(answers: Sequence[Answer], *, as_json: bool) -> int:
+def _tell(answers: Sequence[OrderAnswer], *, as_json: bool) -> int:
     failed = [answer.finding for answer in answers if answer.finding is not None]
     if as_json:
         say_json({"answers": [answer.as_dict() for answer in answers]})

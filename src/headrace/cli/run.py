@@ -100,9 +100,9 @@ def telling_whether_to_start_again() -> Iterator[None]:
 
 def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]:
     """The dashboard beside a run, for this machine alone; gives its link."""
-    from headrace.ui.server import PORT, Address, beside
+    from headrace.ui.server import PORT, ServedAddress, beside
 
-    return beside(project, Address(port=PORT if port is None else port, token=ui_token()))
+    return beside(project, ServedAddress(port=PORT if port is None else port, token=ui_token()))
 
 
 def with_metrics(project: Project, port: int) -> Project:

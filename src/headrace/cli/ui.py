@@ -35,11 +35,11 @@ def ui(
     Ctrl-C ends.
     """
     from headrace.load import load
-    from headrace.ui.server import Address, serve
+    from headrace.ui.server import ServedAddress, serve
 
     token = ui_token()
     project = load(directory, target=target)
-    place = Address(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
+    place = ServedAddress(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
 
     def ready(url: str) -> None:
         if as_json:

@@ -174,7 +174,7 @@ def _started(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Log:
+class DaemonLog:
     """The files of one process. name: as `logs` takes it, `worker-1` or `app-20260101000000-0000/0`."""
 
     name: str
@@ -185,13 +185,13 @@ class Log:
         return sum(file.stat().st_size for file in self.files)
 
 
-def logs(home: Path) -> tuple[Log, ...]:
+def logs(home: Path) -> tuple[DaemonLog, ...]:
     """All of them: masters and workers, and then executors, those of the oldest application first."""
-    own = [Log(name=file.stem, files=(file,)) for file in sorted(log_file(home, "x").parent.glob("*.log"))]
+    own = [DaemonLog(name=file.stem, files=(file,)) for file in sorted(log_file(home, "x").parent.glob("*.log"))]
     return (*own, *_executors(home))
 
 
-def named(home: Path, name: str) -> Log:
+def named(home: Path, name: str) -> DaemonLog:
     """The log of that name; the number of an executor alone means that of the newest application.
 
     Raises PlatformError where there is none.
@@ -208,24 +208,24 @@ def named(home: Path, name: str) -> Log:
     raise PlatformError(Finding(code="HR824", what=f"the cluster in {home} has no log of '{name}'", fix=fix))
 
 
-def executors_of(home: Path, application: str) -> tuple[Log, ...]:
+def executors_of(home: Path, application: str) -> tuple[DaemonLog, ...]:
     """The logs of the executors of one application, those that have ended too."""
     return tuple(each for each in _executors(home) if each.name.startswith(f"{application}/"))
 
 
-def reason(log: Log) -> str:
+def reason(log: DaemonLog) -> str:
     """Why a process has ended, by its last words that tell: an exception, or what Java does not know."""
     lines = [line.strip() for file in log.files for line in file.read_text(errors="replace").splitlines()]
     telling = [line for line in lines if _TELLING.search(line)]
     return next(iter([*telling[-1:], *filter(None, lines[-1:])]), "")
 
 
-def _executors(home: Path) -> Iterator[Log]:
+def _executors(home: Path) -> Iterator[DaemonLog]:
     found = sorted(home.glob("work/*/app-*/*/"), key=lambda place: (place.parent.name, _number(place.name)))
     for place in found:
         files = tuple(file for file in (place / "stdout", place / "stderr") if file.exists())
         if files:
-            yield Log(name=f"{place.parent.name}/{place.name}", files=files)
+            yield DaemonLog(name=f"{place.parent.name}/{place.name}", files=files)
 
 
 def _number(text: str) -> int:

@@ -45,12 +45,12 @@ class Assembly:
     modules: Sequence[ModuleType] = ()
     findings: list[Finding] = field(default_factory=list)
 
-    def source(self, name: str, declared: DeclaredSource) -> model.Source | None:
+    def source(self, name: str, declared: DeclaredSource) -> model.NamedSource | None:
         """The source, or None when its connector has faults."""
         connector = self._connector("source", declared)
         if connector is None:
             return None
-        return model.Source(
+        return model.NamedSource(
             name=name,
             kind=declared.kind,
             connector=connector,

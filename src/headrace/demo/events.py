@@ -22,7 +22,7 @@ SHARE_TWICE = 0.01
 Kind = Literal["usual", "late", "twice"]
 
 
-class Event(NamedTuple):
+class PhoneEvent(NamedTuple):
     """One action on one phone; `time` is when it happened there, `kind` is not part of what is written."""
 
     phone_id: str
@@ -36,7 +36,7 @@ class Event(NamedTuple):
         return json.dumps({"phone_id": self.phone_id, "time": time, "action": self.action})
 
 
-def events(seed: int, count: int, *, first: int = 0) -> Iterator[Event]:
+def events(seed: int, count: int, *, first: int = 0) -> Iterator[PhoneEvent]:
     """The `count` events from number `first` on, in the order in which they arrive; the same for the same seed."""
     number, end = first, first + count
     while number < end:
@@ -46,11 +46,11 @@ def events(seed: int, count: int, *, first: int = 0) -> Iterator[Event]:
             number += 1
 
 
-def _block(seed: int, block: int) -> list[Event]:
+def _block(seed: int, block: int) -> list[PhoneEvent]:
     """The events of one block; each block has random numbers of its own, so that any of them can be made alone."""
     chance = random.Random(f"{seed}:{block}")
     actions, weights = list(ACTIONS), list(ACTIONS.values())
-    made: list[Event] = []
+    made: list[PhoneEvent] = []
     for number in range(block * BLOCK, (block + 1) * BLOCK):
         passed = number * SECONDS_APART
         fate = chance.random()
@@ -62,7 +62,7 @@ def _block(seed: int, block: int) -> list[Event]:
         else:
             behind = min(chance.expovariate(1 / 20), MINUTES_OUT_OF_ORDER * 60, passed)
         made.append(
-            Event(
+            PhoneEvent(
                 phone_id=f"phone-{chance.randrange(PHONES):04d}",
                 time=FIRST + timedelta(milliseconds=round((passed - behind) * 1000)),
                 action=chance.choices(actions, weights)[0],

@@ -14,7 +14,7 @@ from yaml.constructor import SafeConstructor
 from headrace.declare import Variables
 from headrace.errors import Finding, Where, nearest
 
-Tree: TypeAlias = "dict[str, Entry] | list[Entry] | str | int | float | bool | None"
+Tree: TypeAlias = "dict[str, DocumentEntry] | list[DocumentEntry] | str | int | float | bool | None"
 
 # More than any project has; a text that goes beyond is a mistake, or made to use up time and memory.
 MOST_DEPTH, MOST_VALUES = 60, 50_000
@@ -25,7 +25,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class DocumentEntry:
     """One value and where it stands: `where` is the line of its key, or its own where it has none."""
 
     value: Tree
@@ -48,7 +48,7 @@ class Entry:
 
 
 @dataclass(kw_only=True)
-class Reading:
+class DocumentReading:
     """Reads one document's entries, filling in variables; `findings` holds what was wrong.
 
     misplaced: where keys stand that are not known there, and that what they were meant for may lack.
@@ -74,13 +74,13 @@ class Reading:
 
     def mapping(
         self,
-        entry: Entry | None,
+        entry: DocumentEntry | None,
         what: str,
         keys: Collection[str] | None = None,
         *,
         example: str = "key: value",
         elsewhere: Mapping[str, str] = MappingProxyType({}),
-    ) -> dict[str, Entry]:
+    ) -> dict[str, DocumentEntry]:
         """The entries of a mapping, only those of `keys` if they are given; an absent one is empty.
 
         elsewhere: keys that have their place elsewhere, each with what to write there.
@@ -102,7 +102,7 @@ class Reading:
         return {key: value for key, value in entry.value.items() if key in keys}
 
     def text(
-        self, entry: Entry | None, what: str, *, may_be_empty: bool = False, may_be_number: bool = True
+        self, entry: DocumentEntry | None, what: str, *, may_be_empty: bool = False, may_be_number: bool = True
     ) -> str | None:
         """A text with its variables filled in; numbers and true or false are taken as they are written, if they may."""
         if entry is None or entry.value is None:
@@ -128,22 +128,22 @@ class Reading:
         text = str(self.variables.expand(str(value), entry.where, self.findings))
         return text if len(self.findings) == before else None
 
-    def texts(self, entry: Entry | None, what: str) -> dict[str, str]:
+    def texts(self, entry: DocumentEntry | None, what: str) -> dict[str, str]:
         """A mapping of texts, such as settings of Spark."""
         entries = self.mapping(entry, what)
         found = {key: self.text(value, f"{what}, {key},", may_be_empty=True) for key, value in entries.items()}
         return {key: text for key, text in found.items() if text is not None}
 
-    def many(self, entry: Entry, what: str, *, may_be_number: bool = True) -> list[tuple[str, Where]]:
+    def many(self, entry: DocumentEntry, what: str, *, may_be_number: bool = True) -> list[tuple[str, Where]]:
         """A list of texts, or one text in its place."""
         items = entry.value if isinstance(entry.value, list) else [entry]
         found = [(self.text(item, what, may_be_number=may_be_number), item.where) for item in items]
         return [(text, where) for text, where in found if text is not None]
 
 
-def read(text: str, file: str) -> tuple[Entry, list[Finding]]:
+def read(text: str, file: str) -> tuple[DocumentEntry, list[Finding]]:
     """The tree of `text`, an empty mapping when it cannot be parsed, and its faults."""
-    empty = Entry(value={}, where=Where(file=file, line=1))
+    empty = DocumentEntry(value={}, where=Where(file=file, line=1))
     try:
         if (deep := _too_deep(text)) is not None:
             what = f"values are nested more than {MOST_DEPTH} deep here"
@@ -224,7 +224,7 @@ class _Walk:
     def where(self, node: yaml.Node) -> Where:
         return Where(file=self.file, line=node.start_mark.line + 1)
 
-    def entry(self, node: yaml.Node, key: yaml.Node | None, above: frozenset[int]) -> Entry:
+    def entry(self, node: yaml.Node, key: yaml.Node | None, above: frozenset[int]) -> DocumentEntry:
         where = self.where(key or node)
         self.values += 1
         if self.values > MOST_VALUES:
@@ -232,17 +232,17 @@ class _Walk:
         if id(node) in above:
             fix = "write the value out in place of the alias"
             self.findings.append(Finding(code="HR101", what="an alias contains itself", fix=fix, where=where))
-            return Entry(value=None, where=where)
+            return DocumentEntry(value=None, where=where)
         above = above | {id(node)}
         if isinstance(node, yaml.MappingNode):
-            return Entry(value=self.mapping(node, above), where=where)
+            return DocumentEntry(value=self.mapping(node, above), where=where)
         if isinstance(node, yaml.SequenceNode):
-            return Entry(value=[self.entry(item, None, above) for item in node.value], where=where)
-        return Entry(value=self.scalar(node), where=where)
+            return DocumentEntry(value=[self.entry(item, None, above) for item in node.value], where=where)
+        return DocumentEntry(value=self.scalar(node), where=where)
 
-    def mapping(self, node: yaml.MappingNode, above: frozenset[int]) -> dict[str, Entry]:
-        merged: dict[str, Entry] = {}
-        own: dict[str, Entry] = {}
+    def mapping(self, node: yaml.MappingNode, above: frozenset[int]) -> dict[str, DocumentEntry]:
+        merged: dict[str, DocumentEntry] = {}
+        own: dict[str, DocumentEntry] = {}
         for key, value in node.value:
             if key.tag.endswith(":merge"):
                 for entry in self.merges(value, above):
@@ -258,7 +258,7 @@ class _Walk:
                 own[key.value] = self.entry(value, key, above)
         return {**merged, **own}
 
-    def merges(self, node: yaml.Node, above: frozenset[int]) -> Iterator[dict[str, Entry]]:
+    def merges(self, node: yaml.Node, above: frozenset[int]) -> Iterator[dict[str, DocumentEntry]]:
         for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             value = self.entry(part, None, above).value
             if isinstance(value, dict):

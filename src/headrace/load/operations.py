@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headrace.errors import NOWHERE, nearest
-from headrace.load.document import Entry, Reading
+from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS, LOOPBACK, Hook, Log, Metrics, Operations, Telemetry
 from headrace.redaction import remember_settings
 from headrace.units import Duration, is_host, size_bytes
@@ -23,7 +23,9 @@ _HOOK = "write for example hooks: [{on: [failure, recovery], webhook: ${ALERT_UR
 _LOG = "write for example log: {format: json, max_size: 10m, keep: 5}"
 
 
-def operations(top: Mapping[str, Entry], keys: Mapping[str, Entry], reading: Reading) -> Operations:
+def operations(
+    top: Mapping[str, DocumentEntry], keys: Mapping[str, DocumentEntry], reading: DocumentReading
+) -> Operations:
     """What the target says, or else the top of the file."""
     found = {key: keys.get(key) or top.get(key) for key in KEYS}
     return Operations(
@@ -35,7 +37,7 @@ def operations(top: Mapping[str, Entry], keys: Mapping[str, Entry], reading: Rea
     )
 
 
-def _metrics(entry: Entry | None, reading: Reading) -> Metrics | None:
+def _metrics(entry: DocumentEntry | None, reading: DocumentReading) -> Metrics | None:
     if entry is None or entry.value is None:
         return None
     keys = reading.mapping(entry, "metrics", METRICS_KEYS, example="port: 9108")
@@ -52,14 +54,14 @@ def _metrics(entry: Entry | None, reading: Reading) -> Metrics | None:
     return settings if port is not None else None
 
 
-def _hooks(entry: Entry | None, reading: Reading) -> list[Hook]:
+def _hooks(entry: DocumentEntry | None, reading: DocumentReading) -> list[Hook]:
     if entry is None or entry.value is None:
         return []
     items = entry.value if isinstance(entry.value, list) else [entry]
     return [hook for hook in (_hook(item, reading) for item in items) if hook is not None]
 
 
-def _hook(entry: Entry, reading: Reading) -> Hook | None:
+def _hook(entry: DocumentEntry, reading: DocumentReading) -> Hook | None:
     keys = reading.mapping(entry, "a hook", HOOK_KEYS, example="webhook: URL")
     url = reading.text(keys.get("webhook"), "hooks, webhook,") or ""
     words = reading.many(keys["command"], "hooks, command,") if "command" in keys else []
@@ -107,7 +109,7 @@ def _url_fault(url: str) -> str:
     return "is a URL with a space in it" if " " in url else ""
 
 
-def _log(entry: Entry | None, reading: Reading) -> Log | None:
+def _log(entry: DocumentEntry | None, reading: DocumentReading) -> Log | None:
     if entry is None or entry.value is None:
         return None
     keys = reading.mapping(entry, "log", LOG_KEYS, example="format: json")
@@ -127,7 +129,7 @@ def _log(entry: Entry | None, reading: Reading) -> Log | None:
     return Log(format="json" if form == "json" else "text", max_bytes=size or base.max_bytes, keep=keep or base.keep)
 
 
-def _telemetry(entry: Entry | None, reading: Reading) -> Telemetry:
+def _telemetry(entry: DocumentEntry | None, reading: DocumentReading) -> Telemetry:
     if entry is None or entry.value is None:
         return Telemetry()
     keys = reading.mapping(entry, "telemetry", TELEMETRY_KEYS, example="otlp: true")
@@ -141,7 +143,7 @@ def _telemetry(entry: Entry | None, reading: Reading) -> Telemetry:
     return Telemetry(**found)
 
 
-def _exit_on_failure(entry: Entry | None, reading: Reading) -> bool:
+def _exit_on_failure(entry: DocumentEntry | None, reading: DocumentReading) -> bool:
     text = reading.text(entry, "exit_on_failure") or "false"
     if text not in ("true", "false"):
         what, fix = f"exit_on_failure is '{text}', and takes true or false", "write exit_on_failure: true"
@@ -149,7 +151,9 @@ def _exit_on_failure(entry: Entry | None, reading: Reading) -> bool:
     return text == "true"
 
 
-def _number(text: str | None, what: str, least: int, most: int, reading: Reading, at: Entry, fix: str) -> int | None:
+def _number(
+    text: str | None, what: str, least: int, most: int, reading: DocumentReading, at: DocumentEntry, fix: str
+) -> int | None:
     if text is not None and text.isdecimal() and text.isascii() and least <= int(text) <= most:
         return int(text)
     said = "is missing" if text is None else f"is '{text}', and takes a whole number from {least} to {most}"

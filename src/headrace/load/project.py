@@ -25,7 +25,7 @@ from headrace.declare.faults import is_collecting, of_frame, shown
 from headrace.declare.variables import NoText, read_text
 from headrace.errors import Finding, ProjectError, Where
 from headrace.load import document, modules, operations, sql, targets, yaml_queries
-from headrace.load.document import Entry, Reading
+from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.load.modules import ProjectFiles, find, nothing_at
 from headrace.load.yaml_queries import Select, WrittenQuery
 from headrace.units import Duration
@@ -70,7 +70,7 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
         raise ProjectError(Finding(code="HR121", what=what, fix=fix, where=of_frame(_caller())))
     place = find(path)
     variables = Variables.of(place.root, environ, may_lack=may_lack)
-    reading = Reading(variables=variables)
+    reading = DocumentReading(variables=variables)
     top, where = _top(place, reading)
     chosen = targets.choose(top, reading, target, where)
     name = reading.text(top.get("name"), "name") or (_own_name(place))
@@ -111,7 +111,7 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
     return project
 
 
-def _mapping(section: Entry | None) -> Mapping[str, Entry]:
+def _mapping(section: DocumentEntry | None) -> Mapping[str, DocumentEntry]:
     return section.value if section is not None and isinstance(section.value, dict) else {}
 
 
@@ -128,7 +128,7 @@ def _own_name(place: ProjectFiles) -> str:
     return place.root.name or (place.modules[0].stem if alone else "project")
 
 
-def _top(place: ProjectFiles, reading: Reading) -> tuple[dict[str, Entry], Where]:
+def _top(place: ProjectFiles, reading: DocumentReading) -> tuple[dict[str, DocumentEntry], Where]:
     if place.document is None:
         return {}, Where(file=shown(place.root))
     file = shown(place.document)
@@ -154,7 +154,7 @@ def _elsewhere() -> dict[str, str]:
     }
 
 
-def _load_limit(reading: Reading, where: Where) -> Duration:
+def _load_limit(reading: DocumentReading, where: Where) -> Duration:
     """How long one Python file may take to load."""
     given = reading.variables.get(modules.LIMIT_VARIABLE)
     try:
@@ -164,7 +164,7 @@ def _load_limit(reading: Reading, where: Where) -> Duration:
         return modules.LIMIT
 
 
-def _module_files(top: dict[str, Entry], place: ProjectFiles, reading: Reading) -> list[Path]:
+def _module_files(top: dict[str, DocumentEntry], place: ProjectFiles, reading: DocumentReading) -> list[Path]:
     if "modules" not in top:
         return list(place.modules)
     files = []
@@ -185,7 +185,7 @@ class _Parts:
     assembly: Assembly
     findings: list[Finding] = field(default_factory=list)
     places: dict[str, Where] = field(default_factory=dict)
-    sources: dict[str, model.Source] = field(default_factory=dict)
+    sources: dict[str, model.NamedSource] = field(default_factory=dict)
     tables: dict[str, model.Table] = field(default_factory=dict)
     views: dict[str, model.View] = field(default_factory=dict)
     counters: dict[str, model.Counter] = field(default_factory=dict)

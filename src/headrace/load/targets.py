@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from headrace.errors import NOWHERE, Where, nearest
 from headrace.load import operations
-from headrace.load.document import Entry, Reading
+from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.model import Target
 from headrace.model.project import DURABILITIES, Durability
 from headrace.model.spark_settings import fault as setting_fault
@@ -32,7 +32,7 @@ OF_THE_PROJECT = ("name", "modules", "sources", "tables", "views", "queries", "t
 Given = dict[str, tuple[str, Where]]
 
 
-def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document: Where) -> Target:
+def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str | None, document: Where) -> Target:
     """The target that is asked for, by argument or by HEADRACE_TARGET; else `dev`, else the first.
 
     Its `vars` become known to `reading`, so that everything read afterwards may use them. Only the chosen target's
@@ -89,16 +89,16 @@ def choose(top: dict[str, Entry], reading: Reading, asked: str | None, document:
     )
 
 
-def _path(keys: dict[str, Entry], key: str, what: str, reading: Reading) -> str | None:
+def _path(keys: dict[str, DocumentEntry], key: str, what: str, reading: DocumentReading) -> str | None:
     return reading.text(keys.get(key), what, may_be_number=False)
 
 
-def _shared(keys: dict[str, Entry], whose: str, reading: Reading) -> list[tuple[str, Where]]:
+def _shared(keys: dict[str, DocumentEntry], whose: str, reading: DocumentReading) -> list[tuple[str, Where]]:
     entry = keys.get("shared_paths")
     return [] if entry is None else reading.many(entry, f"{whose}, shared_paths", may_be_number=False)
 
 
-def _settings(entry: Entry | None, whose: str, reading: Reading) -> dict[str, str]:
+def _settings(entry: DocumentEntry | None, whose: str, reading: DocumentReading) -> dict[str, str]:
     """Settings of Spark, each judged where it stands."""
     values = reading.texts(entry, whose)
     for key, value in values.items():
@@ -108,7 +108,7 @@ def _settings(entry: Entry | None, whose: str, reading: Reading) -> dict[str, st
     return values
 
 
-def _durability(entry: Entry | None, reading: Reading) -> Durability:
+def _durability(entry: DocumentEntry | None, reading: DocumentReading) -> Durability:
     text = reading.text(entry, DURABILITY)
     for known in DURABILITIES:
         if text == known:
@@ -119,7 +119,11 @@ def _durability(entry: Entry | None, reading: Reading) -> Durability:
 
 
 def state_store(
-    project: Entry | None, target: Entry | None, whose: str, spark: Iterable[str], reading: Reading
+    project: DocumentEntry | None,
+    target: DocumentEntry | None,
+    whose: str,
+    spark: Iterable[str],
+    reading: DocumentReading,
 ) -> dict[str, str]:
     """Spark's settings for the options of the project and, over them, of the target; what is wrong goes to `reading`.
 
@@ -138,7 +142,7 @@ def state_store(
     return settings
 
 
-def _read(entry: Entry | None, whose: str, reading: Reading) -> Given:
+def _read(entry: DocumentEntry | None, whose: str, reading: DocumentReading) -> Given:
     given: Given = {}
     for name, each in reading.mapping(entry, whose, tuple(OPTIONS)).items():
         text = reading.text(each, f"{whose}: {name}")
@@ -153,14 +157,14 @@ def _read(entry: Entry | None, whose: str, reading: Reading) -> Given:
     return given
 
 
-def _only_rocksdb(given: Given, reading: Reading) -> None:
+def _only_rocksdb(given: Given, reading: DocumentReading) -> None:
     for name, (_, where) in given.items():
         if OPTIONS[name].is_of_rocksdb:
             what = f"state_store: {name} is an option of RocksDB, and the provider is hdfs"
             reading.fault("HR286", what, "remove it, or write provider: rocksdb", where)
 
 
-def _without_effect(given: Given, reading: Reading) -> None:
+def _without_effect(given: Given, reading: DocumentReading) -> None:
     for name, (_, where) in given.items():
         switch = OPTIONS[name].needs
         if switch is not None and given.get(switch, ("false", where))[0] != "true":

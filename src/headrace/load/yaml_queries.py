@@ -13,7 +13,7 @@ from headrace.declare import TIMED, DeclaredSink, DeclaredSource, parse_trigger
 from headrace.declare.faults import shown
 from headrace.declare.variables import NoText, read_text
 from headrace.errors import NOWHERE, PlatformError, Where, nearest
-from headrace.load.document import Entry, Reading
+from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.model import Default, Duration, Trigger, Watermark
 from headrace.model.project import ON_CHANGE, OnChange
 from headrace.model.trigger import EXAMPLE, NEVER, RESTART_KEYS, Restart, restart_of
@@ -75,7 +75,7 @@ class WrittenQuery:
     where: Where = NOWHERE
 
 
-def selects(top: dict[str, Entry], reading: Reading, root: Path) -> list[Select]:
+def selects(top: dict[str, DocumentEntry], reading: DocumentReading, root: Path) -> list[Select]:
     """The sections `tables` and `views`; what is wrong goes to `reading`."""
     found = []
     for section, kind, keys in (("tables", "table", TABLE_KEYS), ("views", "view", SQL_KEYS)):
@@ -87,13 +87,13 @@ def selects(top: dict[str, Entry], reading: Reading, root: Path) -> list[Select]
     return found
 
 
-def queries(entry: Entry | None, reading: Reading, root: Path) -> list[WrittenQuery]:
+def queries(entry: DocumentEntry | None, reading: DocumentReading, root: Path) -> list[WrittenQuery]:
     """The section `queries`; what is wrong goes to `reading`."""
     entries = reading.mapping(entry, "queries", example='name: {select: "SELECT ...", sink: ...}')
     return [_query(name, each, reading, root) for name, each in entries.items()]
 
 
-def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuery:
+def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path) -> WrittenQuery:
     whose = f"query '{name}'"
     select = _select("query", name, entry, reading, root, QUERY_KEYS)
     keys = entry.value if isinstance(entry.value, dict) else {}
@@ -119,7 +119,9 @@ def _query(name: str, entry: Entry, reading: Reading, root: Path) -> WrittenQuer
     )
 
 
-def _select(kind: str, name: str, entry: Entry, reading: Reading, root: Path, keys: Collection[str]) -> Select | None:
+def _select(
+    kind: str, name: str, entry: DocumentEntry, reading: DocumentReading, root: Path, keys: Collection[str]
+) -> Select | None:
     whose = f"{kind} '{name}'"
     if isinstance(entry.value, str):
         key = "sql" if entry.value.strip().endswith(".sql") else "select"
@@ -166,7 +168,7 @@ def _select(kind: str, name: str, entry: Entry, reading: Reading, root: Path, ke
     )
 
 
-def _refresh(whose: str, entry: Entry, reading: Reading) -> Duration | None:
+def _refresh(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Duration | None:
     found = entry.value.get("refresh") if isinstance(entry.value, dict) else None
     if found is None:
         return None
@@ -182,7 +184,7 @@ def _refresh(whose: str, entry: Entry, reading: Reading) -> Duration | None:
         return None
 
 
-def _restart(whose: str, entry: Entry | None, reading: Reading) -> Restart | None:
+def _restart(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> Restart | None:
     if entry is None or entry.value is None:
         return None
     if isinstance(entry.value, dict):
@@ -198,7 +200,7 @@ def _restart(whose: str, entry: Entry | None, reading: Reading) -> Restart | Non
     return policy
 
 
-def _budget(whose: str, entry: Entry | None, reading: Reading) -> int | None:
+def _budget(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> int | None:
     text = reading.text(entry, f"{whose}, state_budget,")
     if entry is None or text is None:
         return None
@@ -209,7 +211,7 @@ def _budget(whose: str, entry: Entry | None, reading: Reading) -> int | None:
     return found
 
 
-def _trigger(whose: str, entry: Entry | None, reading: Reading) -> Trigger:
+def _trigger(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> Trigger:
     if entry is None:
         return Default()
     word, where = "", entry.where
@@ -236,14 +238,14 @@ def _trigger(whose: str, entry: Entry | None, reading: Reading) -> Trigger:
         return Default()
 
 
-def sources(entry: Entry | None, reading: Reading) -> dict[str, DeclaredSource]:
+def sources(entry: DocumentEntry | None, reading: DocumentReading) -> dict[str, DeclaredSource]:
     """The section `sources`; what is wrong goes to `reading`."""
     entries = reading.mapping(entry, "sources", example=f"name: {{{_EXAMPLE}}}")
     found = {name: _source(name, each, reading) for name, each in entries.items()}
     return {name: source for name, source in found.items() if source is not None}
 
 
-def _source(name: str, entry: Entry, reading: Reading) -> DeclaredSource | None:
+def _source(name: str, entry: DocumentEntry, reading: DocumentReading) -> DeclaredSource | None:
     whose = f"source '{name}'"
     keys = reading.mapping(entry, whose, example=_EXAMPLE)
     watermark = keys.get("watermark")
@@ -262,7 +264,9 @@ def _source(name: str, entry: Entry, reading: Reading) -> DeclaredSource | None:
     )
 
 
-def sink(whose: str, query: Entry, entry: Entry | None, reading: Reading) -> DeclaredSink | None:
+def sink(
+    whose: str, query: DocumentEntry, entry: DocumentEntry | None, reading: DocumentReading
+) -> DeclaredSink | None:
     """The sink of a query, or None when it has faults."""
     if entry is None:
         if isinstance(query.value, (dict, str, type(None))):
@@ -278,7 +282,7 @@ def sink(whose: str, query: Entry, entry: Entry | None, reading: Reading) -> Dec
     return DeclaredSink(kind=kind, options=options, arguments=arguments, lines=lines, where=keys[kind].where)
 
 
-def former_names(whose: str, entry: Entry | None, reading: Reading) -> tuple[str, ...]:
+def former_names(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> tuple[str, ...]:
     """The names that a source or a query had before."""
     if entry is None or entry.value is None:
         return ()
@@ -286,7 +290,11 @@ def former_names(whose: str, entry: Entry | None, reading: Reading) -> tuple[str
 
 
 def _kind(
-    what: registry.ConnectorKind, whose: str, keys: dict[str, Entry], entry: Entry, reading: Reading
+    what: registry.ConnectorKind,
+    whose: str,
+    keys: dict[str, DocumentEntry],
+    entry: DocumentEntry,
+    reading: DocumentReading,
 ) -> str | None:
     """The one key that names the kind; others are misspelt or too many."""
     known = registry.known(what)
@@ -309,7 +317,7 @@ def _kind(
     return kinds[0]
 
 
-def _meant_kind(what: registry.ConnectorKind, keys: dict[str, Entry]) -> str:
+def _meant_kind(what: registry.ConnectorKind, keys: dict[str, DocumentEntry]) -> str:
     """How to write a source or sink whose options stand without its kind above them; empty if it is another mistake."""
     for word in ("type", "kind", "connector", "format", "name"):
         said = keys[word].value if word in keys else None
@@ -331,7 +339,7 @@ def _option_names(what: registry.ConnectorKind, kind: str) -> tuple[str, ...]:
         return ()
 
 
-def options_of_sink(entry: Entry | None) -> dict[str, str]:
+def options_of_sink(entry: DocumentEntry | None) -> dict[str, str]:
     """The options of the sink that is declared there, each with how to write it inside of the sink."""
     value = entry.value if entry is not None else None
     kinds = [value] if isinstance(value, str) else list(value) if isinstance(value, dict) else []
@@ -339,7 +347,9 @@ def options_of_sink(entry: Entry | None) -> dict[str, str]:
     return {name: f"write it inside of the sink: {{{kind}: {{{name}: ...}}}}" for kind, name in names}
 
 
-def _options(entry: Entry, what: str, reading: Reading) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, Where]]:
+def _options(
+    entry: DocumentEntry, what: str, reading: DocumentReading
+) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, Where]]:
     """Raw options, or one value in their place, which is the connector's first option."""
     if entry.value is None:
         return {}, (), {}
@@ -353,7 +363,7 @@ def _options(entry: Entry, what: str, reading: Reading) -> tuple[dict[str, Any],
     )
 
 
-def _watermark(whose: str, entry: Entry, reading: Reading) -> Watermark | None:
+def _watermark(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Watermark | None:
     if isinstance(entry.value, list) and len(entry.value) == 2:
         keys = dict(zip(WATERMARK_KEYS, entry.value, strict=True))
     elif not isinstance(entry.value, dict):

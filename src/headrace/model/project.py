@@ -31,7 +31,7 @@ class Watermark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class NamedSource:
     """A named unbounded input. `kind` is the entry point's name, for people; nothing is decided by it.
 
     renamed_from: the names that it had before, the newest first. lines: where single options stand, if that is known.
@@ -236,7 +236,7 @@ class Project:
     name: str
     root: Path
     target: Target = field(default_factory=Target)
-    sources: Mapping[str, Source] = field(default_factory=dict)
+    sources: Mapping[str, NamedSource] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
     views: Mapping[str, View] = field(default_factory=dict)
     counters: Mapping[str, Counter] = field(default_factory=dict)
@@ -277,7 +277,7 @@ class Project:
         storage = self.storage
         return beyond if is_remote(storage) else storage
 
-    def inputs(self) -> dict[str, Source | Table | View]:
+    def inputs(self) -> dict[str, NamedSource | Table | View]:
         """Every name of something with rows, or a value, that a transformation may ask for."""
         return {**self.sources, **self.tables, **self.views}
 
@@ -305,7 +305,7 @@ class Project:
             counters=kept(self.counters),
         )
 
-    def upstream(self, transform: Transform) -> Iterator[Source | Table | View]:
+    def upstream(self, transform: Transform) -> Iterator[NamedSource | Table | View]:
         """What `transform` reads, directly or through views and tables, each once, nearest first."""
         known, seen, queue = self.inputs(), set[str](), list(transform.inputs)
         while queue:
@@ -315,7 +315,7 @@ class Project:
             seen.add(name)
             thing = known[name]
             yield thing
-            if not isinstance(thing, Source):
+            if not isinstance(thing, NamedSource):
                 queue.extend(thing.transform.inputs)
 
     def calls(self, query: Query, name: str) -> bool:
@@ -324,9 +324,9 @@ class Project:
         transforms = [each for each in (query.transform, *things) if isinstance(each, PythonTransform)]
         return any(name in transform.names() for transform in transforms)
 
-    def sources_of(self, query: Query) -> tuple[Source, ...]:
+    def sources_of(self, query: Query) -> tuple[NamedSource, ...]:
         """The sources that feed `query`, in the order in which they are met."""
-        return tuple(thing for thing in self.upstream(query.transform) if isinstance(thing, Source))
+        return tuple(thing for thing in self.upstream(query.transform) if isinstance(thing, NamedSource))
 
     def connectors_of(self, query: Query) -> tuple[contract.Connector, ...]:
         """The sources of `query` and its sink."""

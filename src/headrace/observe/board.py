@@ -12,7 +12,7 @@ from headrace.contract.query_state import QueryState
 
 
 @dataclass(frozen=True, kw_only=True)
-class Live:
+class LiveStart:
     """What the newest start of a query gives to others.
 
     handle: Spark's StreamingQuery. columns: gives the names and types of those of each source, and of the result under
@@ -33,7 +33,7 @@ class Board:
 
     def __init__(self) -> None:
         self._states: dict[str, QueryState] = {}
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, LiveStart] = {}
         self._changed = threading.Condition()
         self.refreshed_at: dict[str, Mapping[str, float]] = {}
         self.due_at: Mapping[str, float] = {}
@@ -48,7 +48,7 @@ class Board:
             self._states.update((state.query, state) for state in states)
             self._changed.notify_all()
 
-    def post(self, state: QueryState, live: Live | None = None) -> None:
+    def post(self, state: QueryState, live: LiveStart | None = None) -> None:
         """Show how a query stands now; `live`: what it has newly started as, which goes when it runs no more."""
         with self._changed:
             self._states[state.query] = state
@@ -74,7 +74,7 @@ class Board:
         with self._changed:
             return self._states.get(query)
 
-    def live(self, query: str) -> Live | None:
+    def live(self, query: str) -> LiveStart | None:
         """What a query runs as, while it does."""
         with self._changed:
             return self._live.get(query)

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.errors import Finding, HeadraceError
 from headrace.observe.control_server import ALREADY_STOPPING, is_own
-from headrace.observe.orders import Answer, Verb, who
+from headrace.observe.orders import OrderAnswer, Verb, who
 from headrace.observe.place import clear, sockets
 from headrace.queries.processes import birth
 
@@ -31,7 +31,7 @@ class NotRunning(HeadraceError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Application:
+class RunningApplication:
     """A running application: its process, its socket, and how its queries stood when it was asked.
 
     owns: whether its process ends with it.
@@ -48,13 +48,13 @@ class Application:
     def alive(self) -> bool:
         return birth(self.pid) == self.birth
 
-    def order(self, verb: Verb, query: str) -> Answer:
+    def order(self, verb: Verb, query: str) -> OrderAnswer:
         """Have an order carried out, however long that takes."""
         lines = self._asked({"do": verb, "query": query, "by": who()})
         plain = next(lines, None)
-        return Answer(finding=_gone(self.pid)) if plain is None else Answer.from_dict(plain)
+        return OrderAnswer(finding=_gone(self.pid)) if plain is None else OrderAnswer.from_dict(plain)
 
-    def stop(self, *, now: bool = False, notify: Callable[[str], None] | None = None) -> Answer:
+    def stop(self, *, now: bool = False, notify: Callable[[str], None] | None = None) -> OrderAnswer:
         """Stop it as SIGTERM does, and wait until it is gone; one that is stopping already is waited for alone.
 
         notify: gets a sentence as soon as it is known that it is stopping already.
@@ -66,9 +66,9 @@ class Application:
         while self.owns and self.alive:
             if time.monotonic() > until:
                 what = f"process {self.pid} has not ended {EXIT_SECONDS:.0f} seconds after its queries"
-                return Answer(finding=Finding(code="HR853", what=what, fix=f"end it: kill -9 {self.pid}"))
+                return OrderAnswer(finding=Finding(code="HR853", what=what, fix=f"end it: kill -9 {self.pid}"))
             time.sleep(_POLL_SECONDS)
-        return Answer(said=f"process {self.pid} has ended" if self.owns else "the application has stopped")
+        return OrderAnswer(said=f"process {self.pid} has ended" if self.owns else "the application has stopped")
 
     def follow(self) -> Iterator[dict[str, Any]]:
         """Every event from now on, until the application ends."""
@@ -83,7 +83,7 @@ class Application:
             yield from _lines(connection, request)
 
 
-def applications(storage: Path) -> list[Application]:
+def applications(storage: Path) -> list[RunningApplication]:
     """All that run out of a storage directory and answer; what dead processes have left is removed."""
     found = []
     for pid, path in sockets(storage):
@@ -103,7 +103,7 @@ def applications(storage: Path) -> list[Application]:
     return found
 
 
-def running(storage: Path, query: str | None = None) -> list[Application]:
+def running(storage: Path, query: str | None = None) -> list[RunningApplication]:
     """Those that run `query`, or all; raises NotRunning where there is none."""
     there = applications(storage)
     if not there:
@@ -168,8 +168,8 @@ def _lines(connection: socket.socket, request: Mapping[str, Any]) -> Iterator[di
             yield json.loads(line)
 
 
-def _application(path: Path, facts: Mapping[str, Any]) -> Application:
-    return Application(
+def _application(path: Path, facts: Mapping[str, Any]) -> RunningApplication:
+    return RunningApplication(
         pid=int(facts["pid"]),
         birth=str(facts["birth"]),
         path=path,

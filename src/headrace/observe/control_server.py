@@ -23,7 +23,7 @@ from typing import Any
 
 from headrace.errors import Finding
 from headrace.observe.board import Board
-from headrace.observe.orders import VERBS, Answer, Order, Orders
+from headrace.observe.orders import VERBS, Order, OrderAnswer, Orders
 from headrace.observe.place import clear, listen
 from headrace.queries.processes import birth
 from headrace.redaction import redacted
@@ -124,7 +124,7 @@ class ControlServer:
                     self._silent.remove(connection)
             connection.settimeout(SEND_SECONDS)
             if request is None:
-                _answer(connection, Answer(finding=_not_understood("it is no line of JSON")).as_dict())
+                _answer(connection, OrderAnswer(finding=_not_understood("it is no line of JSON")).as_dict())
             else:
                 self._do(connection, request)
 
@@ -137,14 +137,14 @@ class ControlServer:
             self._follow(connection)
         elif verb == "stop" and query is None:
             already = self._stop(bool(request.get("now")))
-            _answer(connection, Answer(said=ALREADY_STOPPING if already else "stopping").as_dict())
+            _answer(connection, OrderAnswer(said=ALREADY_STOPPING if already else "stopping").as_dict())
             self._board.wait(lambda _: False)
-            _answer(connection, Answer(said="the application has stopped").as_dict())
+            _answer(connection, OrderAnswer(said="the application has stopped").as_dict())
         elif verb in VERBS and isinstance(query, str):
             order = self._orders.give(Order(verb=verb, query=query, by=by))
             _answer(connection, order.answer.result().as_dict())
         else:
-            _answer(connection, Answer(finding=_not_understood(f"it asks for {verb!r}")).as_dict())
+            _answer(connection, OrderAnswer(finding=_not_understood(f"it asks for {verb!r}")).as_dict())
 
     def _follow(self, connection: socket.socket) -> None:
         mine: queue.Queue[str | None] = queue.Queue(EVENTS_HELD)

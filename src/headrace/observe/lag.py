@@ -14,7 +14,7 @@ from headrace.checkpoint.prefix import committed_prefix
 from headrace.checkpoint.sources import further_uses, source_of
 from headrace.contract import Lag, SourcePrefix, overrides
 from headrace.errors import Finding, HeadraceError
-from headrace.model import Project, Query, Source
+from headrace.model import NamedSource, Project, Query
 from headrace.observe.history import History, QueryStatus
 from headrace.observe.progress import BatchRecord
 from headrace.queries.layout import QueryLayout, history_file, latest_generation
@@ -175,7 +175,7 @@ def total(parts: Mapping[str, Lag | None]) -> Lag | None:
     )
 
 
-def _lag_of(source: Source, prefixes: Mapping[str, SourcePrefix], further: Sequence[str]) -> Lag | None:
+def _lag_of(source: NamedSource, prefixes: Mapping[str, SourcePrefix], further: Sequence[str]) -> Lag | None:
     uses = (source.name, *(use for use in further if source_of(use) == source.name))
     found = [source.connector.lag(prefixes[use]) for use in uses]
     known = [each for each in found if each is not None]

@@ -41,7 +41,7 @@ _MODULES = (
 
 
 @dataclass(kw_only=True)
-class Start:
+class LineageStart:
     """One start of a query, by Spark's id of it. inputs, outputs: with the columns, as far as they are known.
 
     rows: what its batches have read of each source; reads: the source of each input.
@@ -76,7 +76,7 @@ class Lineage(Observer):
     def __init__(self, app: str, spark_version: str, report: Callable[[Finding], None]) -> None:
         self._app, self._spark, self._report = app, spark_version, report
         self._away = False
-        self._starts: dict[str, Start] = {}
+        self._starts: dict[str, LineageStart] = {}
         for module in _MODULES:  # not at the first event, which a batch would wait for
             _require(module)
         self._queue: queue.Queue[Any] = queue.Queue(HELD)
@@ -95,7 +95,7 @@ class Lineage(Observer):
         with suppress(Exception):  # the query has ended, or its session
             columns = start.columns()
         reads = {dataset: name for name, identity in start.reads.items() for dataset in datasets(identity)}
-        begun = Start(
+        begun = LineageStart(
             query=start.query,
             run_id=start.run_id,
             description=start.description,
@@ -127,7 +127,7 @@ class Lineage(Observer):
         if start is not None:
             self.send("COMPLETE" if error is None else "FAIL", start, error)
 
-    def send(self, state: RunState, start: Start, error: Finding | None = None) -> None:
+    def send(self, state: RunState, start: LineageStart, error: Finding | None = None) -> None:
         """Have an event sent; returns at once."""
         try:
             self._queue.put_nowait(self._event(state, start, error))
@@ -158,7 +158,7 @@ class Lineage(Observer):
             fix = "start the server that OPENLINEAGE_URL or openlineage.yml names; the queries keep running without it"
             self._report(Finding(code="HR899", what=f"events of OpenLineage are not delivered: {why}", fix=fix))
 
-    def _event(self, state: RunState, start: Start, error: Finding | None) -> Any:
+    def _event(self, state: RunState, start: LineageStart, error: Finding | None) -> Any:
         events, producer = _require("client.event_v2"), f"urn:headrace:{version('headrace')}"
         events.set_producer(producer)
         return events.RunEvent(
@@ -197,7 +197,7 @@ class Lineage(Observer):
         return found
 
 
-def _job_facets(start: Start) -> dict[str, Any]:
+def _job_facets(start: LineageStart) -> dict[str, Any]:
     kind = _facets("job_type_job").JobTypeJobFacet(processingType="STREAMING", integration="HEADRACE", jobType="QUERY")
     found = {"jobType": kind}
     if start.description:

@@ -26,7 +26,7 @@ Verdicts: TypeAlias = Callable[[], Mapping[str, Mapping[str, Any]]]
 Lags: TypeAlias = Callable[[Sequence[str]], Mapping[str, Mapping[str, Lag | None]]]
 
 
-class Metrics(Observer):
+class MetricsObserver(Observer):
     """Takes every batch, and gives the registry that is scraped.
 
     verdicts: gives the newest verdict of each query, as the history knows it; lags: what the sources of these queries

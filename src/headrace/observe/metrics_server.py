@@ -23,7 +23,7 @@ from headrace.errors import Finding, PlatformError
 from headrace.model.operations import LOOPBACK
 from headrace.model.operations import Metrics as Settings
 from headrace.observe.board import Board
-from headrace.observe.metrics import Metrics
+from headrace.observe.metrics import MetricsObserver
 from headrace.observe.serving import beside, bound, server_of
 
 # The supervisor comes by ten times a second; a start that hangs in a client is another thread's.
@@ -32,7 +32,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 @contextmanager
-def metrics_served(settings: Settings, board: Board, metrics: Metrics) -> Iterator[int]:
+def metrics_served(settings: Settings, board: Board, metrics: MetricsObserver) -> Iterator[int]:
     """Serve while the block runs; gives the port. Raises PlatformError where it cannot be had."""
     try:
         made = bound(settings.address, settings.port)
@@ -46,7 +46,7 @@ def metrics_served(settings: Settings, board: Board, metrics: Metrics) -> Iterat
         yield int(made.getsockname()[1])
 
 
-def application(settings: Settings, board: Board, metrics: Metrics) -> ASGIApp:
+def application(settings: Settings, board: Board, metrics: MetricsObserver) -> ASGIApp:
     """The three addresses, behind what looks at who asks."""
 
     def health(request: Request, state: Mapping[str, Any]) -> Response:
@@ -65,7 +65,7 @@ def application(settings: Settings, board: Board, metrics: Metrics) -> ASGIApp:
 class _Scraped:
     """The library's application over a registry that was collected in a thread: sources are asked, which takes time."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: MetricsObserver) -> None:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

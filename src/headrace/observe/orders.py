@@ -19,7 +19,7 @@ VERBS: tuple[Verb, ...] = get_args(Verb)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class OrderAnswer:
     """What became of an order: a sentence, and the finding where it was not done."""
 
     said: str = ""
@@ -34,7 +34,7 @@ class Answer:
         return {"done": self.done, "said": self.said, "finding": self.finding.as_dict() if self.finding else None}
 
     @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> Answer:
+    def from_dict(cls, plain: dict[str, Any]) -> OrderAnswer:
         """The answer that `as_dict` was taken of."""
         finding = plain.get("finding")
         return cls(said=str(plain.get("said", "")), finding=Finding.from_dict(finding) if finding else None)
@@ -47,17 +47,17 @@ class Order:
     verb: Verb
     query: str
     by: str = ""
-    answer: Future[Answer] = field(default_factory=Future)
+    answer: Future[OrderAnswer] = field(default_factory=Future)
 
     def done(self, said: str) -> None:
         """Answer that it is done; only the first answer counts."""
         if not self.answer.done():
-            self.answer.set_result(Answer(said=said))
+            self.answer.set_result(OrderAnswer(said=said))
 
     def failed(self, finding: Finding) -> None:
         """Answer why it is not done."""
         if not self.answer.done():
-            self.answer.set_result(Answer(finding=finding))
+            self.answer.set_result(OrderAnswer(finding=finding))
 
 
 class Orders:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from headrace.contract import BatchRecord, Observer
 from headrace.errors import Finding, PlatformError
-from headrace.observe.metrics import BUCKETS_SECONDS, Metrics
+from headrace.observe.metrics import BUCKETS_SECONDS, MetricsObserver
 
 PROTOCOL = "http/protobuf"
 CLOSE_SECONDS = 5.0
@@ -40,7 +40,7 @@ class Otlp(Observer):
     report: receives a finding when nothing can be sent, from one of those threads.
     """
 
-    def __init__(self, metrics: Metrics, report: Callable[[Finding], None]) -> None:
+    def __init__(self, metrics: MetricsObserver, report: Callable[[Finding], None]) -> None:
         self._metrics, self._report = metrics, report
         self._away: set[str] = set()
         self._why = _LastWords()

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.plan.difference import Difference, Kind, python_changes
+from headrace.plan.difference import Kind, PlanDifference, python_changes
 from headrace.plan.ends import ends, renamed_sources
-from headrace.queries.form import Operator, QueryForm
+from headrace.queries.form import OperatorForm, QueryForm
 
 _REORDERED = "in another order"
 # A column with its type, a text or a number; and a comparison of two of them.
@@ -22,7 +22,7 @@ _UNTYPED = re.compile(r"('[^']*')|(?:\b[A-Za-z_]\w*\.(?=[A-Za-z_]))?\b([\w.]+) [
 _OPERATOR = re.compile(r"\boperator (\d+)\b")
 
 
-def compare(before: QueryForm, now: QueryForm) -> tuple[Difference, ...]:
+def compare(before: QueryForm, now: QueryForm) -> tuple[PlanDifference, ...]:
     """All that differs between what ran and what is to run; none if both mean the same."""
     older = before.format != now.format
     if older:
@@ -41,7 +41,7 @@ def compare(before: QueryForm, now: QueryForm) -> tuple[Difference, ...]:
 # ------------------------------------------------------------------------------------------------------- the state
 
 
-def _operators(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
+def _operators(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     old, new = [each.kind for each in before.operators], [each.kind for each in now.operators]
     if old != new:
         why = (
@@ -51,7 +51,7 @@ def _operators(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
             if new
             else "what the state holds and was not written yet is lost"
         )
-        yield Difference(
+        yield PlanDifference(
             verdict="forbidden" if new else "rebuild",
             part="what keeps state",
             before=", ".join(old) or "nothing",
@@ -64,7 +64,9 @@ def _operators(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
         yield from _operator(f"the {named}", was, is_, before, now)
 
 
-def _operator(part: str, was: Operator, is_: Operator, before: QueryForm, now: QueryForm) -> Iterator[Difference]:
+def _operator(
+    part: str, was: OperatorForm, is_: OperatorForm, before: QueryForm, now: QueryForm
+) -> Iterator[PlanDifference]:
     for name, old, new in (("keys", was.keys, is_.keys), ("values", was.values, is_.values)):
         if old == new:
             continue
@@ -76,7 +78,7 @@ def _operator(part: str, was: Operator, is_: Operator, before: QueryForm, now: Q
             else "Spark cannot read the state that is there"
         )
         told, others = _listed(old, new, before), _listed(new, old, now)
-        yield Difference(
+        yield PlanDifference(
             verdict="rebuild" if fits else "forbidden",
             part=f"{name} of {part}",
             before=told,
@@ -102,11 +104,11 @@ def _operator(part: str, was: Operator, is_: Operator, before: QueryForm, now: Q
             yield _changed("rebuild", f"what feeds {part}{which}", old_feed, new_feed, before, now, why=why)
 
 
-def _watermarks(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
+def _watermarks(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     if not before.operators or before.watermarks == now.watermarks:
         return
     if set(before.watermarks) != set(now.watermarks):
-        yield Difference(
+        yield PlanDifference(
             verdict="rebuild",
             about=f"watermark {_source_of({*before.watermarks} ^ {*now.watermarks})}",
             part="the columns with a watermark",
@@ -117,7 +119,7 @@ def _watermarks(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
         return
     for column, old in sorted(before.watermarks.items()):
         if now.watermarks[column] != old:
-            yield Difference(
+            yield PlanDifference(
                 verdict="forward",
                 about=f"watermark {_source_of([column])}",
                 part=f"the watermark's delay of {column}",
@@ -135,7 +137,7 @@ def _source_of(columns: Iterable[str]) -> str:
 # ------------------------------------------------------------------------------------------------------ the result
 
 
-def _result(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
+def _result(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     whole = now.mode == "complete" and before.mode == "complete"
     verdict: Kind = "safe" if whole else "forward"
     why = (
@@ -148,14 +150,14 @@ def _result(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
     old, new = dict(before.columns), dict(now.columns)
     for name in [*old, *(each for each in new if each not in old)]:
         if name not in new:
-            yield Difference(verdict=verdict, part=f"column '{name}'", before=old[name], now="none", why=why)
+            yield PlanDifference(verdict=verdict, part=f"column '{name}'", before=old[name], now="none", why=why)
         elif name not in old:
-            yield Difference(verdict=verdict, part=f"column '{name}'", before="none", now=new[name], why=why)
+            yield PlanDifference(verdict=verdict, part=f"column '{name}'", before="none", now=new[name], why=why)
         elif old[name] != new[name]:
             yield _changed(verdict, f"column '{name}'", old[name], new[name], before, now, why=why)
     if old == new and list(old) != list(new):
         named = bool(now.sink.get("by_name", True))
-        yield Difference(
+        yield PlanDifference(
             verdict="safe" if named else "forward",
             part="the order of the columns",
             before=", ".join(old),
@@ -166,14 +168,14 @@ def _result(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
 
 def _changed(
     verdict: Kind, part: str, old: str, new: str, before: QueryForm, now: QueryForm, *, why: str
-) -> Difference:
+) -> PlanDifference:
     """A difference of two texts; where a Python function differs, what of it does."""
     was, is_ = _unfolded(old, before), _unfolded(new, now)
     changed, functions = python_changes(was, is_, before, now)
     told = f"{part}: {'; '.join(changed)}" if changed else part
     was, is_ = _readable(was, before), _readable(is_, now)
     said = "" if changed else _filters(part, was, is_)
-    return Difference(verdict=verdict, part=told, before=was, now=is_, why=why, functions=functions, said=said)
+    return PlanDifference(verdict=verdict, part=told, before=was, now=is_, why=why, functions=functions, said=said)
 
 
 def _readable(text: str, form: QueryForm) -> str:
@@ -222,11 +224,11 @@ def _listed(these: Sequence[str], others: Sequence[str], form: QueryForm) -> str
 # ---------------------------------------------------------------------------------------------------- the packages
 
 
-def _packages(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
+def _packages(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     """Installed packages that the Python functions use are known by their versions alone."""
     for name in sorted({*before.packages} & {*now.packages}):
         if before.packages[name] != now.packages[name]:
-            yield Difference(
+            yield PlanDifference(
                 verdict="safe",
                 part=f"the package {name}",
                 before=before.packages[name],

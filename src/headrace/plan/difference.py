@@ -25,7 +25,7 @@ _TABLE = re.compile(r"\btable\b")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class PlanDifference:
     """One thing that is not as it was.
 
     verdict: what follows from it alone. part: what has changed, in words. before, now: as it was and as it is.
@@ -72,7 +72,7 @@ class Difference:
         return said + (code if was or is_ else "")
 
 
-def worst(differences: Sequence[Difference]) -> Kind:
+def worst(differences: Sequence[PlanDifference]) -> Kind:
     """The verdict over all differences together."""
     return max((each.verdict for each in differences), key=KINDS.index, default="same")
 
@@ -106,8 +106,8 @@ def text_of(value: Any) -> str:
 
 
 def located(
-    project: Project, query: Query, was: QueryForm, is_: QueryForm, differences: Sequence[Difference]
-) -> tuple[Difference, ...]:
+    project: Project, query: Query, was: QueryForm, is_: QueryForm, differences: Sequence[PlanDifference]
+) -> tuple[PlanDifference, ...]:
     """`differences`, each with its place: that of an option, a view, a table, a Python function, or the query."""
     found = [replace(each, where=_end(project, query, each.about)) for each in differences]
     return tuple(
@@ -135,7 +135,7 @@ def _end(project: Project, query: Query, about: str) -> Where:
     return project.target.where if kind == "setting" else NOWHERE
 
 
-def _in_code(project: Project, query: Query, was: QueryForm, is_: QueryForm, difference: Difference) -> Where:
+def _in_code(project: Project, query: Query, was: QueryForm, is_: QueryForm, difference: PlanDifference) -> Where:
     """The place of a Python function that differs; else of the view, the table or the query whose text has changed."""
     for name in (*_NAMED.findall(difference.part), *difference.functions):
         where = place_of_code(project, name)

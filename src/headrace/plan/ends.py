@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, cast
 
 from headrace.contract import Sink
 from headrace.contract import Source as SourceConnector
-from headrace.model import Project, Query, Source
-from headrace.plan.difference import Difference, Kind, facts_shown, mixing, python_changes, text_of
+from headrace.model import NamedSource, Project, Query
+from headrace.plan.difference import Kind, PlanDifference, facts_shown, mixing, python_changes, text_of
 from headrace.queries.form import QueryForm
 
 # Keeps what a callable means, and gives what stands for it.
@@ -30,7 +30,7 @@ _BY_DEFAULT = {
 _ALIASES = {"delimiter": "sep", "charset": "encoding"}
 
 
-def source_facts(project: Project, source: Source, kept: Kept) -> dict[str, Any]:
+def source_facts(project: Project, source: NamedSource, kept: Kept) -> dict[str, Any]:
     """What tells a source from others: its kind, its place, and the options that change its rows."""
     connector = source.connector
     described: dict[str, Any] = {"kind": source.kind}
@@ -147,7 +147,7 @@ def _telling(connector: SourceConnector, options: Mapping[str, Any]) -> Iterator
     yield from ((name, text) for name, text in plain_options(options) if name in connector.row_options)
 
 
-def ends(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
+def ends(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     yield from _sources(before, now)
     yield from _sink(before, now)
     yield from _mode(before, now)
@@ -166,10 +166,10 @@ def renamed_sources(before: QueryForm, now: QueryForm) -> dict[str, str]:
     return found
 
 
-def _sources(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
+def _sources(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     renamed = renamed_sources(before, now)
     for name, former in sorted(renamed.items()):
-        yield Difference(
+        yield PlanDifference(
             verdict="rebuild",
             about=f"source {name}",
             part=f"source '{name}'",
@@ -185,10 +185,10 @@ def _sources(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
             continue
         if new is None:
             why = "no row of it is taken any more, and what was made of its rows stays"
-            yield Difference(verdict=mixing(before), part=part, before=facts_shown(old), now="not read", why=why)
+            yield PlanDifference(verdict=mixing(before), part=part, before=facts_shown(old), now="not read", why=why)
         elif old is None:
             why = "its rows are added to what was made without them"
-            yield Difference(
+            yield PlanDifference(
                 verdict=mixing(before),
                 part=part,
                 before="not read",
@@ -198,7 +198,7 @@ def _sources(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
             )
         elif old.get("kind") != new.get("kind"):
             why = "Spark cannot read the offsets of another kind of source"
-            yield Difference(
+            yield PlanDifference(
                 verdict="forbidden",
                 part=part,
                 before=facts_shown(old),
@@ -210,7 +210,7 @@ def _sources(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
             yield from _source(name, old, new, before)
 
 
-def _source(name: str, old: Mapping[str, Any], new: Mapping[str, Any], before: QueryForm) -> Iterator[Difference]:
+def _source(name: str, old: Mapping[str, Any], new: Mapping[str, Any], before: QueryForm) -> Iterator[PlanDifference]:
     for key in sorted({*old, *new}):
         was, is_ = old.get(key), new.get(key)
         if was == is_ or (key in ("columns", "judged columns") and not _reads_otherwise(key, was, is_)):
@@ -222,7 +222,7 @@ def _source(name: str, old: Mapping[str, Any], new: Mapping[str, Any], before: Q
             why = "which files are read from now on follows another pattern than which were read before"
         elif key == "place":
             why = "the checkpoint's offsets are those of the former place: what is there now counts as new, all of it"
-        yield Difference(
+        yield PlanDifference(
             verdict=verdict,
             about=f"source {name} {key}",
             part=f"source '{name}', {key}",
@@ -255,7 +255,7 @@ def _takes_all(path: str) -> str:
     return re.sub(r"/\*(\.[A-Za-z]+)?$", "", path)
 
 
-def _sink(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
+def _sink(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     old, new = before.sink, now.sink
     verdict: Kind
     for key in sorted({*old, *new}):
@@ -282,7 +282,7 @@ def _sink(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
         else:
             verdict, part = "forbidden", f"the sink, {key}"
             why = "it lacks all that was written before, and gets only what comes from now on"
-        yield Difference(
+        yield PlanDifference(
             verdict=verdict,
             about=f"sink {key}",
             part=part,
@@ -293,25 +293,27 @@ def _sink(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
         )
 
 
-def _mode(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
+def _mode(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     if before.mode == now.mode:
         return
     if not before.operators and not now.operators:
         why = "a query without a state gives the same rows in both"
-        yield Difference(
+        yield PlanDifference(
             verdict="safe", part="the output mode", before=before.mode, now=now.mode, why=why, about="mode"
         )
         return
     why = "the rows that are there were given by another rule: what is left out of each mode is missing, or stays"
-    yield Difference(verdict="rebuild", part="the output mode", before=before.mode, now=now.mode, why=why, about="mode")
+    yield PlanDifference(
+        verdict="rebuild", part="the output mode", before=before.mode, now=now.mode, why=why, about="mode"
+    )
 
 
-def _settings(before: QueryForm, now: QueryForm) -> Iterator[Difference]:
+def _settings(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     for name in sorted({*before.settings, *now.settings}):
         old, new = before.settings.get(name), now.settings.get(name)
         if old != new and old is not None and new is not None:
             why = "the same expressions mean something else from now on"
-            yield Difference(
+            yield PlanDifference(
                 verdict=mixing(before),
                 about=f"setting {name}",
                 part=f"the setting {name}",

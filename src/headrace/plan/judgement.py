@@ -11,7 +11,7 @@ from headrace.errors import NOWHERE, CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.plan.code.meaning import name_of, not_comparable
 from headrace.plan.comparison import compare
-from headrace.plan.difference import Difference, Kind, located, worst
+from headrace.plan.difference import Kind, PlanDifference, located, worst
 from headrace.queries.form import FORMAT, QueryForm
 from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.queries.manifest import QueryRevision, changed_line, forms
@@ -32,7 +32,7 @@ class Judgement:
     query: str
     verdict: Kind
     from_batch: int
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[PlanDifference, ...] = ()
     notes: tuple[Finding, ...] = ()
     checkpoint: str = ""
     ran: str = ""
@@ -94,7 +94,7 @@ def judged(
     )
 
 
-def _has_no_effect(project: Project, difference: Difference, checkpoint: Path | None) -> bool:
+def _has_no_effect(project: Project, difference: PlanDifference, checkpoint: Path | None) -> bool:
     """Whether an option of a source that differs left all that was read as it is, and does so now."""
     kind, _, rest = difference.about.partition(" ")
     name, _, option = rest.partition(" ")
@@ -145,7 +145,7 @@ _WAYS_OUT = {
 }
 
 
-def _with_code(differences: Sequence[Difference], code: tuple[str, str]) -> Iterator[Difference]:
+def _with_code(differences: Sequence[PlanDifference], code: tuple[str, str]) -> Iterator[PlanDifference]:
     """The differences, the first that stands in the code with the lines that differ."""
     for difference in differences:
         yield difference if difference.about else replace(difference, code=code)

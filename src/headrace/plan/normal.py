@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.plan.expressions import Expressions, conjuncts, not_null
 from headrace.plan.plan_nodes import PYTHON_PROJECTIONS, given_by, gives_anew, identity, join_type, names, reads
-from headrace.queries.form import Operator
+from headrace.queries.form import OperatorForm
 from headrace.spark.plans.plan_json import STREAMS, Node, PlanTree, StaticInput
 
 # They change nothing of a row: where rows lie, hints, counts on the way.
@@ -45,7 +45,7 @@ _ARBITRARY_STATE = ("GroupsWithState", "GroupsInPandasWithState", "TransformWith
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class PlanRows:
     """Rows of a part of a plan: where they come from, and the conditions under which they are taken."""
 
     source: str
@@ -64,8 +64,8 @@ class Normal:
     definitions: long expressions, which stand elsewhere by their digest.
     """
 
-    operators: tuple[Operator, ...]
-    result: Rows
+    operators: tuple[OperatorForm, ...]
+    result: PlanRows
     columns: tuple[tuple[str, str], ...]
     watermarks: dict[str, int]
     definitions: dict[str, str]
@@ -91,9 +91,9 @@ class _Part:
         return self.joined or (self.source,)
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> PlanRows:
         implied = {f"isNotNull({text})" for text in self.strict}
-        return Rows(source=self.source, where=tuple(sorted(set(self.where) - implied)))
+        return PlanRows(source=self.source, where=tuple(sorted(set(self.where) - implied)))
 
     @property
     def columns(self) -> dict[int, str]:
@@ -138,7 +138,7 @@ class _Walk:
         python: Callable[[int, str], str],
         static: Callable[[StaticInput], str],
     ) -> None:
-        self.operators: list[Operator] = []
+        self.operators: list[OperatorForm] = []
         self.watermarks: dict[str, int] = {}
         self.expressions = Expressions(python, self._subquery)
         self._inputs = tree.inputs
@@ -295,7 +295,7 @@ class _Walk:
 
     def _stateful(self, node: Node, kind: str) -> _Part:
         number = len(self.operators)
-        self.operators.append(Operator(kind=kind, keys=()))
+        self.operators.append(OperatorForm(kind=kind, keys=()))
         parts = [self.part(child) for child in node.children]
         method = {
             "aggregation": self._aggregation,
@@ -315,7 +315,7 @@ class _Walk:
             self.expressions.text(each, columns) for result in made for each in self.expressions.aggregates(result)
         ]
         keys = tuple(self.expressions.text(each, columns) for each in node.arguments["groupingExpressions"])
-        operator = Operator(
+        operator = OperatorForm(
             kind=kind,
             keys=keys,
             values=tuple(dict.fromkeys(functions)),
@@ -326,7 +326,7 @@ class _Walk:
     def _deduplication(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         (below,) = parts
         keys = tuple(below.columns[identity(each)] for each in node.arguments["keys"])
-        return Operator(kind=kind, keys=keys, feeds=(str(below.rows),)), below.output
+        return OperatorForm(kind=kind, keys=keys, feeds=(str(below.rows),)), below.output
 
     def _join_of_streams(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         left, right = parts
@@ -339,7 +339,7 @@ class _Walk:
                 keys.append(" = ".join(pair))
         further = {"type": join_type(node)} | ({"condition": " AND ".join(sorted(set(residual)))} if residual else {})
         values = (*(f"left: {text}" for _, text in left.output), *(f"right: {text}" for _, text in right.output))
-        operator = Operator(
+        operator = OperatorForm(
             kind=kind, keys=tuple(keys), values=values, further=further, feeds=(str(left.rows), str(right.rows))
         )
         given = left.output if further["type"] in ("LeftSemi", "LeftAnti") else (*left.output, *right.output)
@@ -375,7 +375,7 @@ class _Walk:
         if function is not None:
             further["function"] = self.expressions.text(function, columns)
         values = tuple(text for part in parts for _, text in part.output)
-        operator = Operator(
+        operator = OperatorForm(
             kind=kind, keys=tuple(keys), values=values, further=further, feeds=tuple(str(part.rows) for part in parts)
         )
         return operator, [(identity(each), f"{source} column {at}") for at, each in enumerate(made)]
@@ -383,7 +383,7 @@ class _Walk:
     def _limit(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         (below,) = parts
         number: Node = node.arguments.get("limitExpr") or node.arguments["offsetExpr"]
-        return Operator(
+        return OperatorForm(
             kind=kind, keys=(), further={"rows": self.expressions.text(number, {})}, feeds=(str(below.rows),)
         ), below.output
 

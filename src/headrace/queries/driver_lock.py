@@ -110,7 +110,7 @@ def _leased(query: Query, file: Path, rebuilds: bool) -> Callable[[], None]:
     with writing_to(folder):
         try:
             return lease.take(folder, _now()).release
-        except lease.Held as held:
+        except lease.LeaseHeld as held:
             who = "another process" if held.holder is None else _named(asdict(held.holder))
             silence = f"{lease.LEASE_SECONDS:.0f} s of silence end it"
             who += f" (it renewed its lease {held.seconds:.0f} s ago; {silence})"

@@ -21,7 +21,7 @@ _LONGEST = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operator:
+class OperatorForm:
     """A stateful operator: its kind, the expressions of its keys and values in Spark's order, and what feeds it.
 
     further: what else decides what the state means, by its name. feeds: where the rows come from, for each side.
@@ -49,7 +49,7 @@ class QueryForm:
     unreadable: why the plan could not be read, if so.
     """
 
-    operators: tuple[Operator, ...] = ()
+    operators: tuple[OperatorForm, ...] = ()
     feed: str = ""
     columns: tuple[tuple[str, str], ...] = ()
     watermarks: Mapping[str, int] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class QueryForm:
             return cls(unreadable=f"Headrace kept it in the older format {data['format']}", sink=dict(data["sink"]))
         told = dict(data)
         told["operators"] = tuple(
-            Operator(
+            OperatorForm(
                 kind=str(each["kind"]),
                 keys=tuple(each["keys"]),
                 values=tuple(each["values"]),

@@ -54,7 +54,7 @@ class Holder:
         return self == Holder.here(self.started)
 
 
-class Held(Exception):
+class LeaseHeld(Exception):
     """Another process has the right; `seconds`: how long ago it last renewed it."""
 
     def __init__(self, holder: Holder | None, seconds: float) -> None:
@@ -115,7 +115,7 @@ def seen(folder: Path) -> Holder | None:
     try:
         if newest:
             _require_over(folder, newest)
-    except Held as held:
+    except LeaseHeld as held:
         return held.holder
     return None
 
@@ -142,7 +142,7 @@ def _require_over(folder: Path, number: int) -> None:
     told = [_modified(folder / f"{number}{_ALIVE}"), _modified(record)]
     silent = now - max(told)
     if silent <= LEASE_SECONDS:
-        raise Held(holder, silent)
+        raise LeaseHeld(holder, silent)
 
 
 def _remove(folder: Path, number: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckpointError, Finding
-from headrace.model import Project, Query, Source
+from headrace.model import NamedSource, Project, Query
 from headrace.queries.changes import was_cut_off
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import forms
@@ -101,11 +101,11 @@ def unfinished_sources(layout: QueryLayout) -> Iterator[Finding]:
         yield was_cut_off(layout.source_rename, what, fix).weighed("warning")
 
 
-def _renamed(project: Project, query: Query) -> list[Source]:
+def _renamed(project: Project, query: Query) -> list[NamedSource]:
     return [source for source in project.sources_of(query) if source.renamed_from]
 
 
-def _one_of(query: Query, source: Source, names: set[str]) -> str | None:
+def _one_of(query: Query, source: NamedSource, names: set[str]) -> str | None:
     """The former name of a source among `names`; None where it is known by its own. Raises CheckpointError."""
     formers = [] if source.name in names else [name for name in source.renamed_from if name in names]
     if len(formers) > 1:

@@ -22,7 +22,7 @@ from headrace.observe.hooks import Hooks
 from headrace.observe.lag import SourceLags
 from headrace.observe.lineage import Lineage
 from headrace.observe.log import RunLog
-from headrace.observe.metrics import Metrics, require
+from headrace.observe.metrics import MetricsObserver, require
 from headrace.observe.observers import Observers
 from headrace.observe.orders import Orders
 from headrace.observe.otlp import Otlp
@@ -107,7 +107,7 @@ def _serve_metrics(project: Project, board: Board, observers: Observers, stack: 
     settings = operations.metrics
     if settings is None and not operations.telemetry.otlp:
         return
-    metrics = Metrics(project.name, board, lambda: _verdicts(project), SourceLags(project).of)
+    metrics = MetricsObserver(project.name, board, lambda: _verdicts(project), SourceLags(project).of)
     observers.add(metrics)
     if operations.telemetry.otlp:
         observers.add(Otlp(metrics, observers.report))

@@ -31,7 +31,7 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class CounterLine:
     """What the counters were before a batch, and after it; values as the file has them."""
 
     batch: int
@@ -52,7 +52,7 @@ class Counters:
     counting: Counting
     path: Path | None
     sync: bool = True
-    lines: dict[int, Line] = field(default_factory=dict)
+    lines: dict[int, CounterLine] = field(default_factory=dict)
     own: set[int] = field(default_factory=set)
     # The stream's thread keeps, and the supervisor's counts.
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
@@ -99,7 +99,7 @@ class Counters:
                 after[counter.name] = _kept(self._sum(counter, total, added[counter.name]))
             else:
                 after.setdefault(counter.name, _kept(total))
-        line = Line(batch=batch, before=before, after=after)
+        line = CounterLine(batch=batch, before=before, after=after)
         self.lines[batch] = line
         self.own.add(batch)
         if self.path is not None:
@@ -156,10 +156,10 @@ class Counters:
                 replace_file(self.path, json_lines.text_of(vars(line) for line in self.lines.values()))
 
 
-def read(query: Query, path: Path) -> list[Line]:
+def read(query: Query, path: Path) -> list[CounterLine]:
     """The lines of a file, of which a later one for the same batch counts. Raises CheckpointError."""
     try:
-        return [Line(**each) for each in json_lines.read(path)]
+        return [CounterLine(**each) for each in json_lines.read(path)]
     except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(
             Finding(

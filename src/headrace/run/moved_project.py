@@ -45,7 +45,7 @@ class Location:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Log:
+class FileSourceLog:
     """One of Spark's logs of files, and the directory below which its files have to lie."""
 
     whose: str
@@ -131,7 +131,7 @@ def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
     _record(layout, replace(now, former=former))
 
 
-def _surveyed(query: Query, layout: QueryLayout, now: Location) -> tuple[list[Log], str | None, list[Move]]:
+def _surveyed(query: Query, layout: QueryLayout, now: Location) -> tuple[list[FileSourceLog], str | None, list[Move]]:
     """The logs of a query, the directory that the project lay in, and what moved; raises CheckpointError as said."""
     before, logs = _recorded(layout), _logs(layout, now)
     old = before.root if before is not None else _inferred(logs, now.root)
@@ -158,7 +158,7 @@ def _moved(path: str, moves: Sequence[Move]) -> str:
     return path
 
 
-def _require_homes(query: Query, logs: Sequence[Log], moves: Sequence[Move]) -> None:
+def _require_homes(query: Query, logs: Sequence[FileSourceLog], moves: Sequence[Move]) -> None:
     """Raise CheckpointError for a log whose files do not lie where they should, seen from the project's new place."""
     for log in logs:
         for file in logged_files(log.folder):
@@ -174,7 +174,7 @@ def _require_homes(query: Query, logs: Sequence[Log], moves: Sequence[Move]) -> 
                 )
 
 
-def _inferred(logs: Sequence[Log], root: str) -> str | None:
+def _inferred(logs: Sequence[FileSourceLog], root: str) -> str | None:
     """The project's former directory, where no record tells it: that of Headrace 0.1.0.
 
     It is known where a log's files lie elsewhere by the same path from there, and those that are here now have the same
@@ -205,16 +205,16 @@ def _modified_ms(path: str) -> int | None:
         return None
 
 
-def _logs(layout: QueryLayout, now: Location) -> list[Log]:
+def _logs(layout: QueryLayout, now: Location) -> list[FileSourceLog]:
     found = [
-        Log(whose=f"source '{name}'", folder=layout.checkpoint / "sources" / name, home=_home(path))
+        FileSourceLog(whose=f"source '{name}'", folder=layout.checkpoint / "sources" / name, home=_home(path))
         for name, path in now.sources.items()
     ]
     if now.sink is not None:
-        found.append(Log(whose="the sink", folder=Path(now.sink) / "_spark_metadata", home=now.sink))
+        found.append(FileSourceLog(whose="the sink", folder=Path(now.sink) / "_spark_metadata", home=now.sink))
     warehouse = Path(now.storage) / "warehouse"
     for folder in (*warehouse.glob("*/_spark_metadata"), *warehouse.glob("*.db/*/_spark_metadata")):
-        found.append(Log(whose="a table", folder=folder, home=str(folder.parent)))
+        found.append(FileSourceLog(whose="a table", folder=folder, home=str(folder.parent)))
     return [log for log in found if log.folder.is_dir()]
 
 

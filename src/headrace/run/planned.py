@@ -15,7 +15,7 @@ from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.sources import source_of
 from headrace.contract import SinkContext
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
-from headrace.model import Continuous, Project, Query, RealTime, Source, Trigger
+from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.plan.forming import NO_NAMES, form_of
 from headrace.plan.judgement import judged, refusals, remarks, renamed
 from headrace.queries.application import application, known_facts
@@ -231,7 +231,7 @@ def reader(spark: SparkSession, trigger: Trigger, streams: dict[str, DataFrame])
     Without batches there is none that a rate limit could bound.
     """
 
-    def stream(source: Source) -> DataFrame:
+    def stream(source: NamedSource) -> DataFrame:
         connector = source.connector
         if isinstance(trigger, (Continuous, RealTime)):
             connector = connector.without_rate_limit()

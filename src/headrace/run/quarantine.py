@@ -12,8 +12,8 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.contract import SourcePrefix, bad_rows_metric
-from headrace.errors import Finding, SourceError
-from headrace.model import Source
+from headrace.errors import Finding, HeadraceError, SourceError
+from headrace.model import NamedSource
 from headrace.observe.progress import BatchRecord
 from headrace.queries.layout import QueryLayout
 from headrace.spark.messages.refusals import finding_of
@@ -26,14 +26,14 @@ _READS = 3
 
 
 @dataclass(kw_only=True)
-class Quarantine:
+class QuarantineFiles:
     """The rows of one query's sources that were quarantined. Written again, a batch's file holds the same rows.
 
     written: by batch and source, how many.
     """
 
     layout: QueryLayout
-    sources: tuple[Source, ...]
+    sources: tuple[NamedSource, ...]
     spark: SparkSession
     written: dict[int, dict[str, int]] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class Quarantine:
             yield from self._write(range(record.batch, record.batch + 1))
         self._set_seen(record.batch)
 
-    def quarantining(self) -> tuple[Source, ...]:
+    def quarantining(self) -> tuple[NamedSource, ...]:
         """The sources that set rows aside at all."""
         return tuple(each for each in self.sources if each.connector.quarantines)
 
@@ -83,14 +83,16 @@ class Quarantine:
                     where=source.where,
                 )
 
-    def _rejected(self, source: Source, part: SourcePrefix) -> dict[int, list[dict[str, object]]]:
+    def _rejected(self, source: NamedSource, part: SourcePrefix) -> dict[int, list[dict[str, object]]]:
         """The rows by their batch. Raises SourceError."""
         for left in reversed(range(_READS)):
-            frame = source.connector.rejected_rows(self.spark, part)
             by_batch: dict[int, list[dict[str, object]]] = {}
             try:
+                frame = source.connector.rejected_rows(self.spark, part)
                 for row in frame.orderBy("batch", "file").toLocalIterator() if frame is not None else ():
                     by_batch.setdefault(row["batch"], []).append(row.asDict())
+            except HeadraceError:
+                raise
             except Exception as error:
                 # Spark archives a file with a later batch, which may be between the look at it and the reading.
                 if not left:

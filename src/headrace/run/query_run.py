@@ -15,7 +15,7 @@ from headrace.observe.lag import lags, reported_lags, total
 from headrace.observe.orders import Order
 from headrace.observe.progress import BatchRecord
 from headrace.observe.progress.health import health
-from headrace.run.quarantine import Quarantine
+from headrace.run.quarantine import QuarantineFiles
 from headrace.run.refresh import Refresher
 from headrace.run.running import Running
 from headrace.run.source_health import SourceHealth
@@ -41,7 +41,7 @@ class QueryRun:
     history_run: int | None
     committed_before: int | None = None
     archive: Archive | None
-    quarantine: Quarantine | None
+    quarantine: QuarantineFiles | None
     source_health: SourceHealth
     batches: int = 0
     rows: int = 0

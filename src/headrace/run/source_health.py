@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import Finding
-from headrace.model import Source
+from headrace.model import NamedSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ class SourceHealth:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[NamedSource],
         spark: SparkSession,
         left_out: Callable[[], Iterable[Finding]] = tuple,
     ) -> None:

@@ -30,7 +30,7 @@ Begun: TypeAlias = tuple[Running | HeadraceError, bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class StartingQuery:
     """A query that is being started: the run in the history, and the last batch that earlier runs committed.
 
     lock: that no other process runs it, held until what was started holds it by itself.

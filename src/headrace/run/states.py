@@ -13,7 +13,7 @@ from headrace.contract.query_state import QueryState, State
 from headrace.errors import Finding
 from headrace.model import Project, Query
 from headrace.model.trigger import Restart
-from headrace.observe.board import Board, Live
+from headrace.observe.board import Board, LiveStart
 from headrace.observe.orders import Order
 from headrace.run.notes import Notes
 
@@ -80,7 +80,7 @@ class States:
         """Those that no start is begun for as long as nothing happens, and that have not ended."""
         return [each.query for each in self if each.state.state in ("waiting", "paused", "restarting")]
 
-    def change(self, query: str, state: State, live: Live | None = None, **facts: Any) -> None:
+    def change(self, query: str, state: State, live: LiveStart | None = None, **facts: Any) -> None:
         """Let a query go over into a state; one that it is in already tells nobody."""
         supervised = self._all[query]
         if state == supervised.state.state and not facts and live is None:
@@ -166,7 +166,7 @@ class States:
         ):
             self._notes.record(lambda history: history.end_run(run, state, finding))
 
-    def _told(self, supervised: Supervised, live: Live | None = None) -> None:
+    def _told(self, supervised: Supervised, live: LiveStart | None = None) -> None:
         state, run = supervised.state, supervised.run
         self._board.post(state, live)
         self._notes.record(lambda history: history.state(state, run))

@@ -16,7 +16,7 @@ from headrace.checkpoint.archive import Archive
 from headrace.contract import Observer, QueryStart
 from headrace.errors import HeadraceError, QueryFailed
 from headrace.model import Project, Query, Trigger
-from headrace.observe.board import Board, Live
+from headrace.observe.board import Board, LiveStart
 from headrace.observe.lag import left_out
 from headrace.observe.orders import Order, Orders
 from headrace.queries import driver_lock
@@ -29,12 +29,12 @@ from headrace.run.fresh_tables import FreshTables
 from headrace.run.notes import Notes
 from headrace.run.order_desk import OrderDesk
 from headrace.run.outcomes import Outcomes, hangs, superseded
-from headrace.run.quarantine import Quarantine
+from headrace.run.quarantine import QuarantineFiles
 from headrace.run.query_run import QueryRun
 from headrace.run.result import RunResult
 from headrace.run.running import Reached, Running
 from headrace.run.source_health import SourceHealth
-from headrace.run.starts import Begun, Start, Starts, bring_up
+from headrace.run.starts import Begun, StartingQuery, Starts, bring_up
 from headrace.run.states import States
 from headrace.run.stop import StopRequest
 from headrace.run.stopping import Stopping, last_committed
@@ -72,7 +72,7 @@ class Supervision:
         self.reporter = reporter
         self.request = request
         self.reached = reached
-        self.start: Start | None = None
+        self.start: StartingQuery | None = None
         self.board = board or Board()
         self.said: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.notes = Notes(project, reporter)
@@ -161,7 +161,7 @@ class Supervision:
         self.reporter.starting(query.name)
         self.states.start(query.name, run_id)
         self.watching.starting = True
-        self.start = Start(
+        self.start = StartingQuery(
             query=query,
             trigger=trigger,
             history_run=run_id,
@@ -177,7 +177,7 @@ class Supervision:
             return kept_in(self.project, query)
         return layout_of(self.project, query)
 
-    def _give_up(self, start: Start) -> None:
+    def _give_up(self, start: StartingQuery) -> None:
         """End a start that waits for another driver's lock; nothing of it was begun, and nothing will be."""
         self.start = None
         self.watching.end_start(heard=False)
@@ -187,7 +187,7 @@ class Supervision:
             start.begun.add_done_callback(lambda _: lock.release())
         self.outcomes.given_up(start.query)
 
-    def _begun(self, start: Start) -> None:
+    def _begun(self, start: StartingQuery) -> None:
         """A start has come to its end."""
         query, run_id = start.query, start.history_run
         running, finishing = start.begun.result()
@@ -206,7 +206,7 @@ class Supervision:
         page = self.spark.sparkContext.uiWebUrl
         detail = {"trigger": str(start.trigger), **({"spark_page": page} if page else {})}
         self.notes.event("started", query.name, run_id, detail)
-        self.states.change(query.name, "running", Live(handle=running.handle, columns=running.columns))
+        self.states.change(query.name, "running", LiveStart(handle=running.handle, columns=running.columns))
         self.desk.started(query.name, 0 if start.committed is None else start.committed + 1)
         self.reporter.started(self._told_start(query, start.trigger, running))
         for note in running.notes:
@@ -235,7 +235,7 @@ class Supervision:
             columns=running.columns,
         )
 
-    def _watched(self, start: Start, running: Running, *, finishing: bool) -> QueryRun:
+    def _watched(self, start: StartingQuery, running: Running, *, finishing: bool) -> QueryRun:
         query, layout, sources = start.query, running.layout, self.project.sources_of(start.query)
         lasting = running.scratch is None
         return QueryRun(
@@ -245,7 +245,7 @@ class Supervision:
             history_run=start.history_run,
             committed_before=start.committed,
             archive=Archive(layout.archive) if lasting else None,
-            quarantine=Quarantine(layout=layout, sources=sources, spark=self.spark) if lasting else None,
+            quarantine=QuarantineFiles(layout=layout, sources=sources, spark=self.spark) if lasting else None,
             source_health=SourceHealth(
                 sources, self.spark, (lambda: left_out(self.project, query, layout)) if lasting else tuple
             ),

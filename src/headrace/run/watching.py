@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from headrace.run.query_run import QueryRun
 from headrace.run.running import Running
-from headrace.spark.stream.listener import Event, Listener
+from headrace.spark.stream.listener import Listener, ListenerEvent
 
 POLL_SECONDS = 0.1
 LAST_EVENTS_SECONDS = 3.0
@@ -30,7 +30,7 @@ class Watching:
         self._progressed, self._worked = progressed, worked
         self._running: dict[str, QueryRun] = {}
         self._former: dict[str, QueryRun] = {}
-        self._early: list[Event] = []
+        self._early: list[ListenerEvent] = []
 
     def __iter__(self) -> Iterator[QueryRun]:
         return iter(list(self._running.values()))
@@ -84,7 +84,7 @@ class Watching:
             self.hear()
         watched.terminated = False
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: ListenerEvent) -> None:
         watched = self._running.get(event.run_id) or self._former.get(event.run_id)
         if watched is None:
             if self.starting:

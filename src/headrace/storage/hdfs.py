@@ -16,7 +16,7 @@ import requests
 from fsspec.implementations.webhdfs import WebHDFS
 
 from headrace.findings import OF_HDFS
-from headrace.storage.store import Entry, Store, refused, silent
+from headrace.storage.store import Store, StoreEntry, refused, silent
 
 WEB_PORT = 9870
 # Hadoop's own name of the setting that says where WebHDFS answers.
@@ -48,10 +48,10 @@ class Hdfs(Store):
         web = f"{host}:{port}" if name in ("", "0.0.0.0") else web
         return cls(authority, web, os.environ.get("HADOOP_USER_NAME") or getpass.getuser())
 
-    def entry(self, path: str) -> Entry:
+    def entry(self, path: str) -> StoreEntry:
         return _entry(self._ask("GETFILESTATUS", path).json()["FileStatus"])
 
-    def listing(self, path: str) -> Sequence[Entry]:
+    def listing(self, path: str) -> Sequence[StoreEntry]:
         found = self._ask("LISTSTATUS", path).json()["FileStatuses"]["FileStatus"]
         if len(found) == 1 and found[0]["pathSuffix"] == "":
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.url + path)
@@ -164,8 +164,8 @@ def _with_timeout(request: Any) -> Any:
     return asked
 
 
-def _entry(facts: Mapping[str, Any]) -> Entry:
-    return Entry(
+def _entry(facts: Mapping[str, Any]) -> StoreEntry:
+    return StoreEntry(
         name=str(facts["pathSuffix"]),
         size_bytes=int(facts["length"]),
         modified_ms=int(facts["modificationTime"]),

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headrace.storage.remote import RemotePath
-from headrace.storage.store import Entry, Store, in_place
+from headrace.storage.store import Store, StoreEntry, in_place
 
 # Larger files are read in parts, or once.
 _SMALL_BYTES = 64 << 10
@@ -42,12 +42,12 @@ class Remembered(Store):
     def __init__(self, store: Store, folder: str) -> None:
         self._asked = store
         self._folder = folder
-        self._listings: dict[str, Sequence[Entry] | OSError] = {}
+        self._listings: dict[str, Sequence[StoreEntry] | OSError] = {}
         self._contents: dict[str, bytes] = {}
         self._reads: Counter[str] = Counter()
         self._guard = threading.RLock()
 
-    def entry(self, path: str) -> Entry:
+    def entry(self, path: str) -> StoreEntry:
         if not self._is_inside(path):
             return self._asked.entry(path)
         parent, _, name = path.rpartition("/")
@@ -57,7 +57,7 @@ class Remembered(Store):
                     return each
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
-    def listing(self, path: str) -> Sequence[Entry]:
+    def listing(self, path: str) -> Sequence[StoreEntry]:
         if path != self._folder and not self._is_inside(path):
             return self._asked.listing(path)
         with self._guard:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PosixPath
 from typing import IO, Any
 
-from headrace.storage.store import Entry, Store, store_of
+from headrace.storage.store import Store, StoreEntry, store_of
 
 # Of larger files those parts alone are fetched that are read, each of so many bytes.
 _WHOLE_BYTES, _PART_BYTES = 4 << 20, 1 << 20
@@ -49,7 +49,7 @@ class RemotePath(PosixPath):
     def _inside(self) -> str:
         return "/" + "/".join(self.parts[2:])
 
-    def _entry(self) -> Entry | None:
+    def _entry(self) -> StoreEntry | None:
         try:
             return self._store.entry(self._inside)
         except (FileNotFoundError, NotADirectoryError):
@@ -84,11 +84,11 @@ class RemotePath(PosixPath):
     def lstat(self) -> os.stat_result:
         return self.stat()
 
-    def entry(self) -> Entry:
+    def entry(self) -> StoreEntry:
         """What lies here. Raises FileNotFoundError."""
         return self._store.entry(self._inside)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StoreEntry]:
         """What lies in this directory, by one question. Raises OSError."""
         return list(self._store.listing(self._inside))
 
@@ -232,7 +232,7 @@ class _Parts(io.RawIOBase):
         return len(data)
 
 
-def stat_of(found: Entry) -> os.stat_result:
+def stat_of(found: StoreEntry) -> os.stat_result:
     """What `os.stat` would tell of it."""
     mode = modes.S_IFDIR | 0o700 if found.is_directory else modes.S_IFREG | 0o600
     seconds = found.modified_ms // 1000

@@ -18,7 +18,7 @@ from botocore.exceptions import ConnectionError as EndpointError
 from fsspec.asyn import sync
 
 from headrace.errors import Finding, HeadraceError, PlatformError
-from headrace.storage.store import Entry, Store, refused, silent
+from headrace.storage.store import Store, StoreEntry, refused, silent
 
 # Hadoop's own names, so that Spark and Headrace reach a bucket in one way.
 _SETTING = "spark.hadoop.fs.s3a."
@@ -68,7 +68,7 @@ class S3(Store):
             config_kwargs=config,
         )
 
-    def entry(self, path: str) -> Entry:
+    def entry(self, path: str) -> StoreEntry:
         key, name = _key(path), path.rstrip("/").rpartition("/")[2]
         if key:
             try:
@@ -78,9 +78,9 @@ class S3(Store):
         inside = self._ask("list_objects_v2", Prefix=_prefix(key), MaxKeys=1)
         if key and not inside.get("KeyCount"):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url + path)
-        return Entry(name=name, size_bytes=0, modified_ms=0, is_directory=True)
+        return StoreEntry(name=name, size_bytes=0, modified_ms=0, is_directory=True)
 
-    def listing(self, path: str) -> Sequence[Entry]:
+    def listing(self, path: str) -> Sequence[StoreEntry]:
         prefix = _prefix(_key(path))
         found, is_there = [], not prefix
         for page in self._pages(Prefix=prefix, Delimiter="/"):
@@ -90,7 +90,7 @@ class S3(Store):
                     found.append(_entry(each["Key"].removeprefix(prefix), each))
             for each in page.get("CommonPrefixes", ()):
                 name = each["Prefix"].removeprefix(prefix).rstrip("/")
-                found.append(Entry(name=name, size_bytes=0, modified_ms=0, is_directory=True))
+                found.append(StoreEntry(name=name, size_bytes=0, modified_ms=0, is_directory=True))
         # What has come since is of the next listing.
         if not is_there and not found and not self.entry(path).is_directory:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.url + path)
@@ -258,8 +258,8 @@ class S3(Store):
         return f"{self.url} (at {self._fs.endpoint_url or named})" if self._fs.endpoint_url or named else self.url
 
 
-def _entry(name: str, facts: Mapping[str, Any]) -> Entry:
-    return Entry(
+def _entry(name: str, facts: Mapping[str, Any]) -> StoreEntry:
+    return StoreEntry(
         name=name,
         size_bytes=int(facts["ContentLength"] if "ContentLength" in facts else facts["Size"]),
         modified_ms=int(facts["LastModified"].timestamp() * 1000),

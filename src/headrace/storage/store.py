@@ -14,7 +14,7 @@ SCHEMES = ("hdfs", "s3a")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class StoreEntry:
     """A file or a directory in a store. etag: what an object store has for the content of a file."""
 
     name: str
@@ -32,11 +32,11 @@ class Store(ABC):
     """
 
     @abstractmethod
-    def entry(self, path: str) -> Entry:
+    def entry(self, path: str) -> StoreEntry:
         """What lies there. Raises FileNotFoundError."""
 
     @abstractmethod
-    def listing(self, path: str) -> Sequence[Entry]:
+    def listing(self, path: str) -> Sequence[StoreEntry]:
         """What lies in a directory, in order of the names. Raises FileNotFoundError, NotADirectoryError."""
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.check.guarantee import guarantee
-from headrace.model import Project, Query, View
+from headrace.model import NamedSource, Project, Query, Table, View
 from headrace.model.project import SqlTransform, Transform, code_of
 
 
@@ -44,9 +44,7 @@ def definition(project: Project, query: Query) -> dict[str, Any]:
         "mode": query.mode,
         "trigger": str(query.trigger),
         "sink": {"kind": query.sink_kind, "place": _place(project, query)},
-        "inputs": [
-            {"name": thing.name, "kind": type(thing).__name__.lower()} for thing in project.upstream(query.transform)
-        ],
+        "inputs": [{"name": thing.name, "kind": _kind(thing)} for thing in project.upstream(query.transform)],
         "where": str(query.where),
         "guarantee": found.as_dict(),
         "code": code(query.transform),
@@ -67,8 +65,12 @@ def _node(kind: str, name: str, about: str, more: str) -> dict[str, Any]:
     return {"id": f"{kind}:{name}", "kind": kind, "name": name, "about": about, "more": more}
 
 
+def _kind(thing: NamedSource | Table | View) -> str:
+    return "source" if isinstance(thing, NamedSource) else "table" if isinstance(thing, Table) else "view"
+
+
 def _inputs(project: Project, transform: Transform, to: str) -> list[dict[str, str]]:
-    kinds = {name: type(thing).__name__.lower() for name, thing in project.inputs().items()}
+    kinds = {name: _kind(thing) for name, thing in project.inputs().items()}
     return [{"from": f"{kinds[name]}:{name}", "to": to} for name in transform.inputs if name in kinds]
 
 

@@ -27,7 +27,7 @@ TOKEN_SHORTEST = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address:
+class ServedAddress:
     """Where it is served, and what is asked of whoever reads.
 
     names: further names that a proxy in front of it asks by. token: what whoever reads has to show; without one, a new
@@ -58,7 +58,7 @@ class Address:
         return f"{scheme}://{asked_at(self.host, port)}/"
 
 
-def serve(project: Project, address: Address, ready: Callable[[str], object]) -> None:
+def serve(project: Project, address: ServedAddress, ready: Callable[[str], object]) -> None:
     """Serve until interrupted; `ready` is told the link. Raises HeadraceError where it cannot be served so."""
     with _prepared(project, address) as (server, bound, link):
         ready(link)
@@ -66,14 +66,14 @@ def serve(project: Project, address: Address, ready: Callable[[str], object]) ->
 
 
 @contextmanager
-def beside(project: Project, address: Address) -> Iterator[str]:
+def beside(project: Project, address: ServedAddress) -> Iterator[str]:
     """Serve while the block runs, in a thread of its own; gives the link. Raises HeadraceError as `serve` does."""
     with _prepared(project, address) as (server, bound, link), serving.beside(server, bound, "dashboard"):
         yield link
 
 
 @contextmanager
-def _prepared(project: Project, address: Address) -> Iterator[tuple[uvicorn.Server, socket.socket, str]]:
+def _prepared(project: Project, address: ServedAddress) -> Iterator[tuple[uvicorn.Server, socket.socket, str]]:
     require_extra()
     refuse_open(address)
     from headrace.ui.app import application
@@ -114,7 +114,7 @@ def require_extra() -> None:
         raise PlatformError(Finding(code="HR011", what=what, fix="install the extra: pip install 'headrace[ui]'"))
 
 
-def refuse_open(address: Address) -> None:
+def refuse_open(address: ServedAddress) -> None:
     """Raise HeadraceError for no address, and where others could read without a token, or the token by the way."""
     try:
         socket.getaddrinfo(address.host, address.port)
@@ -141,7 +141,7 @@ def _refused(what: str, fix: str) -> HeadraceError:
     return HeadraceError(Finding(code="HR891", what=what, fix=fix))
 
 
-def _bound(address: Address) -> socket.socket:
+def _bound(address: ServedAddress) -> socket.socket:
     try:
         return serving.bound(address.host, address.port)
     except OSError as error:

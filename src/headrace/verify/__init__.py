@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.verify.dropped import late
-    from headrace.verify.lateness import LateBatch, Lateness, Replayed
+    from headrace.verify.lateness import Lateness, OperatorLateRows, Replayed
     from headrace.verify.proof import verify
     from headrace.verify.verdict import Difference, LateRow, Verdict
 
-__all__ = ["Difference", "LateBatch", "LateRow", "Lateness", "Replayed", "Verdict", "late", "verify"]
+__all__ = ["Difference", "LateRow", "Lateness", "OperatorLateRows", "Replayed", "Verdict", "late", "verify"]
 
 _MODULES = (
     "headrace.verify.verdict",

@@ -11,7 +11,7 @@ from headrace.build.plan_builder import build
 from headrace.checkpoint import Archive, BatchWatermarks, Checkpoint, committed_prefix, watermarks
 from headrace.contract import SourcePrefix
 from headrace.errors import CheckFailed, Finding
-from headrace.model import Project, Query, Source
+from headrace.model import NamedSource, Project, Query
 from headrace.queries.layout import QueryLayout
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.spark.plans import plan_rewrite as plans
@@ -19,7 +19,7 @@ from headrace.spark.plans import source_uses
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.operators import (
     ARBITRARY_STATE,
-    Operator,
+    PlannedOperator,
     columns_by_time,
     evictions,
     kind_of,
@@ -72,7 +72,7 @@ class Prefix:
         }
         return replace(self, sources=sources, label=f"_from_{first}")
 
-    def read(self, spark: SparkSession, source: Source, *, dated: bool, use: str = "") -> DataFrame:
+    def read(self, spark: SparkSession, source: NamedSource, *, dated: bool, use: str = "") -> DataFrame:
         """The prefix of `source`, marked in its plan; if `dated`, BATCH and LATE lie hidden below the mark.
 
         use: the name of a further use of the source. The rows that are read are counted under the observed metric READ
@@ -121,7 +121,7 @@ def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class BatchAnswer:
     """What the sink must hold.
 
     late: the dropped rows, an element for each operator that can drop; counted in the metrics LATE_METRIC + index.
@@ -135,7 +135,7 @@ class Answer:
     late: tuple[LateInput, ...]
     caveats: tuple[Finding, ...]
     incomplete: tuple[Finding, ...] = ()
-    operators: tuple[Operator, ...] = ()
+    operators: tuple[PlannedOperator, ...] = ()
     by_time: tuple[str, ...] = ()
 
     @property
@@ -162,7 +162,7 @@ def answer(
     key: tuple[str, ...] = (),
     *,
     replayed: int | None = None,
-) -> Answer:
+) -> BatchAnswer:
     """Apply the query's own function to `prefix` and leave out late rows and open groups.
 
     Late rows of the batches up to `replayed` are in the answer, because they were brought back into the result. The
@@ -185,10 +185,10 @@ def answer(
     uncertain = (*unsure, *late_and_open.of_plan(query, stream, analysed, known))
     if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in known]:
         shape = late_and_open.other_shape(query)
-        return Answer(frame=batch, late=(), caveats=(*uncertain, shape), incomplete=(shape,), operators=known)
+        return BatchAnswer(frame=batch, late=(), caveats=(*uncertain, shape), incomplete=(shape,), operators=known)
     if newest:
         frame, untraced = latest(spark, query, tree, key)
-        return Answer(frame=frame, late=(), caveats=(*uncertain, *untraced))
+        return BatchAnswer(frame=frame, late=(), caveats=(*uncertain, *untraced))
     evicted: tuple[int, ...] = ()
     if prefix.evict_ms > 0 and any(operator.kind == "Join" for operator in known):
         evicted = evictions(spark, optimised, prefix.evict_ms)
@@ -200,7 +200,7 @@ def answer(
         named=prefix.named,
     )
     found = rewriting.of(tree)
-    return Answer(
+    return BatchAnswer(
         frame=plans.only(spark, plans.frame_of(spark, found.plan), plans.attributes(tree.plan)),
         late=found.late,
         caveats=(*uncertain, *found.incomplete),

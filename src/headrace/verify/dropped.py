@@ -21,7 +21,7 @@ from headrace.queries.naming import commanded
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
 from headrace.storage.durable import replacing
-from headrace.verify.answer import Answer, answer, prefix_of, since_batch
+from headrace.verify.answer import BatchAnswer, answer, prefix_of, since_batch
 from headrace.verify.late_and_open import LateInput
 from headrace.verify.lateness import Lateness, counts, listed
 from headrace.verify.proof import blockers, committed_batch, declared_query, layout_of, uncommitted
@@ -97,7 +97,7 @@ def _late(
         )
 
 
-def _first(asked: Answer, limit: int) -> Iterator[LateRow]:
+def _first(asked: BatchAnswer, limit: int) -> Iterator[LateRow]:
     room = limit
     for dropped in asked.late:
         found = listed(dropped, room)
@@ -105,7 +105,7 @@ def _first(asked: Answer, limit: int) -> Iterator[LateRow]:
         yield from found
 
 
-def _findings(query: Query, asked: Answer) -> Iterator[Finding]:
+def _findings(query: Query, asked: BatchAnswer) -> Iterator[Finding]:
     for finding in asked.incomplete:
         yield finding.weighed("error")
     if not asked.incomplete and not asked.late:
@@ -116,7 +116,7 @@ def _findings(query: Query, asked: Answer) -> Iterator[Finding]:
         )
 
 
-def _why(query: Query, asked: Answer) -> str:
+def _why(query: Query, asked: BatchAnswer) -> str:
     if not asked.operators:
         return "it keeps no state"
     if query.mode == "complete":

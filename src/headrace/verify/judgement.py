@@ -12,7 +12,7 @@ from headrace.model import Query
 from headrace.spark.plans.determinism import limited
 from headrace.spark.plans.plan_text import metric, metrics_of
 from headrace.verify import late_and_open
-from headrace.verify.answer import READ, Answer
+from headrace.verify.answer import READ, BatchAnswer
 from headrace.verify.comparison import MOST, Comparison, compare
 from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Caveat, LateInput
 from headrace.verify.lateness import listed
@@ -31,7 +31,7 @@ class Evidence:
 
     query: Query
     batch: int
-    expected: Answer
+    expected: BatchAnswer
     snapshot: Snapshot
     again: Rerun
     spark: SparkSession

@@ -11,7 +11,7 @@ from headrace.model import Query
 from headrace.spark.plans import plan_rewrite as plans
 from headrace.spark.plans.analysed import analysed_plan, asked_clocks, plan_facts
 from headrace.spark.plans.determinism import by_order
-from headrace.spark.plans.operators import ARBITRARY_STATE, LIMITS, Operator, stateful
+from headrace.spark.plans.operators import ARBITRARY_STATE, LIMITS, PlannedOperator, stateful
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, ORIGIN, Tree
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class LateInput:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class OperatorStep:
     """A stateful operator of the plan. `evict_ms` is the watermark by which its groups are closed."""
 
     number: int
-    operator: Operator
+    operator: PlannedOperator
     evict_ms: int
 
 
@@ -53,10 +53,12 @@ class Rewritten:
     incomplete: tuple[Finding, ...] = ()
 
 
-def steps(tree: Tree, operators: Sequence[Operator], evict_ms: Sequence[int]) -> Mapping[int, Step]:
+def steps(tree: Tree, operators: Sequence[PlannedOperator], evict_ms: Sequence[int]) -> Mapping[int, OperatorStep]:
     """The operators of `tree` by the identity of their nodes; `operators` are listed from the result downwards."""
     found = enumerate(zip(stateful(tree), operators, evict_ms, strict=True))
-    return {id(node): Step(number=at, operator=operator, evict_ms=evict) for at, (node, operator, evict) in found}
+    return {
+        id(node): OperatorStep(number=at, operator=operator, evict_ms=evict) for at, (node, operator, evict) in found
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ class Rewriting:
 
     spark: SparkSession
     query: Query
-    steps: Mapping[int, Step]
+    steps: Mapping[int, OperatorStep]
     replayed: int
     named: bool
 
@@ -85,14 +87,14 @@ class Rewriting:
             incomplete=tuple(finding for each in below for finding in each.incomplete),
         )
 
-    def _input(self, step: Step | None, at: int, child: Tree) -> Rewritten:
+    def _input(self, step: OperatorStep | None, at: int, child: Tree) -> Rewritten:
         """What a node takes from its child: of an operator that drops late rows, the others."""
         column = step.operator.late[at] if step is not None else None
         if step is None or column is None or step.operator.covered[at]:
             return self.of(child)
         return self._without_late(step, at, child, column)
 
-    def _as_batch(self, step: Step, tree: Tree, plan: Any) -> Any:
+    def _as_batch(self, step: OperatorStep, tree: Tree, plan: Any) -> Any:
         """An operator over its rewritten inputs as a batch can run it, without the groups that are still open."""
         if step.operator.kind == "DeduplicateWithinWatermark":
             plan = plans.deduplicated(self.spark, plan)
@@ -100,7 +102,7 @@ class Rewriting:
             plan = self._without_open(step, tree, plan, step.operator.closing)
         return plan
 
-    def _without_late(self, step: Step, at: int, child: Tree, column: int) -> Rewritten:
+    def _without_late(self, step: OperatorStep, at: int, child: Tree, column: int) -> Rewritten:
         """The child of an operator without the rows that the operator drops, as the time in `column` tells."""
         from pyspark.sql import functions as F
 
@@ -131,7 +133,7 @@ class Rewriting:
         )
         return Rewritten(plan=analysed_plan(kept), late=(LateInput(operator=step.operator.kind, rows=dropped),))
 
-    def _revived(self, operator: Operator, attribute: Any) -> Column:
+    def _revived(self, operator: PlannedOperator, attribute: Any) -> Column:
         """How many rows are not late although a session that they would have prolonged may have been closed."""
         from pyspark.sql import functions as F
 
@@ -140,7 +142,7 @@ class Rewriting:
         start = F.unix_micros(plans.column_of(self.spark, attribute)["start"].cast("timestamp"))
         return F.count_if(~_is_late() & (start <= F.col(LATE)))
 
-    def _without_open(self, step: Step, tree: Tree, plan: Any, closing: int) -> Any:
+    def _without_open(self, step: OperatorStep, tree: Tree, plan: Any, closing: int) -> Any:
         """An aggregation without the groups that are still open, by the time in column `closing` of its child."""
         from pyspark.sql import functions as F
 
@@ -192,7 +194,7 @@ class Caveat(Finding):
     of_equal_rows: bool = False
 
 
-def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Operator, ...]) -> Iterator[Finding]:
+def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[PlannedOperator, ...]) -> Iterator[Finding]:
     """The caveats that the query's own plan raises."""
     yield from _asked_again(query, stream, tree)
     for operator in operators:

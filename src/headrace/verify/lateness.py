@@ -19,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LateBatch:
+class OperatorLateRows:
     """How many rows one operator dropped in one batch, and the watermark that they were behind."""
 
     operator: str
@@ -63,7 +63,7 @@ class Lateness:
     query: str
     batch: int | None
     since: int = 0
-    batches: tuple[LateBatch, ...] = ()
+    batches: tuple[OperatorLateRows, ...] = ()
     rows: tuple[LateRow, ...] = ()
     replayed: int | None = None
     replay: Replayed | None = None
@@ -107,10 +107,10 @@ class Lateness:
         }
 
 
-def counts(dropped: LateInput) -> Iterator[LateBatch]:
+def counts(dropped: LateInput) -> Iterator[OperatorLateRows]:
     """How many rows the operator dropped in each batch that dropped any, in order."""
     for row in dropped.rows.groupBy("batch", _micros("watermark")).count().orderBy("batch").collect():
-        yield LateBatch(
+        yield OperatorLateRows(
             operator=dropped.operator,
             batch=row["batch"],
             watermark=_moment(row["watermark"]),

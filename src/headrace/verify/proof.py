@@ -29,7 +29,7 @@ from headrace.run.moved_project import not_brought_along
 from headrace.run.part_renames import waiting_renames
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
-from headrace.verify.answer import Answer, answer, prefix_of
+from headrace.verify.answer import BatchAnswer, answer, prefix_of
 from headrace.verify.comparison import compare, schema_differences
 from headrace.verify.judgement import Evidence, verdict_of
 from headrace.verify.rerun import Rerun, settings_of
@@ -202,7 +202,7 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         return Verdict(query=query.name, batch=through, state="undecided", findings=error.findings)
     parts = ranges(layout, through)
 
-    def answered(part: Range) -> Answer:
+    def answered(part: Range) -> BatchAnswer:
         return answer(project, query, prefix.part(part.first, part.last), spark, over, snapshot.key)
 
     expected = answer(project, query, prefix, spark, over, snapshot.key, replayed=snapshot.replayed)
@@ -299,7 +299,7 @@ def verdict_by_ranges(
     verdict: Verdict,
     snapshot: Snapshot,
     parts: Sequence[Range],
-    answered: Callable[[Range], Answer],
+    answered: Callable[[Range], BatchAnswer],
 ) -> Verdict:
     """What can be said of a result that several forms made and that is not the answer of the newest one.
 

@@ -20,7 +20,7 @@ from headrace.queries.layout import QueryLayout
 from headrace.run.repartition import require_stopped
 from headrace.run.running import Reached
 from headrace.spark.plans.plan_text import metric, metrics_of
-from headrace.verify.answer import Answer, answer, prefix_of
+from headrace.verify.answer import BatchAnswer, answer, prefix_of
 from headrace.verify.comparison import compare, schema_differences
 from headrace.verify.late_and_open import LATE_METRIC
 from headrace.verify.lateness import Replayed
@@ -81,7 +81,7 @@ def apply_late_rows(
         gone.unpersist()
 
 
-def _reasons(query: Query, asked: Answer, key: tuple[str, ...]) -> Iterator[str]:
+def _reasons(query: Query, asked: BatchAnswer, key: tuple[str, ...]) -> Iterator[str]:
     """Why late rows cannot be brought back for certain."""
     if not asked.operators:
         return
@@ -97,7 +97,7 @@ def _reasons(query: Query, asked: Answer, key: tuple[str, ...]) -> Iterator[str]
     yield from (caveat.what for caveat in asked.caveats)
 
 
-def _proved(query: Query, before: Answer, held: Snapshot) -> int:
+def _proved(query: Query, before: BatchAnswer, held: Snapshot) -> int:
     """How many late rows the sink lacks; raises CheckFailed if it does not hold everything else."""
     differing = schema_differences(before.frame.schema, held.rows.schema)
     found = None if differing else compare(before.frame, held.rows, held.key, held.rejected)

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.api import check, late, load, run, verify
 from headrace.connectors.catalog.sink import TableSink
-from headrace.connectors.catalog.source import Table
+from headrace.connectors.catalog.source import CatalogTable
 from headrace.contract import OUTPUT_MODES
 from headrace.errors import Finding, SourceError
 from headrace.model import Duration, Every
@@ -71,14 +71,14 @@ def test_a_table_in_a_directory_that_looks_like_a_pattern_is_refused(
     (tmp_path / "kept}").mkdir()
     spark.sql(f"CREATE TABLE {table} (name STRING) USING parquet LOCATION '{tmp_path / 'kept}'}'")
     with pytest.raises(SourceError, match=r"HR321: the directory of table .* Spark takes it for a pattern"):
-        Table(table=table).stream(spark, NAME)
+        CatalogTable(table=table).stream(spark, NAME)
 
 
 def test_a_partition_that_looks_like_a_pattern_is_read_once(spark: SparkSession, table: str, tmp_path: Path) -> None:
     spark.sql(f"CREATE TABLE {table} (name STRING, kind STRING) USING parquet PARTITIONED BY (kind)")
     spark.sql(f"INSERT INTO {table} VALUES ('apple', 'a}}'), ('pear', 'b}}'), ('plum', 'c')")
     taken: list[object] = []
-    stream = Table(table=table).stream(spark, NAME)
+    stream = CatalogTable(table=table).stream(spark, NAME)
     writer = stream.writeStream.foreachBatch(lambda frame, _: taken.extend(row.name for row in frame.collect()))
     writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path)).start().awaitTermination()
     assert sorted(taken) == ["apple", "pear", "plum"]
@@ -359,9 +359,9 @@ def test_what_cannot_be_read_as_a_stream_is_refused(
 def test_the_options_of_the_format_reach_reader_and_verify(spark: SparkSession, table: str) -> None:
     spark.sql(f"CREATE TABLE {table} (a INT, b STRING) USING csv OPTIONS (sep '|')")
     spark.sql(f"INSERT INTO {table} VALUES (1, 'x,y')")
-    assert Table(table=table).stream(spark, NAME).dtypes == [("a", "int"), ("b", "string")]
-    assert list(Table(table=table, options={"path": "x"}, max_files_per_trigger=0).problems()) != []
-    found = Table(table=table)._described(spark)
+    assert CatalogTable(table=table).stream(spark, NAME).dtypes == [("a", "int"), ("b", "string")]
+    assert list(CatalogTable(table=table, options={"path": "x"}, max_files_per_trigger=0).problems()) != []
+    found = CatalogTable(table=table)._described(spark)
     assert found["storage_properties"] == {"sep": "|"}
 
 

@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.check.structure import structure
 from headrace.connectors.catalog.sink import TableSink
-from headrace.connectors.catalog.source import Table
+from headrace.connectors.catalog.source import CatalogTable
 from headrace.connectors.delta.sink import DeltaSink
 from headrace.connectors.delta.source import Delta
 from headrace.contract import OutputMode, Sink, SinkContext
@@ -266,7 +266,7 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
     with pytest.raises(SinkError, match=r"HR419: .* is no table of files"):
         TableSink(table=name).open(frame, context)
     with pytest.raises(SourceError, match=r"HR321: .* which this source does not read"):
-        Table(table=name).stream(spark, "events")
+        CatalogTable(table=name).stream(spark, "events")
     rows = spark.createDataFrame([("a",), (None,)], "name STRING")
     with pytest.raises(SinkError, match=r"HR408: .*: 2 rows share the key name = None"):
         batches(rows.union(rows.where("name IS NULL")), 0)

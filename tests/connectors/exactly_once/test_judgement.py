@@ -10,11 +10,11 @@ import pytest
 from headrace.checkpoint import chained
 from headrace.connectors.exactly_once.judgement import (
     Ahead,
+    BatchLine,
     Behind,
     BrokenChain,
     CheckpointView,
     Judgement,
-    Line,
     NotRestorable,
     OtherBatch,
     OtherCheckpoint,
@@ -26,13 +26,13 @@ from headrace.connectors.exactly_once.judgement import (
 pytestmark = pytest.mark.plain
 
 
-def ledger(*digests: str | None, first: int = 0, **more: Any) -> list[Line]:
+def ledger(*digests: str | None, first: int = 0, **more: Any) -> list[BatchLine]:
     """Lines with these digests; None makes a line without a digest."""
     lines, chain = [], None
     for batch, digest in enumerate(digests, start=first):
         chain = None if digest is None else chained(chain, digest)
         facts = {"checkpoint": "c", "restorable": digest is not None, **more}
-        lines.append(Line(batch=batch, digest=digest, chain=chain, **facts))
+        lines.append(BatchLine(batch=batch, digest=digest, chain=chain, **facts))
     return lines
 
 
@@ -43,7 +43,7 @@ def checkpoint(
     return replace(CheckpointView(id="c", planned=planned, committed=committed, digests=known), **more)
 
 
-CASES: dict[str, tuple[list[Line], CheckpointView, Judgement]] = {
+CASES: dict[str, tuple[list[BatchLine], CheckpointView, Judgement]] = {
     "before the first start": ([], CheckpointView(), Same()),
     "the first batch is planned": ([], checkpoint(0, None, "a"), Same()),
     "all is in and committed": (ledger("a", "b"), checkpoint(1, 1, "a", "b"), Same()),
@@ -59,7 +59,7 @@ CASES: dict[str, tuple[list[Line], CheckpointView, Judgement]] = {
     "several ahead, one given to no sink": (
         [
             *ledger("a"),
-            Line(batch=2, checkpoint="c", digest="c", chain=chained(ledger("a")[0].chain, "c"), restorable=True),
+            BatchLine(batch=2, checkpoint="c", digest="c", chain=chained(ledger("a")[0].chain, "c"), restorable=True),
         ],
         checkpoint(0, 0, "a", empty=frozenset({1})),
         Ahead((2,)),
@@ -91,7 +91,7 @@ CASES: dict[str, tuple[list[Line], CheckpointView, Judgement]] = {
 
 
 @pytest.mark.parametrize(("lines", "here", "expected"), CASES.values(), ids=CASES)
-def test_judgement(lines: list[Line], here: CheckpointView, expected: Judgement) -> None:
+def test_judgement(lines: list[BatchLine], here: CheckpointView, expected: Judgement) -> None:
     assert judge(lines, here) == expected
 
 
@@ -105,5 +105,7 @@ SKIPS = {
 
 
 @pytest.mark.parametrize(("line", "before", "digest", "same"), SKIPS.values(), ids=SKIPS)
-def test_a_batch_is_skipped_only_if_it_is_the_same(line: Line, before: Line | None, digest: str, same: bool) -> None:
+def test_a_batch_is_skipped_only_if_it_is_the_same(
+    line: BatchLine, before: BatchLine | None, digest: str, same: bool
+) -> None:
     assert is_same_batch(line, before, digest) is same

@@ -13,8 +13,8 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.connectors.iceberg.batches import Writing
-from headrace.connectors.iceberg.files import Reading, with_nulls
-from headrace.connectors.iceberg.ledger import Ledger, require_ours
+from headrace.connectors.iceberg.files import DataFileReading, with_nulls
+from headrace.connectors.iceberg.ledger import TableLedger, require_ours
 from headrace.connectors.iceberg.table import PartitionField, arrow_schema, unsupported
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, SinkError
@@ -60,7 +60,7 @@ def test_every_type_comes_back_as_it_was(tmp_path: Path) -> None:
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
         for file in files:
             update.append_data_file(file)
-    reading = pickle.loads(pickle.dumps(Reading(table.metadata, table.io, schema.json())))
+    reading = pickle.loads(pickle.dumps(DataFileReading(table.metadata, table.io, schema.json())))
     found = [row for task in table.scan().plan_files() for part in reading.rows(task) for row in part.to_pylist()]
     assert found == given
 
@@ -134,7 +134,7 @@ def test_a_table_takes_the_rows_of_one_generation_of_one_query(
     tmp_path: Path, query: str, generation: int, batch: int, says: str | None
 ) -> None:
     table = iceberg_tables.table(tmp_path, "db.t")
-    ledger = Ledger(query=query, generation=generation, epoch="e", batch=batch, checkpoint="", spark_schema="")
+    ledger = TableLedger(query=query, generation=generation, epoch="e", batch=batch, checkpoint="", spark_schema="")
     with table.transaction() as transaction:
         transaction.set_properties(ledger.properties)
     context = SinkContext(query="q", generation=2, mode="append", checkpoint=tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from headrace.connectors.exactly_once import KeptLine
 from headrace.connectors.iceberg.batches import Writing, committing
 from headrace.connectors.iceberg.files import form_of
-from headrace.connectors.iceberg.ledger import Ledger
+from headrace.connectors.iceberg.ledger import TableLedger
 from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.contract import Session, SinkContext
 from headrace.errors import SinkError
@@ -35,7 +35,7 @@ class Result:
         self.sink = IcebergSink(table=NAME, catalog=iceberg_tables.properties(home))
         self.context = SinkContext(query="q", generation=1, mode="append", checkpoint=home / "checkpoint")
         table = iceberg_tables.table(home, NAME, IDS)
-        begun = Ledger(
+        begun = TableLedger(
             query="q", generation=1, epoch="e", batch=-1, checkpoint="c", spark_schema="{}", application="unnamed"
         )
         with committing(table, begun) as update, update.fast_append():
@@ -43,7 +43,7 @@ class Result:
 
     def batch(self, number: int) -> None:
         table = iceberg_tables.catalog(self.home).load_table(NAME)
-        known = Ledger.of(table)
+        known = TableLedger.of(table)
         assert known is not None
         rows = pa.table({"id": [number]}, schema=IDS).to_batches()
         made = Writing(form_of(table), table.io, NAME)._written(rows)

@@ -9,7 +9,7 @@ import pytest
 from headrace.connectors.sql import mysql_faults, postgres_faults
 from headrace.connectors.sql.mysql import MySql
 from headrace.connectors.sql.mysql_columns import existing_column
-from headrace.connectors.sql.mysql_connection import Address, AddressError
+from headrace.connectors.sql.mysql_connection import AddressError, MySqlAddress
 from headrace.connectors.sql.postgres import Postgres
 from headrace.connectors.sql.sink import long_names
 from headrace.contract import OptionError
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.plain
 
 
 def test_an_address_is_read_with_its_escapes_and_never_shows_its_password() -> None:
-    found = Address.parse("mysql://me:p%40ss%2Fw@db.example:3307/phones?ssl_mode=required")
+    found = MySqlAddress.parse("mysql://me:p%40ss%2Fw@db.example:3307/phones?ssl_mode=required")
     assert (found.host, found.port, found.user, found.database) == ("db.example", 3307, "me", "phones")
     assert found.password == "p@ss/w"
     assert found.options == {"ssl_mode": "required"}
@@ -37,7 +37,7 @@ ADDRESSES = {
 @pytest.mark.parametrize(("url", "said"), ADDRESSES.values(), ids=ADDRESSES)
 def test_a_wrong_address_is_told_without_a_server(url: str, said: str) -> None:
     with pytest.raises(AddressError, match=said):
-        Address.parse(url)
+        MySqlAddress.parse(url)
     [problem] = MySql(url=url, table="t").problems("append")
     assert (problem.code, said in problem.what) == ("HR413", True)
 

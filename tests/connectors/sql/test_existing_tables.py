@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import types as T
 
 from headrace.connectors.sql import prepare as exactly_once
-from headrace.connectors.sql.dialect import StageError, Target
+from headrace.connectors.sql.dialect import StageError, WriteTarget
 from headrace.connectors.sql.limits import split_invalid
 from headrace.contract import OutputMode, SinkContext
 from headrace.errors import HeadraceError
@@ -402,7 +402,9 @@ def test_an_existing_table_is_taken_as_it_is_or_refused_by_name(
     )
     good, bad = split_invalid(given, ready.table.columns, ready.limits)
     dialect = database.sink().dialect()
-    target = Target(table="result", columns=ready.table.columns, key=ready.table.key, replaces=claim.mode == "update")
+    target = WriteTarget(
+        table="result", columns=ready.table.columns, key=ready.table.key, replaces=claim.mode == "update"
+    )
     said = [row.reason for row in bad]
     with closing(dialect.connect()) as connection:
         for _ in range(2 if claim.mode == "update" else 1):
@@ -517,7 +519,7 @@ def test_rows_that_a_later_trigger_leaves_out_are_missed(database: Database, tmp
     ready = prepared(database, tmp_path, Claim(database="sqlite", create=()))
     make(database, ("CREATE TRIGGER s BEFORE INSERT ON result WHEN new.total = 2 BEGIN SELECT RAISE(IGNORE); END",))
     dialect = database.sink().dialect()
-    target = Target(table="result", columns=ready.table.columns, key=("name",), replaces=True)
+    target = WriteTarget(table="result", columns=ready.table.columns, key=("name",), replaces=True)
     with closing(dialect.connect()) as connection, pytest.raises(StageError, match=r"3 rows .* only 2 came in") as told:
         dialect.write(connection, target, pa.table({"name": ["a", "b", "c"], "total": [1, 2, 3]}))
     assert told.value.problem.code == "HR467"

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from headrace.connectors.sql import mysql, mysql_faults
 from headrace.connectors.sql.mysql import MySqlDialect
 from headrace.connectors.sql.mysql_columns import existing_column, incompatible
-from headrace.connectors.sql.mysql_connection import Address
+from headrace.connectors.sql.mysql_connection import MySqlAddress
 from headrace.connectors.sql.mysql_staging import LoadStager
 from headrace.connectors.sql.types import ResultColumn, lines, rows
 
@@ -77,7 +77,7 @@ def test_a_certificate_that_is_refused_is_no_server_that_does_not_answer() -> No
 
 
 @pytest.fixture
-def liar(tmp_path: Path) -> Iterator[tuple[Address, bytearray]]:
+def liar(tmp_path: Path) -> Iterator[tuple[MySqlAddress, bytearray]]:
     """A server that answers LOAD DATA by asking for another file, and what it was sent."""
     secret, got = tmp_path / "secret", bytearray()
     secret.write_text("sesame")
@@ -98,11 +98,11 @@ def liar(tmp_path: Path) -> Iterator[tuple[Address, bytearray]]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         url = f"mysql://me@127.0.0.1:{listening.getsockname()[1]}/x?ssl_mode=disabled"
-        yield Address.parse(url), got
+        yield MySqlAddress.parse(url), got
         thread.join(5)
 
 
-def test_a_server_that_asks_for_another_file_gets_none(liar: tuple[Address, bytearray]) -> None:
+def test_a_server_that_asks_for_another_file_gets_none(liar: tuple[MySqlAddress, bytearray]) -> None:
     address, got = liar
     column, dialect = ResultColumn("v", "text", TEXT), MySqlDialect("mysql://db/x")
     stager = LoadStager(address, "`t`", [column], "`v` LONGTEXT", "MyISAM", dialect.forms, dialect.quote)

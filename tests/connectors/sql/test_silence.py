@@ -13,7 +13,7 @@ import pymysql
 import pytest
 
 from headrace.connectors.sql import mysql_connection, postgres_connection
-from headrace.connectors.sql.mysql_connection import Address
+from headrace.connectors.sql.mysql_connection import MySqlAddress
 from headrace.connectors.sql.silence import shut, watched
 
 pytestmark = pytest.mark.plain
@@ -79,4 +79,4 @@ def test_a_server_without_a_free_connection_is_not_taken_for_a_silent_one(monkey
         raise pymysql.err.OperationalError(1040, "Too many connections")
 
     monkeypatch.setattr(mysql_connection, "_asking", full_too)
-    assert mysql_connection.works(Address.parse("mysql://db/x"), 1)
+    assert mysql_connection.works(MySqlAddress.parse("mysql://db/x"), 1)

@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from headrace.connectors.sql.mysql import MySql
-from headrace.connectors.sql.mysql_connection import Address
+from headrace.connectors.sql.mysql_connection import MySqlAddress
 from headrace.connectors.sql.postgres import Postgres
 from headrace.contract import OptionError, is_loopback
 
@@ -69,7 +69,7 @@ def test_verify_full_is_asked_of_each_client_in_its_own_words(tmp_path: Path) ->
 
 @pytest.mark.plain
 def test_a_certificate_of_the_client_is_not_ignored() -> None:
-    assert Address.parse("mysql://db/x?ssl_cert=c").ssl_mode == "required"
+    assert MySqlAddress.parse("mysql://db/x?ssl_cert=c").ssl_mode == "required"
 
 
 @pytest.mark.plain

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.contract import SourcePrefix
 from headrace.errors import HeadraceError
-from headrace.model import Project, Query, Source
+from headrace.model import NamedSource, Project, Query
 from headrace.observe.lag import committed_prefixes
 from headrace.queries.layout import QueryLayout
 from headrace.queries.naming import named
@@ -35,7 +35,7 @@ def gone(project: Project, query: Query, layout: QueryLayout, spark: SparkSessio
 
 def sources_beside(
     project: Project, query: Query, layout: QueryLayout, since: datetime | None, spark: SparkSession
-) -> dict[str, Source]:
+) -> dict[str, NamedSource]:
     """The sources of `query`, each beginning where the generation in `layout` began, or with what came `since`."""
     sources = project.sources_of(query)
     try:

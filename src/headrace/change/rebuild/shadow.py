@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headrace.contract import SinkSwap
 from headrace.errors import CheckFailed, Finding
-from headrace.model import AvailableNow, Project, Query, Source
+from headrace.model import AvailableNow, NamedSource, Project, Query
 from headrace.queries.application import application
 from headrace.queries.changes import RebuildRecord
 from headrace.queries.layout import QueryLayout, rebuild_storage
@@ -23,7 +23,7 @@ from headrace.storage.location import is_remote
 from headrace.storage.private import make_private, writing_to
 
 
-def shadow(project: Project, query: Query, *, sources: Mapping[str, Source] | None = None) -> Project:
+def shadow(project: Project, query: Query, *, sources: Mapping[str, NamedSource] | None = None) -> Project:
     """The project as the rebuild of `query` sees it; `sources` take the place of those of their names."""
     storage = rebuild_storage(project.storage, query.name).absolute()
     beside = replace(query, sink=exchange(query).beside, trigger=AvailableNow(), on_change="refuse", renamed_from=())

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from headrace.cli.view.view import View
+from headrace.cli.view.view import RunView
 
 if TYPE_CHECKING:
     from headrace.model import Project
 
 
-def view_for(project: Project, queries: Sequence[str], *, ends: bool, as_json: bool) -> View:
+def view_for(project: Project, queries: Sequence[str], *, ends: bool, as_json: bool) -> RunView:
     """The view of a run of `queries` that fits: `ends` says that every query's trigger comes to an end."""
     if as_json:
         from headrace.cli.view.json_lines import JsonLines

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.json_stdout import drop
 from headrace.cli.output import say_json
-from headrace.cli.view.view import View
+from headrace.cli.view.view import RunView
 from headrace.run.event_lines import EventLines
 
 if TYPE_CHECKING:
     from headrace.run.result import RunResult
 
 
-class JsonLines(EventLines, View):
+class JsonLines(EventLines, RunView):
     """Every line has `event`: started, state, batch, stopping, ended, note or result.
 
     A reader that goes away stops the run gently.

@@ -9,7 +9,7 @@ import click
 
 from headrace.cli.output import say_finding
 from headrace.cli.view.formatting import inside, sentence
-from headrace.cli.view.view import FINISHING, STOPPING, View
+from headrace.cli.view.view import FINISHING, STOPPING, RunView
 from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
 
@@ -18,7 +18,7 @@ SECONDS_BETWEEN = 1.0
 SECONDS_INSIDE = 10.0
 
 
-class Lines(View):
+class Lines(RunView):
     """What is held back within the second is reported with the next line or at the query's end, with its rows."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 from headrace.cli.output import counted
 from headrace.cli.view.formatting import duration, inside, left, rate
 from headrace.cli.view.tables import Row, live_table
-from headrace.cli.view.view import FINISHING, STOPPING, View
+from headrace.cli.view.view import FINISHING, STOPPING, RunView
 from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
 from headrace.model import Project
@@ -68,7 +68,7 @@ class Headline:
             self._what = what
 
 
-class _OnTerminal(View):
+class _OnTerminal(RunView):
     """What a live view shows above its table or bars: a line that says what the run is at, and notes that scroll by."""
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 FINISHING = "finishing the running batches; Ctrl-C again stops at once"
 STOPPING = "stopping at once; what a batch has begun is made again at the next start"
-_View = TypeVar("_View", bound="View")
+_View = TypeVar("_View", bound="RunView")
 
 
-class View(Observer):
+class RunView(Observer):
     """An observer of a run for whoever began it; it closes before the summary is written."""
 
     def __enter__(self: _View) -> _View:

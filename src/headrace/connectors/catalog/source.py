@@ -23,7 +23,7 @@ _OURS = {"path", "basepath", "maxfilespertrigger", "cleansource", "sourcearchive
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Source):
+class CatalogTable(Source):
     """The files of a table in one of Spark's file formats, each read once, oldest first.
 
     Source: Structured Streaming guide, "Streaming Table APIs". Of a table that a stream writes only the files of whole

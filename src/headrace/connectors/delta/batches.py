@@ -12,7 +12,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.ledger import Progress
 from headrace.connectors.delta.table import DeltaTable, State, at_path
-from headrace.connectors.exactly_once import Admission, Conflict, KeptLine, Standing, Store
+from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, KeptLine, Standing
 from headrace.connectors.not_asked import twice
 from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError, SinkError, nearest
@@ -36,7 +36,7 @@ _REFUSED = re.compile(r"[ ,;{}()\n\t=]")
 
 
 @dataclass(kw_only=True)
-class DeltaStore(Store["DataFrame"]):
+class DeltaStore(BatchStore["DataFrame"]):
     """A Delta table as one start of a query writes it; each batch is one version.
 
     Delta computes the rows while it writes them, so that each attempt computes them again.

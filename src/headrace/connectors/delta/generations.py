@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
-from headrace.connectors.delta.ledger import Beginning, Progress, own_files
+from headrace.connectors.delta.ledger import FirstVersion, Progress, own_files
 from headrace.connectors.delta.log import local
 from headrace.connectors.delta.table import DeltaTable, State, named, require_delta
 from headrace.connectors.exactly_once import Conflict, Renames, take_epoch
@@ -326,7 +326,7 @@ def _entered(table: DeltaTable, name: str, context: SinkContext, batch: int | No
     entered = {
         ledger.app(context.query, context.generation): Progress(own.epoch + 1, batch).number,
         # All rows that are there count as the query's.
-        ledger.begin_mark(context): Beginning(state.version, had_rows=False).number,
+        ledger.begin_mark(context): FirstVersion(state.version, had_rows=False).number,
         ledger.checkpoint_mark(context, identity): 1,
         ledger.application_mark(context, context.application): 1,
     }

@@ -1,7 +1,8 @@
 """The ledger of a Delta table: which batches of which query are in, kept in the table's own transaction identifiers.
 
 Delta keeps one number for each identifier, and its versions' notes. What is told by numbers alone (how far a query is,
-at which version it came to the table) is packed into one by `Progress` and `Beginning`; the packing is that of 0.1.0.
+at which version it came to the table) is packed into one by `Progress` and `FirstVersion`; the packing is that of
+0.1.0.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ GONE = Progress(_LAST_EPOCH, None)
 
 
 @dataclass(frozen=True)
-class Beginning:
+class FirstVersion:
     """The version of the table at which a generation came to it, and whether the table had rows then.
 
     One number: twice the version, and one more for rows.
@@ -73,7 +74,7 @@ class Beginning:
     had_rows: bool
 
     @classmethod
-    def of(cls, number: int) -> Beginning:
+    def of(cls, number: int) -> FirstVersion:
         """What a number of the ledger means; 0 is also that of a table that was made for the query."""
         version, had_rows = divmod(number, 2)
         return cls(version, bool(had_rows))
@@ -98,9 +99,9 @@ def begin_mark(context: SinkContext) -> str:
     return f"{app(context.query, context.generation)}/begin"
 
 
-def beginning(context: SinkContext, txn_ids: Mapping[str, int]) -> Beginning:
+def beginning(context: SinkContext, txn_ids: Mapping[str, int]) -> FirstVersion:
     """When the generation came to the table."""
-    return Beginning.of(txn_ids.get(begin_mark(context), 0))
+    return FirstVersion.of(txn_ids.get(begin_mark(context), 0))
 
 
 def exclusive_mark(query: str, generation: int) -> str:

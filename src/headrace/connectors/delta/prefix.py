@@ -23,7 +23,7 @@ _BATCH = "__headrace_batch"
 
 
 @dataclass(frozen=True)
-class Offset:
+class DeltaOffset:
     """How far a batch went: through the file `index` of `version`; a negative index means none of its files.
 
     initial: the files are those that the table had at `version`, and not those that it added.
@@ -35,12 +35,12 @@ class Offset:
 
 
 @dataclass(frozen=True)
-class Span:
+class VersionSpan:
     """What a batch took: all after `start`, through `end`."""
 
     batch: int
-    start: Offset
-    end: Offset
+    start: DeltaOffset
+    end: DeltaOffset
 
     @property
     def commits(self) -> range:
@@ -66,10 +66,10 @@ class Rules:
         return self.exclude is None or re.search(self.exclude, add["path"]) is None
 
 
-def offset(text: str) -> Offset:
+def offset(text: str) -> DeltaOffset:
     """An offset as Delta writes it; below zero lie the marks before a version's first file."""
     found = json.loads(text)
-    return Offset(int(found["reservoirVersion"]), int(found["index"]), bool(found["isStartingVersion"]))
+    return DeltaOffset(int(found["reservoirVersion"]), int(found["index"]), bool(found["isStartingVersion"]))
 
 
 def table_id(text: str) -> str:
@@ -77,7 +77,7 @@ def table_id(text: str) -> str:
     return str(json.loads(text)["reservoirId"])
 
 
-def spans(prefix: SourcePrefix, begin: int | None) -> list[Span]:
+def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
     """What each batch took. `begin`: the version at which the stream was told to start; None: at the whole table.
 
     The first batch has no start in the checkpoint. A stream of the whole table began with the version that its first
@@ -91,15 +91,15 @@ def spans(prefix: SourcePrefix, begin: int | None) -> list[Span]:
         if batch.start is not None:
             start = offset(batch.start)
         elif begin is not None:
-            start = Offset(begin, -1, False)
+            start = DeltaOffset(begin, -1, False)
         else:
-            start = Offset(end.version if end.initial else end.version - 1, -1, True)
-        found.append(Span(batch.batch, start, end))
+            start = DeltaOffset(end.version if end.initial else end.version - 1, -1, True)
+        found.append(VersionSpan(batch.batch, start, end))
     return found
 
 
 def added(
-    wanted: Sequence[Span], commits: Mapping[int, Commit], states: Mapping[int, Sequence[Add]], rules: Rules
+    wanted: Sequence[VersionSpan], commits: Mapping[int, Commit], states: Mapping[int, Sequence[Add]], rules: Rules
 ) -> list[tuple[Add, int]]:
     """Each file with the batch that took it; `states` has the tables that initial spans begin with."""
     found: list[tuple[Add, int]] = []

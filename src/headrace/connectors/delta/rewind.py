@@ -24,7 +24,7 @@ NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class VersionAfterBatch:
     """The version that the table had after a batch; without one, the first batch after it that has one, and why."""
 
     state: State | None = None
@@ -139,27 +139,27 @@ def _commit(state: State, former: State, context: SinkContext, wanted: Progress,
             raise Conflict("another writer was quicker")
 
 
-def _find(state: State, context: SinkContext, batch: int) -> Found:
+def _find(state: State, context: SinkContext, batch: int) -> VersionAfterBatch:
     """The newest version of `batch` on the way back from the present one, past what earlier rewinds took off."""
     passed = ledger.progress(context, state.txn_ids).batch
     for commit, number in ledger.newest_first(state, context):
         if number is None:
             if commit.new or commit.takes_rows:
                 why = f"another writer has changed it after batch {batch}, in version {commit.version}"
-                return Found(earliest=passed, why=why)
+                return VersionAfterBatch(earliest=passed, why=why)
         elif number == batch:
             try:
                 found = state.table.at(commit.version)
             except LogCutError:
                 break
             if missing := _missing(found, state):
-                return Found(earliest=passed, why=f"its file {missing} was removed, as VACUUM does")
-            return Found(state=found)
+                return VersionAfterBatch(earliest=passed, why=f"its file {missing} was removed, as VACUUM does")
+            return VersionAfterBatch(state=found)
         elif number < batch:
             break
         else:
             passed = number
-    return Found(earliest=passed, why=f"its log no longer has the version of batch {batch}")
+    return VersionAfterBatch(earliest=passed, why=f"its log no longer has the version of batch {batch}")
 
 
 def _missing(former: State, now: State) -> str:

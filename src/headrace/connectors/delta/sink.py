@@ -13,7 +13,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.batches import DeltaStore, TableSchema
 from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, DeltaReset, DeltaSwap, OfDelta, beside
-from headrace.connectors.delta.ledger import Beginning, DeltaLedger, Progress, own_files
+from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_files
 from headrace.connectors.delta.log import local
 from headrace.connectors.delta.rewind import DeltaRewind
 from headrace.connectors.delta.source import FAILURES, one_writer
@@ -323,7 +323,7 @@ class DeltaSink(Sink):
                 entered[ledger.app(name, number)] = each.closed().number
         if ledger.begin_mark(context) not in txn_ids:
             had_rows = state.has_rows and not ledger.is_handed_over(context, txn_ids)
-            entered[ledger.begin_mark(context)] = Beginning(state.version, had_rows).number
+            entered[ledger.begin_mark(context)] = FirstVersion(state.version, had_rows).number
         if context.mode != "append":
             entered[ledger.exclusive_mark(context.query, context.generation)] = 1
         identity = Checkpoint(context.checkpoint).id

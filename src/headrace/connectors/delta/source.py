@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace.connectors.delta import log as delta_log
 from headrace.connectors.delta import prefix as delta_prefix
 from headrace.connectors.delta.log import Add
-from headrace.connectors.delta.prefix import Offset, Rules
+from headrace.connectors.delta.prefix import DeltaOffset, Rules
 from headrace.connectors.delta.table import NAME, DeltaTable, LogCutError, at_path, named, require_delta
 from headrace.contract import (
     Failure,
@@ -283,9 +283,9 @@ class Delta(DeltaOptions, Source):
         if last is not None:
             start = delta_prefix.offset(last)
         elif isinstance(self.starting_version, int):
-            start = Offset(self.starting_version, -1, False)
+            start = DeltaOffset(self.starting_version, -1, False)
         elif self.starting_version is None and self.starting_timestamp is None:
-            start = Offset(newest, -1, True)
+            start = DeltaOffset(newest, -1, True)
         else:
             return None
         files: list[Add] = []

@@ -1,6 +1,6 @@
 """One batch, one transaction, whatever the store: fence off, skip or write, and try again where that can help.
 
-A connector implements `Store`; `BatchWriter` is what Spark's foreachBatch calls.
+A connector implements `BatchStore`; `BatchWriter` is what Spark's foreachBatch calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar
 
 from headrace.checkpoint import Checkpoint, planned_batch
-from headrace.connectors.exactly_once.judgement import Line, is_same_batch, other_batch
+from headrace.connectors.exactly_once.judgement import BatchLine, is_same_batch, other_batch
 from headrace.connectors.exactly_once.kept import KeptLine
 from headrace.contract import SinkContext, Writer
 from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged
@@ -42,8 +42,8 @@ class Standing:
 
     newer: str = ""
     is_in: bool = False
-    own: Line | None = None
-    before: Line | None = None
+    own: BatchLine | None = None
+    before: BatchLine | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RowsLost(Exception):
     """What was computed of a batch is no longer there; it must be computed again."""
 
 
-class Store(ABC, Generic[Rows]):
+class BatchStore(ABC, Generic[Rows]):
     """A table that takes a batch's rows and the ledger's line of it together, or neither; for one start of a query.
 
     `Rows` is what `compute` leaves for `commit`, perhaps for several attempts of it.
@@ -159,7 +159,7 @@ class _Work(Generic[Rows]):
 class BatchWriter(Writer, Generic[Rows]):
     """Takes the batches of one start of a query, for Spark's foreachBatch."""
 
-    store: Store[Rows]
+    store: BatchStore[Rows]
 
     def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
         return for_each_batch(stream_writer, self)

@@ -18,7 +18,7 @@ Kept = Callable[[int], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class BatchLine:
     """What a ledger keeps of a batch that is in.
 
     checkpoint: the id of the checkpoint that it came from. digest, chain: of the batch, and of all up to it; None where
@@ -99,7 +99,7 @@ class NotRestorable:
 Judgement: TypeAlias = Same | Ahead | OtherCheckpoint | OtherBatch | BrokenChain | Behind | NotRestorable
 
 
-def judge(lines: Sequence[Line], here: CheckpointView, *, begun: bool = True) -> Judgement:
+def judge(lines: Sequence[BatchLine], here: CheckpointView, *, begun: bool = True) -> Judgement:
     """Compare `lines`, those of one query's generation in order of their batches, with the checkpoint.
 
     `lines` may begin anywhere; they must reach to the newest. begun: False where the ledger does not know the
@@ -131,7 +131,7 @@ def judge(lines: Sequence[Line], here: CheckpointView, *, begun: bool = True) ->
     return Ahead(beyond)
 
 
-def is_same_batch(line: Line, before: Line | None, digest: str | None) -> bool:
+def is_same_batch(line: BatchLine, before: BatchLine | None, digest: str | None) -> bool:
     """Whether a batch with `digest` is the one of `line`; a line without a digest cannot tell.
 
     `before` precedes the line. Where the ledger keeps it no longer, the digest of the batch alone tells.
@@ -181,7 +181,7 @@ def require_own_generation(place: str, context: SinkContext, found: int, *, kind
 def require_fit(
     context: SinkContext,
     table: str,
-    lines: Sequence[Line],
+    lines: Sequence[BatchLine],
     here: CheckpointView,
     kept: Kept,
     *,
@@ -229,7 +229,7 @@ def other_batch(
 
 
 def _finding(
-    judgement: Judgement, context: SinkContext, table: str, lines: Sequence[Line], here: CheckpointView, kept: Kept
+    judgement: Judgement, context: SinkContext, table: str, lines: Sequence[BatchLine], here: CheckpointView, kept: Kept
 ) -> Finding:
     last = lines[-1].batch if lines else None
     anew = "or reset the query (headrace reset QUERY)"

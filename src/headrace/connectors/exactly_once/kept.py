@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headrace.checkpoint import Checkpoint, PlannedBatch, chained
-from headrace.connectors.exactly_once.judgement import CheckpointView, Line, require_fit, view_of
+from headrace.connectors.exactly_once.judgement import BatchLine, CheckpointView, require_fit, view_of
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointBehind, CheckpointError, Finding
 
@@ -36,7 +36,7 @@ class KeptLine:
             planned=None if planned is None else planned.dumps(),
         )
 
-    def after(self, before: Line | None) -> KeptLine:
+    def after(self, before: BatchLine | None) -> KeptLine:
         """The line chained to the one before it; without a digest there is nothing to chain."""
         if self.digest is None:
             return self
@@ -53,9 +53,9 @@ class KeptLine:
         return asdict(self)
 
     @property
-    def line(self) -> Line:
+    def line(self) -> BatchLine:
         """The line as it is judged."""
-        return Line(
+        return BatchLine(
             batch=self.batch,
             checkpoint=self.checkpoint,
             digest=self.digest,

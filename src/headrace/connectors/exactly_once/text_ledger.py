@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headrace.connectors.exactly_once.batches import Admission, Standing, Store
+from headrace.connectors.exactly_once.batches import Admission, BatchStore, Standing
 from headrace.connectors.exactly_once.judgement import require_own_generation
 from headrace.connectors.exactly_once.kept import KEPT, KeptLine, require_lines_fit
 from headrace.contract import SinkContext
@@ -121,7 +121,7 @@ class TextLedger:
         return replace(self, lines=(*self.lines, line)[-KEPT:])
 
 
-class TextStore(Store[Rows], Generic[Rows, Connection]):
+class TextStore(BatchStore[Rows], Generic[Rows, Connection]):
     """A table in a store with transactions, in which its rows and its ledger, one text, change together."""
 
     epoch: str

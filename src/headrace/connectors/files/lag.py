@@ -62,7 +62,7 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
     by_name = source.file_name_only
     identity: Callable[[str], str] = os.path.basename if by_name else file_paths.normal
     found, kept = Look(), prefix.read_files()
-    taken: dict[str, tuple[str, file_prefix.Entry]] = {}
+    taken: dict[str, tuple[str, file_prefix.FileLogEntry]] = {}
     # What a batch was planned with that is not committed has not been taken yet.
     through = next((log_offset(batch.end) for batch in reversed(prefix.batches) if batch.end is not None), None)
     for entry in file_prefix.entries(prefix):

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.exactly_once import Admission, Conflict, Standing, Store
+from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, Standing
 from headrace.connectors.iceberg.files import form_of, keep_nulls, live_entries
-from headrace.connectors.iceberg.ledger import Ledger
+from headrace.connectors.iceberg.ledger import TableLedger
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError, SinkError
@@ -86,7 +86,7 @@ class Written:
 
 
 @dataclass(kw_only=True)
-class IcebergStore(Store[Written]):
+class IcebergStore(BatchStore[Written]):
     """An Iceberg table as one start of a query writes it; each batch is one commit."""
 
     place: TableRef
@@ -95,7 +95,7 @@ class IcebergStore(Store[Written]):
     name: str = field(init=False)
     # The table as it was last looked at, its ledger, and what that says of the batch.
     _table: Table | None = field(default=None, init=False, repr=False)
-    _ledger: Ledger | None = field(default=None, init=False, repr=False)
+    _ledger: TableLedger | None = field(default=None, init=False, repr=False)
     _standing: Standing = field(default=Standing(), init=False)
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class IcebergStore(Store[Written]):
 
     def standing(self, batch: int) -> Standing:
         self._table = self.place.open() if self._table is None else self.place.again(self._table)
-        found = self._ledger = Ledger.of(self._table)
+        found = self._ledger = TableLedger.of(self._table)
         if found is None or not found.is_of(self.context):
             what = f"{self.place} no longer holds the result of query '{self.context.query}'"
             fix = "put the table back, or reset the query (headrace reset QUERY)"
@@ -179,7 +179,7 @@ class IcebergStore(Store[Written]):
 @contextmanager
 def committing(
     table: Table,
-    ledger: Ledger,
+    ledger: TableLedger,
     further: Mapping[str, str] | None = None,
     *,
     properties: Mapping[str, str] | None = None,

@@ -63,7 +63,7 @@ def form_of(table: Table) -> TableMetadata:
 
 
 @dataclass(frozen=True)
-class Reading:
+class DataFileReading:
     """Reads data files on a worker, with the table's columns as they were when it was made.
 
     columns: what is read, as Spark's JSON of the schema.
@@ -118,7 +118,7 @@ def frame(
         [(bytearray(pickle.dumps(task)), batch) for task, batch in tasks], "task BINARY, batch LONG"
     )
     whole = StructType([*schema.fields, StructField(NUMBER, LongType())])
-    rows = given.mapInArrow(Reading(form_of(table), table.io, schema.json()), whole)
+    rows = given.mapInArrow(DataFileReading(form_of(table), table.io, schema.json()), whole)
     columns = [F.col(f"`{name}`") for name in schema.names]
     return rows.select(*columns, *([] if batch_column is None else [F.col(NUMBER).alias(batch_column)]))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import Conflict, Renames, take_epoch
 from headrace.connectors.iceberg.batches import committing
-from headrace.connectors.iceberg.ledger import PROPERTY, Ledger
+from headrace.connectors.iceberg.ledger import PROPERTY, TableLedger
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
 from headrace.errors import Finding, NothingChanged, SinkError
@@ -61,7 +61,7 @@ class IcebergReset(SinkReset):
                 return
             newer = place.find()
             if newer is not None:
-                ledger, current = Ledger.of(newer), newer.current_snapshot()
+                ledger, current = TableLedger.of(newer), newer.current_snapshot()
                 rows = current is not None and (current.summary is None or current.summary["total-records"] != "0")
                 if ledger is None or ledger.query != context.query or ledger.batch >= 0 or rows:
                     what = f"{place} has rows again, so that the former ones cannot be brought back"
@@ -108,12 +108,12 @@ def _handed_over(place: TableRef, context: SinkContext, generation: int) -> None
     from pyiceberg.exceptions import CommitFailedException
 
     table = _own(place, context)
-    known = None if table is None else Ledger.of(table)
+    known = None if table is None else TableLedger.of(table)
     if table is None or known is None:
         return
     text = table.metadata.properties.get(_kept(generation))
     fresh = replace(known, generation=generation, batch=-1, checkpoint="", lines=())
-    taken = replace(fresh if text is None else Ledger.loads(text), epoch=uuid.uuid4().hex)
+    taken = replace(fresh if text is None else TableLedger.loads(text), epoch=uuid.uuid4().hex)
     try:
         with committing(table, taken, {_kept(context.generation): known.text}) as update, update.fast_append():
             pass
@@ -153,7 +153,7 @@ def _kept(generation: int) -> str:
 
 def _own(place: TableRef, context: SinkContext) -> Table | None:
     table = place.find()
-    known = None if table is None else Ledger.of(table)
+    known = None if table is None else TableLedger.of(table)
     return table if known is not None and known.is_of(context) else None
 
 
@@ -176,7 +176,7 @@ class IcebergRename(SinkRename):
         old = replace(place, table=former)
         with place.translate_errors():
             there, found = place.find(), old.find()
-            known = None if found is None else Ledger.of(found)
+            known = None if found is None else TableLedger.of(found)
             if known is None or not known.is_of(context):
                 if there is None:
                     what = f"neither {place} nor '{former}', from which it is renamed, is the query's"
@@ -196,13 +196,13 @@ def _renamed(place: TableRef, context: SinkContext, former: str) -> None:
     from pyiceberg.exceptions import CommitFailedException
 
     table = place.find()
-    known = None if table is None else Ledger.of(table)
+    known = None if table is None else TableLedger.of(table)
     if table is None or known is None or known.query != former or known.application not in (context.application, ""):
         return
     # The epoch is drawn anew, so that a driver of the former name writes nothing more.
     taken = replace(known, query=context.query, epoch=uuid.uuid4().hex)
     properties = {name: text for name, text in table.metadata.properties.items() if name.startswith(f"{PROPERTY}.g")}
-    kept = {name: replace(Ledger.loads(text), query=context.query).text for name, text in properties.items()}
+    kept = {name: replace(TableLedger.loads(text), query=context.query).text for name, text in properties.items()}
     try:
         with committing(table, taken, kept) as update, update.fast_append():
             pass
@@ -260,10 +260,10 @@ def _entered(place: TableRef, schema: StructType, context: SinkContext, batch: i
     table = place.open()
     _require_free(table, place, context)
     identity = "" if batch is None else Checkpoint(context.checkpoint).id or ""
-    last, there = -1 if batch is None else batch, Ledger.of(table)
+    last, there = -1 if batch is None else batch, TableLedger.of(table)
     if there is not None and there.is_of(context) and (there.batch, there.checkpoint) == (last, identity):
         return
-    entered = Ledger(
+    entered = TableLedger(
         query=context.query,
         generation=context.generation,
         epoch=uuid.uuid4().hex,
@@ -282,7 +282,7 @@ def _entered(place: TableRef, schema: StructType, context: SinkContext, batch: i
 
 def _require_free(table: Table, place: TableRef, context: SinkContext) -> None:
     """Raise SinkError where batches of a query of Headrace are in the table."""
-    found = Ledger.of(table)
+    found = TableLedger.of(table)
     identity = Checkpoint(context.checkpoint).id
     if found is None or found.batch < 0 or (found.is_of(context) and found.checkpoint == identity):
         return

@@ -21,7 +21,7 @@ BEGIN_ANEW = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offset:
+class SnapshotOffset:
     """Everything up to the first `position` files of `snapshot` has been given.
 
     table: the table's UUID. base: the snapshot that the stream began with; None: it began with an empty table.
@@ -40,19 +40,19 @@ class Offset:
         return asdict(self)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | str | None) -> Offset | None:
+    def of(cls, given: Mapping[str, Any] | str | None) -> SnapshotOffset | None:
         """The offset of an entry of Spark's log; None where the stream had not begun."""
         found = json.loads(given) if isinstance(given, str) else given
         return cls(**found) if found else None
 
     @property
-    def beginning(self) -> Offset:
+    def beginning(self) -> SnapshotOffset:
         """Where the stream began."""
         return replace(self, snapshot=self.base, position=0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beginning:
+class StartingPosition:
     """Where a stream begins at its first start: a snapshot whose rows it has, a time, or one of two words."""
 
     starting: Literal["table", "latest"] = "table"
@@ -61,7 +61,7 @@ class Beginning:
 
 
 @dataclass(kw_only=True)
-class History:
+class SnapshotHistory:
     """A table's snapshots as a stream of files.
 
     skips: the kinds of snapshots, `delete` and `overwrite`, that are passed over where they would end the query.
@@ -72,7 +72,7 @@ class History:
     skips: frozenset[str] = frozenset()
     _files: dict[tuple[int, bool], list[FileScanTask]] = field(default_factory=dict)
 
-    def begin(self, beginning: Beginning) -> Offset | None:
+    def begin(self, beginning: StartingPosition) -> SnapshotOffset | None:
         """The first offset, before the first file; None while the table has nothing to begin with."""
         current = self.table.current_snapshot()
         base, whole = (None if current is None else current.snapshot_id), False
@@ -86,9 +86,11 @@ class History:
             whole = True
             if base is None:
                 return None
-        return Offset(table=str(self.table.metadata.table_uuid), base=base, whole=whole, snapshot=base, position=0)
+        return SnapshotOffset(
+            table=str(self.table.metadata.table_uuid), base=base, whole=whole, snapshot=base, position=0
+        )
 
-    def advance(self, start: Offset, limit: int | None, until: int | None) -> Offset:
+    def advance(self, start: SnapshotOffset, limit: int | None, until: int | None) -> SnapshotOffset:
         """The offset after at most `limit` more files, none of them added after the snapshot `until`."""
         self.require_same(start)
         at = start
@@ -106,7 +108,7 @@ class History:
                     break
         return at
 
-    def files(self, start: Offset | None, end: Offset | None) -> list[FileScanTask]:
+    def files(self, start: SnapshotOffset | None, end: SnapshotOffset | None) -> list[FileScanTask]:
         """The files between two offsets, in their order. Raises SourceError where the history does not reach back."""
         if end is None:
             return []
@@ -121,7 +123,7 @@ class History:
                 found += self._files_of(snapshot, end)[first:last]
         return found
 
-    def ensure_available(self, start: Offset | None, end: Offset | None) -> None:
+    def ensure_available(self, start: SnapshotOffset | None, end: SnapshotOffset | None) -> None:
         """Raise SourceError where the snapshots between two offsets are no longer all there."""
         if end is not None:
             self.require_same(end)
@@ -135,7 +137,7 @@ class History:
             at = None if found is None else found.parent_snapshot_id
         return at == older
 
-    def behind(self, start: Offset | None) -> tuple[int, int, int | None]:
+    def behind(self, start: SnapshotOffset | None) -> tuple[int, int, int | None]:
         """How many rows, and how many bytes, were added after `start`, and when (ms) the first; None: all there are."""
         current = self.table.current_snapshot()
         if start is None:
@@ -152,14 +154,14 @@ class History:
                 size += _number(snapshot.summary, "added-files-size")
         return rows, size, since
 
-    def require_same(self, offset: Offset) -> None:
+    def require_same(self, offset: SnapshotOffset) -> None:
         """Raise SourceError where another table has the name now."""
         if offset.table != str(self.table.metadata.table_uuid):
             what = f"{self.name} is not the one that the query has read so far: it was dropped and made again"
             fix = "bring the old one back under this name, or reset the query (headrace reset QUERY)"
             raise SourceError(Finding(code="HR343", what=what, fix=fix))
 
-    def _files_of(self, snapshot: Snapshot | None, offset: Offset) -> list[FileScanTask]:
+    def _files_of(self, snapshot: Snapshot | None, offset: SnapshotOffset) -> list[FileScanTask]:
         """The files that a stream with the beginning of `offset` is given of one snapshot."""
         if snapshot is None or (snapshot.snapshot_id == offset.base and not offset.whole):
             return []
@@ -182,7 +184,7 @@ class History:
             fix = "compact the table, so that its deletes are carried out, or begin with what is appended from now on"
             raise SourceError(Finding(code="HR355", what=what, fix=fix)) from None
 
-    def _from(self, start: Offset, until: int | None) -> Iterator[Any]:
+    def _from(self, start: SnapshotOffset, until: int | None) -> Iterator[Any]:
         """The snapshots of the way from `start` to the snapshot `until`, both included, oldest first.
 
         None stands for the empty table. Raises SourceError where the way is broken.

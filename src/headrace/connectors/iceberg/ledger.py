@@ -23,7 +23,7 @@ PROPERTY = "headrace.ledger"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ledger:
+class TableLedger:
     """Whose table it is, which driver may write, and what is in.
 
     epoch: drawn again by each start. batch: the last one that is in; -1: none yet. checkpoint: the id that Spark gave
@@ -42,13 +42,13 @@ class Ledger:
     lines: tuple[KeptLine, ...] = ()
 
     @classmethod
-    def of(cls, table: Table) -> Ledger | None:
+    def of(cls, table: Table) -> TableLedger | None:
         """The ledger of `table`; None where no query has written it."""
         text = table.metadata.properties.get(PROPERTY)
         return None if text is None else cls.loads(text)
 
     @classmethod
-    def loads(cls, text: str) -> Ledger:
+    def loads(cls, text: str) -> TableLedger:
         """The ledger of a property's value."""
         facts = json.loads(text)
         return cls(**{**facts, "lines": tuple(KeptLine.from_dict(line) for line in facts.get("lines", ()))})
@@ -84,7 +84,7 @@ class Ledger:
             return self.lines
         return (KeptLine(batch=self.batch, checkpoint=self.checkpoint),)
 
-    def with_batch(self, line: KeptLine) -> Ledger:
+    def with_batch(self, line: KeptLine) -> TableLedger:
         """The ledger once the batch of `line` is in."""
         return replace(self, batch=line.batch, checkpoint=line.checkpoint, lines=(*self.lines, line)[-KEPT:])
 
@@ -104,17 +104,17 @@ class IcebergLedger(SinkLedger):
         known = self._own(context)
         return {} if known is None else plans(context, known.lines, first)
 
-    def _own(self, context: SinkContext) -> Ledger | None:
+    def _own(self, context: SinkContext) -> TableLedger | None:
         with suppress(SinkError), self.place.translate_errors():
             table = self.place.find()
-            known = None if table is None else Ledger.of(table)
+            known = None if table is None else TableLedger.of(table)
             return known if known is not None and known.is_of(context) else None
         return None
 
 
 def require_ours(table: Table, name: str, context: SinkContext) -> None:
     """Raise SinkError where rows of somebody else would be mixed with the result, or replaced by it."""
-    found = Ledger.of(table)
+    found = TableLedger.of(table)
     if found is not None and found.is_of(context):
         return
     if found is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.exactly_once import Conflict, take_epoch
 from headrace.connectors.iceberg.batches import committing
 from headrace.connectors.iceberg.files import live_entries
-from headrace.connectors.iceberg.ledger import PROPERTY, Ledger
+from headrace.connectors.iceberg.ledger import PROPERTY, TableLedger
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import Held, Session, SinkContext, SinkRewind
 from headrace.errors import Finding, NothingChanged
@@ -27,7 +27,7 @@ _RESTORES = "headrace.restores"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SnapshotAfterBatch:
     """The snapshot that the table had after a batch; without one, the first batch after it that has one, and why."""
 
     snapshot: Any = None
@@ -52,7 +52,7 @@ class IcebergRewind(SinkRewind):
     def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
         with self.place.translate_errors():
             table, known = _own(self.place, context)
-            found = Found() if table is None or known is None else _find(table, known, context, batch)
+            found = SnapshotAfterBatch() if table is None or known is None else _find(table, known, context, batch)
             if table is None or known is None or found.snapshot is None or known.batch <= batch:
                 return ()
             now, then = _rows(table.current_snapshot()), _rows(found.snapshot)
@@ -109,10 +109,10 @@ def _undone(place: TableRef, context: SinkContext, batch: int) -> None:
     if former is None:
         what = f"{place} no longer has the snapshot that it had before it went back to batch {batch}"
         raise NothingChanged(Finding(code="HR583", what=what, fix="run the query: it reads the removed batches again"))
-    _commit(table, replace(Ledger.loads(facts["ledger"]), epoch=uuid.uuid4().hex), {_kept(context): ""}, former)
+    _commit(table, replace(TableLedger.loads(facts["ledger"]), epoch=uuid.uuid4().hex), {_kept(context): ""}, former)
 
 
-def _commit(table: Table, ledger: Ledger, further: dict[str, str], wanted: Any) -> None:
+def _commit(table: Table, ledger: TableLedger, further: dict[str, str], wanted: Any) -> None:
     """Let the table have the files of the snapshot `wanted`. Raises Conflict."""
     from pyiceberg.exceptions import CommitFailedException
 
@@ -129,7 +129,7 @@ def _commit(table: Table, ledger: Ledger, further: dict[str, str], wanted: Any) 
         raise Conflict("another writer was quicker") from error
 
 
-def _find(table: Table, known: Ledger, context: SinkContext, batch: int) -> Found:
+def _find(table: Table, known: TableLedger, context: SinkContext, batch: int) -> SnapshotAfterBatch:
     """The newest snapshot of `batch` on the way back from the present one, past what earlier rewinds have taken off."""
     at, passed = table.current_snapshot(), known.batch
     while at is not None:
@@ -137,19 +137,21 @@ def _find(table: Table, known: Ledger, context: SinkContext, batch: int) -> Foun
         if told is None or not _is_of(told, context):
             if told is None or told.operation.value != "replace":
                 why = f"another writer has changed it after batch {batch}, in snapshot {at.snapshot_id}"
-                return Found(earliest=passed, why=why)
+                return SnapshotAfterBatch(earliest=passed, why=why)
         else:
             number = int(told["headrace.batch"] or -1)
             if number == batch:
                 if _has_deletes(table, at) or _has_other_partitions(table, at):
-                    return Found(earliest=passed, why="its partitions were changed, or other writers have deleted rows")
-                return Found(snapshot=at)
+                    return SnapshotAfterBatch(
+                        earliest=passed, why="its partitions were changed, or other writers have deleted rows"
+                    )
+                return SnapshotAfterBatch(snapshot=at)
             if number < batch:
                 break
             passed = number
         before = at.parent_snapshot_id if told is None or not told[_RESTORES] else int(told[_RESTORES] or 0)
         at = None if before is None else table.metadata.snapshot_by_id(before)
-    return Found(earliest=passed, why=f"its snapshot of batch {batch} has expired")
+    return SnapshotAfterBatch(earliest=passed, why=f"its snapshot of batch {batch} has expired")
 
 
 def _is_of(told: Any, context: SinkContext) -> bool:
@@ -189,7 +191,7 @@ def _kept(context: SinkContext) -> str:
     return f"{PROPERTY}.g{context.generation}.rewound"
 
 
-def _own(place: TableRef, context: SinkContext) -> tuple[Table | None, Ledger | None]:
+def _own(place: TableRef, context: SinkContext) -> tuple[Table | None, TableLedger | None]:
     table = place.find()
-    known = None if table is None else Ledger.of(table)
+    known = None if table is None else TableLedger.of(table)
     return (table, known) if known is not None and known.is_of(context) else (None, None)

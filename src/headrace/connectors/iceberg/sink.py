@@ -27,7 +27,7 @@ from headrace.connectors.iceberg.generations import (
     IcebergSwap,
     name_beside,
 )
-from headrace.connectors.iceberg.ledger import IcebergLedger, Ledger, require_ours
+from headrace.connectors.iceberg.ledger import IcebergLedger, TableLedger, require_ours
 from headrace.connectors.iceberg.rewind import IcebergRewind
 from headrace.connectors.iceberg.table import (
     DEFAULT_CATALOG,
@@ -141,7 +141,7 @@ class IcebergSink(Sink):
 
         with self._place.translate_errors():
             table = self._place.find()
-            ledger = None if table is None else Ledger.of(table)
+            ledger = None if table is None else TableLedger.of(table)
             if table is None or ledger is None or not ledger.is_of(context):
                 what = f"{self._place} holds no result of generation {context.generation} of query '{context.query}'"
                 raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
@@ -233,7 +233,7 @@ class IcebergSink(Sink):
 
     @staticmethod
     def _lines(table: Table, context: SinkContext) -> Sequence[KeptLine]:
-        ledger = Ledger.of(table)
+        ledger = TableLedger.of(table)
         return ledger.known if ledger is not None and ledger.is_of(context) else ()
 
     def _create(self, schema: StructType) -> Table:
@@ -260,8 +260,8 @@ class IcebergSink(Sink):
 
         self._require_fit(table, schema, context)
         self._require_match(table, context)
-        there = Ledger.of(table)
-        entered = Ledger(
+        there = TableLedger.of(table)
+        entered = TableLedger(
             query=context.query,
             generation=context.generation,
             epoch=uuid.uuid4().hex,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.connectors.iceberg.files import UnreadableError, frame, spark_schema
-from headrace.connectors.iceberg.history import Beginning, History, Offset
+from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset, StartingPosition
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency, unreachable_warehouse
 from headrace.contract import Identity, Lag, OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import Finding, SourceError
@@ -96,7 +96,7 @@ class Iceberg(Source):
 
         return Settings(
             place=self._place,
-            beginning=Beginning(
+            beginning=StartingPosition(
                 starting=self.starting, snapshot=self.starting_snapshot, timestamp=self.starting_timestamp
             ),
             limit=self.max_files_per_trigger,
@@ -117,14 +117,14 @@ class Iceberg(Source):
             tasks = [
                 (task, batch.batch)
                 for batch in prefix.batches
-                for task in history.files(Offset.of(batch.start), Offset.of(batch.end))
+                for task in history.files(SnapshotOffset.of(batch.start), SnapshotOffset.of(batch.end))
             ]
         return frame(spark, history.table, self._schema(history.table), tasks, batch_column)
 
     def mismatch(self, prefix: SourcePrefix) -> str:
         last = prefix.batches[-1].end if prefix.batches else None
         try:
-            known = last is None or Offset.of(last) is not None
+            known = last is None or SnapshotOffset.of(last) is not None
         except (ValueError, TypeError):
             known = False
         return (
@@ -136,7 +136,7 @@ class Iceberg(Source):
         if prefix.batches:
             history = self._history()
             for batch in prefix.batches:
-                history.ensure_available(Offset.of(batch.start), Offset.of(batch.end))
+                history.ensure_available(SnapshotOffset.of(batch.start), SnapshotOffset.of(batch.end))
 
     def lag(self, prefix: SourcePrefix) -> Lag | None:
         elsewhere = self.starting != "table" or (self.starting_snapshot, self.starting_timestamp) != (None, None)
@@ -144,7 +144,7 @@ class Iceberg(Source):
             return None
         history = self._history()
         with self._place.translate_errors():
-            rows, size, since = history.behind(Offset.of(prefix.batches[-1].end) if prefix.batches else None)
+            rows, size, since = history.behind(SnapshotOffset.of(prefix.batches[-1].end) if prefix.batches else None)
         return Lag(count=rows, unit="rows", bytes=size, oldest_ms=since)
 
     @property
@@ -156,8 +156,8 @@ class Iceberg(Source):
         asked = {"delete": self.skip_delete_snapshots, "overwrite": self.skip_overwrite_snapshots}
         return frozenset(kind for kind, skipped in asked.items() if skipped)
 
-    def _history(self) -> History:
-        return History(table=self._place.open(), name=str(self._place), skips=self._skips)
+    def _history(self) -> SnapshotHistory:
+        return SnapshotHistory(table=self._place.open(), name=str(self._place), skips=self._skips)
 
     def _schema(self, table: Table) -> StructType:
         try:

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headrace.connectors.iceberg.files import Reading, form_of
-from headrace.connectors.iceberg.history import Beginning, History, Offset
+from headrace.connectors.iceberg.files import DataFileReading, form_of
+from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset, StartingPosition
 from headrace.connectors.iceberg.table import TableRef
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Settings:
     """What the reader needs; it works in a Python process of its own beside the driver."""
 
     place: TableRef
-    beginning: Beginning
+    beginning: StartingPosition
     limit: int | None
     skips: frozenset[str]
     schema: StructType
@@ -59,7 +59,7 @@ def data_source(name: str, settings: Settings) -> type[DataSource]:
 class Bundle(InputPartition):
     """Files that one task reads."""
 
-    reading: Reading
+    reading: DataFileReading
     tasks: tuple[FileScanTask, ...]
 
 
@@ -68,7 +68,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.history: History | None = None
+        self.history: SnapshotHistory | None = None
         self.ends = False
         self.until: int | None = None
 
@@ -84,7 +84,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         with self.settings.place.translate_errors():
             current = self._current()
-            begun = Offset.of(start) or self._history().begin(self.settings.beginning)
+            begun = SnapshotOffset.of(start) or self._history().begin(self.settings.beginning)
             if begun is None:
                 return start
             most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
@@ -93,10 +93,10 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with self.settings.place.translate_errors():
             history = self._history()
-            files = history.files(Offset.of(start), Offset.of(end))
+            files = history.files(SnapshotOffset.of(start), SnapshotOffset.of(end))
             if not files:
                 return []
-            reading = Reading(form_of(history.table), history.table.io, self.settings.schema.json())
+            reading = DataFileReading(form_of(history.table), history.table.io, self.settings.schema.json())
             return [Bundle(reading, tuple(tasks)) for tasks in bundled(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -104,10 +104,10 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for task in partition.tasks:
             yield from partition.reading.rows(task)
 
-    def _history(self) -> History:
+    def _history(self) -> SnapshotHistory:
         if self.history is None:
             place = self.settings.place
-            self.history = History(table=place.open(), name=str(place), skips=self.settings.skips)
+            self.history = SnapshotHistory(table=place.open(), name=str(place), skips=self.settings.skips)
         return self.history
 
     def _current(self) -> int | None:
@@ -117,7 +117,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = history.table.current_snapshot()
         return None if found is None else found.snapshot_id
 
-    def _goal(self, start: dict[str, Any], begun: Offset, current: int | None) -> int | None:
+    def _goal(self, start: dict[str, Any], begun: SnapshotOffset, current: int | None) -> int | None:
         """How far to go: under available-now no further than the table had come at the start."""
         if not self.ends:
             return current

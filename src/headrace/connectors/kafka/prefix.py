@@ -39,7 +39,7 @@ _OWN = {
 
 
 @dataclass(frozen=True)
-class Span:
+class PartitionSpan:
     """The offsets that a batch took of a partition: from `start` to before `end`."""
 
     batch: int
@@ -47,16 +47,16 @@ class Span:
     end: int
 
 
-Ranges: TypeAlias = Mapping[FileGroup, Sequence[Span]]
+Ranges: TypeAlias = Mapping[FileGroup, Sequence[PartitionSpan]]
 
 
-def ranges(prefix: SourcePrefix) -> dict[FileGroup, list[Span]]:
+def ranges(prefix: SourcePrefix) -> dict[FileGroup, list[PartitionSpan]]:
     """What each batch took of each partition, in order; partitions of which nothing was taken are left out.
 
     The first batch begins where the source's log says; a partition that came later, at its first message.
     """
     before = beginning(prefix)
-    found: dict[FileGroup, list[Span]] = {}
+    found: dict[FileGroup, list[PartitionSpan]] = {}
     for batch in prefix.batches:
         if batch.end is None:
             continue
@@ -64,7 +64,7 @@ def ranges(prefix: SourcePrefix) -> dict[FileGroup, list[Span]]:
         for place, end in _parsed(batch.end).items():
             first = start.get(place, before.get(place, 0))
             if end > first:
-                found.setdefault(place, []).append(Span(batch.batch, first, end))
+                found.setdefault(place, []).append(PartitionSpan(batch.batch, first, end))
     return found
 
 

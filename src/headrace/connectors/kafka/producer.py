@@ -187,7 +187,7 @@ def starting(begins: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class TopicTarget:
     """A topic and its ledger topic.
 
     topic: None: each row names its own. settings: of Kafka's C client. options: of Spark's connector.

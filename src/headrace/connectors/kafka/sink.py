@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from headrace.connectors.exactly_once import misfits
 from headrace.connectors.kafka import producer, topic_ledger
 from headrace.connectors.kafka.client import FAILURES, SERVERS_FIX, client, servers_fault, topic_fault
-from headrace.connectors.kafka.producer import ROW_TOPICS, Target, as_messages
+from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messages
 from headrace.connectors.kafka.topic_ledger import KafkaLedger
 from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
 from headrace.connectors.not_asked import findings_of
@@ -162,9 +162,9 @@ class KafkaSink(Sink):
         return KafkaBatches(store=store)
 
     @property
-    def target(self) -> Target:
+    def target(self) -> TopicTarget:
         """Where its transactions write."""
-        return Target(
+        return TopicTarget(
             servers=self.bootstrap_servers,
             topic=self.topic,
             ledger_topic=self.ledger_place,
@@ -254,7 +254,7 @@ class KafkaSink(Sink):
 class KafkaRename(SinkRename):
     """The ledger of transactions under the query's new name."""
 
-    target: Target
+    target: TopicTarget
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         with topic_ledger.translate_errors(self.target, f"query '{former}' cannot be renamed"):

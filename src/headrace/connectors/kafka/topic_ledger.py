@@ -15,7 +15,7 @@ from headrace.connectors.exactly_once.kept import KEPT
 from headrace.connectors.kafka import producer
 from headrace.connectors.kafka.client import client
 from headrace.connectors.kafka.prefix import as_json
-from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, Target, as_rows, newest, starting
+from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, TopicTarget, as_rows, newest, starting
 from headrace.contract import SinkContext, SinkLedger, Snapshot
 from headrace.errors import Finding, SinkError
 
@@ -238,7 +238,7 @@ def _places(rows: list[list[Any]]) -> dict[tuple[str, int], int]:
 
 
 @contextmanager
-def translate_errors(target: Target, what: str) -> Iterator[None]:
+def translate_errors(target: TopicTarget, what: str) -> Iterator[None]:
     """Tell a fault of Kafka's client in a sentence that begins with `what`."""
     try:
         yield
@@ -249,18 +249,18 @@ def translate_errors(target: Target, what: str) -> Iterator[None]:
         raise known from None
 
 
-def require_ledger(target: Target) -> None:
+def require_ledger(target: TopicTarget) -> None:
     """Make the ledger topic, where there is none."""
     require_topic(target.settings, target.ledger_topic)
 
 
-def ledger(target: Target, context: SinkContext) -> TopicLedger | None:
+def ledger(target: TopicTarget, context: SinkContext) -> TopicLedger | None:
     """The ledger of the context's generation; None: it has none."""
     with translate_errors(target, f"the ledger topic '{target.ledger_topic}' cannot be read"):
         return TopicLedger.of(read(target.settings, target.ledger_topic), context)
 
 
-def lines(target: Target, context: SinkContext) -> Sequence[KeptLine] | None:
+def lines(target: TopicTarget, context: SinkContext) -> Sequence[KeptLine] | None:
     """What the ledger keeps of the batches that are in; None: it has no such generation."""
     found = ledger(target, context)
     return None if found is None else found.ledger.lines
@@ -270,7 +270,7 @@ def lines(target: Target, context: SinkContext) -> Sequence[KeptLine] | None:
 class KafkaLedger(SinkLedger):
     """Which batches are in, by the ledger topic."""
 
-    target: Target
+    target: TopicTarget
 
     def last_batch(self, context: SinkContext) -> int | None:
         found = ledger(self.target, context)
@@ -281,7 +281,7 @@ class KafkaLedger(SinkLedger):
         return {} if found is None else plans(context, found.ledger.lines, first)
 
 
-def read_back(target: Target, spark: SparkSession, context: SinkContext) -> Snapshot:
+def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) -> Snapshot:
     """The rows of the batches that are in: all in append mode, else the newest of each key, or of the last batch."""
     name = target.topic or ""
     found = ledger(target, context)
@@ -329,7 +329,7 @@ def _assigned(ends: Ends) -> str:
     return json.dumps(found)
 
 
-def _await_markers(target: Target, wanted: Ends) -> None:
+def _await_markers(target: TopicTarget, wanted: Ends) -> None:
     """Wait until messages up to `wanted` can be read: a commit reaches each partition by itself, a moment later.
 
     Another program's open transaction in the topic holds readers back as well.

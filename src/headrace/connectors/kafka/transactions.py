@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.exactly_once import (
     Admission,
     Admitted,
+    BatchStore,
     BatchWriter,
     Conflict,
     Retry,
     Standing,
-    Store,
     TextLedger,
     take_epoch,
 )
 from headrace.connectors.kafka import producer as kafka
 from headrace.connectors.kafka import topic_ledger
-from headrace.connectors.kafka.producer import HEADER, ROW_TOPICS, Target, as_messages, header
+from headrace.connectors.kafka.producer import HEADER, ROW_TOPICS, TopicTarget, as_messages, header
 from headrace.connectors.kafka.topic_ledger import TopicLedger, key_of
 from headrace.contract import SinkContext
 from headrace.errors import Fenced, Finding, HeadraceError, SinkError
@@ -50,7 +50,7 @@ class _Delivery:
         self.ends[place] = max(self.ends.get(place, 0), message.offset() + 1)
 
 
-class KafkaStore(Store["pa.Table"]):
+class KafkaStore(BatchStore["pa.Table"]):
     """The topic as one start of a query writes it, all rows through the driver: a transaction has one producer.
 
     The producer fences off older ones, and newer ones fence it off; so what it has read of the ledger stays true until
@@ -61,7 +61,7 @@ class KafkaStore(Store["pa.Table"]):
 
     kind = "topic"
 
-    def __init__(self, target: Target, context: SinkContext) -> None:
+    def __init__(self, target: TopicTarget, context: SinkContext) -> None:
         self.target, self.context = target, context
         self.name = target.topic or ROW_TOPICS
         self.epoch = ""

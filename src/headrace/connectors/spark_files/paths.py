@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from headrace.checkpoint.read_files import ReadFile
 from headrace.storage.location import place
 from headrace.storage.remote import RemotePath, stat_of
-from headrace.storage.store import Entry
+from headrace.storage.store import StoreEntry
 
 _GLOB = re.compile(r"[*?\[\]{}]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -26,7 +26,7 @@ class StoredFile:
 
     path: str
     name: str
-    entry: Entry
+    entry: StoreEntry
 
     def stat(self) -> os.stat_result:
         return stat_of(self.entry)
@@ -50,7 +50,7 @@ def _of_stat(facts: os.stat_result) -> ReadFile:
     return ReadFile(modified_ms=facts.st_mtime_ns // 1_000_000, size_bytes=facts.st_size)
 
 
-def _of_entry(found: Entry) -> ReadFile:
+def _of_entry(found: StoreEntry) -> ReadFile:
     return ReadFile(modified_ms=found.modified_ms, size_bytes=found.size_bytes, etag=found.etag)
 
 

@@ -34,7 +34,7 @@ _SCHEMES = ("", "file:", "file://")
 
 
 @dataclass(frozen=True)
-class Entry:
+class FileLogEntry:
     """One line of the log: a file, its modification time in milliseconds, and the log's own number for it."""
 
     path: str
@@ -59,12 +59,12 @@ class FileGroup:
     files: tuple[tuple[str, int], ...]
 
 
-def entries(prefix: SourcePrefix) -> Iterator[Entry]:
+def entries(prefix: SourcePrefix) -> Iterator[FileLogEntry]:
     """Every file that the log of `prefix` names."""
     for lines in prefix.log.values():
         for line in lines:
             entry = json.loads(line)
-            yield Entry(entry["path"], float(entry["timestamp"]), int(entry["batchId"]))
+            yield FileLogEntry(entry["path"], float(entry["timestamp"]), int(entry["batchId"]))
 
 
 def mismatch(prefix: SourcePrefix, path: str) -> str:
@@ -116,12 +116,12 @@ def _told(file: ReadFile) -> str:
     return f"of {time}" if file.size_bytes is None else f"of {time} and {file.size_bytes:,} bytes"
 
 
-def _taken(prefix: SourcePrefix) -> list[tuple[Entry, int]]:
+def _taken(prefix: SourcePrefix) -> list[tuple[FileLogEntry, int]]:
     """Every file of `prefix` with its batch. Raises SourceError where the log has a gap."""
-    by_log: dict[int, list[Entry]] = {}
+    by_log: dict[int, list[FileLogEntry]] = {}
     for entry in entries(prefix):
         by_log.setdefault(entry.log, []).append(entry)
-    taken: list[tuple[Entry, int]] = []
+    taken: list[tuple[FileLogEntry, int]] = []
     for batch in prefix.batches:
         if batch.end is None:
             continue

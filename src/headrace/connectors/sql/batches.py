@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from headrace.connectors.exactly_once import Admission, Retry, Standing, Store
+from headrace.connectors.exactly_once import Admission, BatchStore, Retry, Standing
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Target, Transaction, run
-from headrace.connectors.sql.ledger import Entry, Ledger
-from headrace.connectors.sql.quarantine import Quarantine
+from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Transaction, WriteTarget, run
+from headrace.connectors.sql.ledger import Ledger, LedgerEntry
+from headrace.connectors.sql.quarantine import QuarantineTable
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.shared_key import shared_key, take_out_existing
 from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, drop_staged
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class SqlStore(Store[Content]):
+class SqlStore(BatchStore[Content]):
     """A table of a database as one start of a query writes it."""
 
     dialect: Dialect
@@ -108,7 +108,7 @@ class SqlStore(Store[Content]):
                     ledger.own(self.widened)
                 written, bad = self._write(connection, batch, rows)
                 self.context.on_boundary("inside-transaction", batch)
-                ledger.add(Entry(batch=admitted, epoch=self.epoch, rows=written, quarantined=bad))
+                ledger.add(LedgerEntry(batch=admitted, epoch=self.epoch, rows=written, quarantined=bad))
             self.widened = None
         except Exception as error:
             if isinstance(error, self.dialect.errors) and self.dialect.is_part_lost(error):
@@ -148,7 +148,7 @@ class SqlStore(Store[Content]):
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
         """Write the rows; returns how many came in, and how many were quarantined."""
         target = self._target()
-        quarantine = Quarantine(connection, self.dialect, self.context, self.table.name)
+        quarantine = QuarantineTable(connection, self.dialect, self.context, self.table.name)
         bad, existing = 0, None
         if self.stage.quarantines and self.context.mode == "append" and self.table.key:
             content, existing = take_out_existing(connection, self.dialect, target, content)
@@ -172,8 +172,8 @@ class SqlStore(Store[Content]):
             self._images = found.name
         return BeforeImages(connection, self.dialect, self.context, self.table, self._images, self.rewindable_seconds)
 
-    def _target(self) -> Target:
-        return Target(
+    def _target(self) -> WriteTarget:
+        return WriteTarget(
             table=self.table.name,
             columns=self.table.columns,
             key=self.table.key,
@@ -224,7 +224,7 @@ class SqlStore(Store[Content]):
             Finding(
                 code="HR412",
                 what=f"{bad} rows of batch {batch} of query '{self.context.query}' do not fit table '{self.name}' and "
-                f"were quarantined in table '{Quarantine.TABLE}'",
+                f"were quarantined in table '{QuarantineTable.TABLE}'",
                 fix="look at their reasons there, and fix the query or the table",
             )
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from headrace.connectors.sql.dialect import Connection, Dialect, Target, rows_of, run
+from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, rows_of, run
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content
 from headrace.connectors.sql.system_tables import BEFORE, BEFORE_FORM, OWN_PREFIX, QUARANTINE, exclusive, make_all
@@ -30,7 +30,7 @@ _MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class TableWrite:
     """One write into the table. whole: it replaced all rows. void: the step of the rewind that took it off; 0: none."""
 
     step: int
@@ -113,7 +113,7 @@ class BeforeImages:
         """Keep the rows that have the keys of a few `rows`."""
         if not rows.num_rows:
             return
-        keys = Target(table=_KEYS, columns=self.table.key_columns, key=(), replaces=False)
+        keys = WriteTarget(table=_KEYS, columns=self.table.key_columns, key=(), replaces=False)
         names = self._names(keys.names)
         table = self.dialect.quote(self.table.name)
         run(
@@ -154,14 +154,14 @@ class BeforeImages:
 
     # ------------------------------------------------------------------------------------------------ all steps
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[TableWrite]:
         """Every step that is kept, oldest first."""
         if not is_kept(self.connection, self.dialect):
             return []
         statement = f"SELECT step, batch, kind, whole, void, at FROM {BEFORE} WHERE {_MINE} ORDER BY step"
         found = rows_of(self.connection, self._own(statement), self._mine)
         return [
-            Step(step=int(step), batch=int(batch), kind=kind, whole=bool(whole), void=int(void), at=str(at))
+            TableWrite(step=int(step), batch=int(batch), kind=kind, whole=bool(whole), void=int(void), at=str(at))
             for step, batch, kind, whole, void, at in found
         ]
 

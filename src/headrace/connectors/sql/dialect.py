@@ -25,7 +25,7 @@ class Connection(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class WriteTarget:
     """The table that rows go to, and how: `replaces` says that a row replaces the one with its key."""
 
     table: str
@@ -201,7 +201,7 @@ class Dialect(Protocol):
         """The statement that inserts a row, or does nothing where its key is there; all names come unquoted."""
         ...
 
-    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+    def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
         """Write the few rows of `table` in as few round trips as there can be; raises StageError if not all come in."""
         ...
 
@@ -217,14 +217,14 @@ class Dialect(Protocol):
         """What to write behind FROM to read a staging table."""
         ...
 
-    def merge(self, connection: Connection, target: Target, parts: Sequence[StagedTable]) -> None:
+    def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
         """Write the rows of all staging tables.
 
         Raises PartLost when one does not hold its number of rows, StageError when not all of them come in.
         """
         ...
 
-    def upsert_from(self, target: Target, source: str) -> str:
+    def upsert_from(self, target: WriteTarget, source: str) -> str:
         """The statement that writes the rows that `source` selects; each replaces the one with its key."""
         ...
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Dialect, OfTable, StageError, Target, Transaction, run
+from headrace.connectors.sql.dialect import Dialect, OfTable, StageError, Transaction, WriteTarget, run
 from headrace.connectors.sql.ledger import Ledger, Replay
 from headrace.connectors.sql.prepare import result_table
-from headrace.connectors.sql.quarantine import Quarantine
+from headrace.connectors.sql.quarantine import QuarantineTable
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content, RowError, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import REPLAYS_FORM, make_all
@@ -123,7 +123,7 @@ def _transact(
             dialect.write(connection, _target(table), content.table)
         if content.parts:
             dialect.merge(connection, _target(table), content.parts)
-        quarantine = Quarantine(connection, dialect, context, table.name)
+        quarantine = QuarantineTable(connection, dialect, context, table.name)
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
         context.on_boundary("inside-transaction", batch)
         done = Replay(
@@ -148,8 +148,8 @@ def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
         raise _fault(context, "HR693", what, "let nothing else write, and give the command again")
 
 
-def _target(table: ResultTable) -> Target:
-    return Target(table=table.name, columns=table.columns, key=table.key, replaces=True)
+def _target(table: ResultTable) -> WriteTarget:
+    return WriteTarget(table=table.name, columns=table.columns, key=table.key, replaces=True)
 
 
 def _delete(table: ResultTable, dialect: Dialect) -> str:

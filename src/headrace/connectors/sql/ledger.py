@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from headrace.checkpoint import PlannedBatch
-from headrace.connectors.exactly_once import Admitted, Line
+from headrace.connectors.exactly_once import Admitted, BatchLine
 from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
 from headrace.connectors.sql.system_tables import (
     BEFORE,
@@ -36,7 +36,7 @@ _NO_BATCH = 1 << 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """What the ledger keeps of a batch: its line, who wrote it, and how many rows."""
 
     batch: Admitted
@@ -95,19 +95,19 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------------ batches
 
-    def lines(self, first: int = 0) -> list[Line]:
+    def lines(self, first: int = 0) -> list[BatchLine]:
         """The lines from batch `first` on, and the last one in any case."""
         found = self._rows(
             f"SELECT {_LINE} FROM {LEDGER} WHERE {_MINE} AND batch >= ? ORDER BY batch", *self._mine, first
         ) or self._rows(f"SELECT {_LINE} FROM {LEDGER} WHERE {_MINE} ORDER BY batch DESC LIMIT 1", *self._mine)
         return [_line(row) for row in found]
 
-    def last(self) -> Line | None:
+    def last(self) -> BatchLine | None:
         """The last batch that is in."""
         found = self.lines(_NO_BATCH)
         return found[-1] if found else None
 
-    def around(self, batch: int) -> tuple[Line | None, Line | None]:
+    def around(self, batch: int) -> tuple[BatchLine | None, BatchLine | None]:
         """The line of the newest batch before `batch`, and that of `batch`."""
         statement = f"SELECT {_LINE} FROM {LEDGER} WHERE {_MINE} AND batch <= ? ORDER BY batch DESC LIMIT 2"
         found = [_line(row) for row in self._rows(statement, *self._mine, batch)]
@@ -127,7 +127,7 @@ class Ledger:
                 if PlannedBatch.loads(text).digest(self.context.roots) == digest:
                     yield int(batch), str(text)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: LedgerEntry) -> None:
         """Enter a batch; together with its rows it becomes visible at the commit."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         line, batch = entry.batch.line, entry.batch.line.batch
@@ -317,9 +317,9 @@ def aside_names(images: str) -> tuple[str, str]:
     return f"{images}_void", f"{images}_void_before"
 
 
-def _line(row: tuple[Any, ...]) -> Line:
+def _line(row: tuple[Any, ...]) -> BatchLine:
     batch, checkpoint, digest, chain, restorable = row
-    return Line(
+    return BatchLine(
         batch=int(batch),
         checkpoint=str(checkpoint),
         digest=None if digest is None else str(digest),

@@ -18,7 +18,7 @@ from headrace.connectors.sql.dialect import (
     PartLost,
     StagedTable,
     Stager,
-    Target,
+    WriteTarget,
     chunks,
     identifiers,
     require_all_in,
@@ -27,7 +27,7 @@ from headrace.connectors.sql.dialect import (
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.mysql_columns import existing_table, incompatible, limit_of
-from headrace.connectors.sql.mysql_connection import Address, AddressError, lock_holder
+from headrace.connectors.sql.mysql_connection import AddressError, MySqlAddress, lock_holder
 from headrace.connectors.sql.mysql_faults import (
     LOCK_WAIT,
     OUT_OF_TIME,
@@ -89,11 +89,11 @@ class MySql(ServerSink):
         return MySqlDialect(self.secured_url(), self.silence_seconds)
 
     def host(self) -> str:
-        return Address.parse(self.url).host
+        return MySqlAddress.parse(self.url).host
 
     def identity(self) -> Identity | None:
         try:
-            address = None if encoding_fault(self.url) else Address.parse(self.url)
+            address = None if encoding_fault(self.url) else MySqlAddress.parse(self.url)
         except AddressError:
             address = None
         if address is None:
@@ -102,7 +102,7 @@ class MySql(ServerSink):
         return {"system": "mysql", "server": server, "database": address.database, "table": self.table}
 
     def given_tls(self) -> tuple[dict[str, str], bool]:
-        address = Address.parse(self.url)
+        address = MySqlAddress.parse(self.url)
         given = {name: value for name, value in address.options.items() if name.startswith("ssl_")}
         return given, address.ssl_mode in ("verify_ca", "verify_identity")
 
@@ -168,7 +168,7 @@ class MySqlDialect:
 
     def connect(self) -> Connection:
         # Found rows: a row that is set to what it is already counts too.
-        connection = Address.parse(self.url).connect(
+        connection = MySqlAddress.parse(self.url).connect(
             silence_seconds=self.silence_seconds, client_flag=CLIENT.FOUND_ROWS
         )
         return cast(Connection, connection)
@@ -176,7 +176,7 @@ class MySqlDialect:
     def connect_to_read(self) -> Connection:
         # Rows are fetched as they come, which no statement waits for.
         timeout = max(STREAM_SECONDS, self.silence_seconds)
-        connection = Address.parse(self.url).connect(
+        connection = MySqlAddress.parse(self.url).connect(
             silence_seconds=self.silence_seconds, cursorclass=SSCursor, read_timeout=timeout
         )
         return cast(Connection, connection)
@@ -248,7 +248,7 @@ class MySqlDialect:
         names = [self.quote(name) for name in others or key[:1]]
         return " ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in names)
 
-    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+    def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
         marks = ", ".join(["%s"] * len(target.names))
         statement = self._into(target.table, target.names) + f" VALUES ({marks})"
         if target.replaces:
@@ -260,7 +260,9 @@ class MySqlDialect:
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         declared = ", ".join(f"{self.quote(each.name)} {self.declare(each, ())}" for each in columns)
         engine = "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM"
-        return LoadStager(Address.parse(self.url), self.quote(name), columns, declared, engine, self.forms, self.quote)
+        return LoadStager(
+            MySqlAddress.parse(self.url), self.quote(name), columns, declared, engine, self.forms, self.quote
+        )
 
     def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
         """Nothing to do: every connection reads staging tables."""
@@ -268,7 +270,7 @@ class MySqlDialect:
     def part_source(self, part: StagedTable) -> str:
         return self.quote(part.name)
 
-    def merge(self, connection: Connection, target: Target, parts: Sequence[StagedTable]) -> None:
+    def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
         names = identifiers(self, target.names)
         then = self._replace(target.others, target.key) if target.replaces else ""
         # Each part is sorted by the key: one after the other, they go in twice as fast as sorted together here.
@@ -279,7 +281,7 @@ class MySqlDialect:
             )
             require_all_in(target.table, part.rows, came_in)
 
-    def upsert_from(self, target: Target, source: str) -> str:
+    def upsert_from(self, target: WriteTarget, source: str) -> str:
         return f"{self._into(target.table, target.names)} {source}{self._replace(target.others, target.key)}"
 
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
@@ -352,7 +354,7 @@ class MySqlDialect:
 
     def explain(self, error: Exception) -> OptionError:
         problem = explained(error, self.url)
-        holder = lock_holder(Address.parse(self.url)) if self.waits_for_lock(error) else ""
+        holder = lock_holder(MySqlAddress.parse(self.url)) if self.waits_for_lock(error) else ""
         return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
     def is_transient(self, error: Exception) -> bool:
@@ -371,7 +373,7 @@ class MySqlDialect:
 @cache
 def is_mariadb(url: str) -> bool:
     """Whether the server is MariaDB; it is asked once."""
-    with closing(Address.parse(url).connect()) as connection:
+    with closing(MySqlAddress.parse(url).connect()) as connection:
         return "mariadb" in str(connection.get_server_info()).lower()
 
 

@@ -53,7 +53,7 @@ _BEGIN = b"START TRANSACTION"
 _ENDS = (b"COMMIT", b"ROLLBACK")
 
 
-class WatchedConnection(Plain):
+class WatchedMySqlConnection(Plain):
     """A connection whose statements end when the server is silent and does not work for it."""
 
     _sock: Any
@@ -119,7 +119,7 @@ class AddressError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address:
+class MySqlAddress:
     """The parts of a url."""
 
     host: str
@@ -130,7 +130,7 @@ class Address:
     options: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, url: str) -> Address:
+    def parse(cls, url: str) -> MySqlAddress:
         """Read `mysql://user:password@host:port/database?ssl_mode=...`; raises AddressError."""
         try:
             parts = urlsplit(url)
@@ -175,7 +175,7 @@ class Address:
 
     def connect(
         self,
-        kind: type[WatchedConnection] = WatchedConnection,
+        kind: type[WatchedMySqlConnection] = WatchedMySqlConnection,
         *,
         silence_seconds: float = SILENCE_SECONDS,
         **more: Any,
@@ -223,12 +223,12 @@ class Address:
         return context
 
 
-def _asking(server: Address) -> Any:
+def _asking(server: MySqlAddress) -> Any:
     """A connection of which an answer is expected soon."""
     return server.connect(silence_seconds=CONNECT_SECONDS, works=lambda session: False)
 
 
-def works(server: Address, session: int) -> bool:
+def works(server: MySqlAddress, session: int) -> bool:
     """Whether the server's `session` is at work, and does not itself wait for its client; if not, it is ended.
 
     Ended, it holds no lock that would keep the next attempt out.
@@ -252,11 +252,11 @@ def works(server: Address, session: int) -> bool:
 _left: dict[tuple[str, int], set[int]] = {}
 
 
-def _place(server: Address) -> tuple[str, int]:
+def _place(server: MySqlAddress) -> tuple[str, int]:
     return server.host, server.port
 
 
-def end_left(server: Address, connection: Any) -> None:
+def end_left(server: MySqlAddress, connection: Any) -> None:
     """End the sessions that hold locks nobody will give back."""
     for session in _left.pop(_place(server), set()):
         with connection.cursor() as cursor:
@@ -269,7 +269,7 @@ def end(cursor: Any, session: int) -> None:
         cursor.execute("KILL %s", (session,))
 
 
-def lock_holder(server: Address) -> str:
+def lock_holder(server: MySqlAddress) -> str:
     """The session with the oldest transaction that holds rows of the database, in words; empty if none is seen.
 
     To see the sessions of others, the user needs the right PROCESS.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pymysql
 
-from headrace.connectors.sql.mysql_connection import Address, WatchedConnection
+from headrace.connectors.sql.mysql_connection import MySqlAddress, WatchedMySqlConnection
 from headrace.connectors.sql.types import Forms, ResultColumn, lines, rows
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _NO_ENGINE = (1286, 3161, 1289)
 _NO_LOCAL = (1148, 3948, 4166)
 
 
-class OneFileConnection(WatchedConnection):
+class OneFileConnection(WatchedMySqlConnection):
     """A connection on which the server gets one file; PyMySQL sends whichever file it is asked for."""
 
     file = ""
@@ -42,7 +42,7 @@ class LoadStager:
 
     def __init__(
         self,
-        address: Address,
+        address: MySqlAddress,
         table: str,
         columns: Sequence[ResultColumn],
         declared: str,

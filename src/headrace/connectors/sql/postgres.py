@@ -16,7 +16,7 @@ from headrace.connectors.sql.dialect import (
     PartLost,
     StagedTable,
     Stager,
-    Target,
+    WriteTarget,
     chunks,
     delete_by_key,
     identifiers,
@@ -220,7 +220,7 @@ class PostgresDialect:
         change = ", ".join(f"{self.quote(name)} = excluded.{self.quote(name)}" for name in others or key[:1])
         return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {change}"
 
-    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+    def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
         values = [array.to_pylist() for array in texts(table, target.columns, self.forms)]
         types = [self.declare(column, ()) for column in target.columns]
         arrays = ", ".join(["%s::text[]"] * len(values))
@@ -245,7 +245,7 @@ class PostgresDialect:
     def part_source(self, part: StagedTable) -> str:
         return self.quote(part.name)
 
-    def merge(self, connection: Connection, target: Target, parts: Sequence[StagedTable]) -> None:
+    def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
         names = identifiers(self, target.names)
         union = " UNION ALL ".join(f"SELECT {names} FROM {self.part_source(part)}" for part in parts)
         # Sorted by the key, rows go into neighbouring pages of the index: three times as fast as in any order.
@@ -266,14 +266,14 @@ class PostgresDialect:
                 raise PartLost(f"{expected} rows were staged, and {staged} were found")
             require_all_in(target.table, expected, found)
 
-    def upsert_from(self, target: Target, source: str) -> str:
+    def upsert_from(self, target: WriteTarget, source: str) -> str:
         into = f"INSERT INTO {self.quote(target.table)} ({identifiers(self, target.names)}) "
         return into + source + self._replace(target.others, target.key)
 
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
         return delete_by_key(self, table, key, source)
 
-    def _merge(self, target: Target, source: str) -> str:
+    def _merge(self, target: WriteTarget, source: str) -> str:
         same = " AND ".join(f"there.{self.quote(name)} = given.{self.quote(name)}" for name in target.key)
         # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
         change = ", ".join(f"{self.quote(name)} = given.{self.quote(name)}" for name in target.others or target.key[:1])

@@ -63,7 +63,7 @@ _SOCKETS = ("/tmp", "/run/postgresql", "/var/run/postgresql")
 _SEARCH_PATH = re.compile(r"(?:-c\s*|--)search[_-]path=\"?([^\s,\"]+)")
 
 
-class WatchedConnection(psycopg.Connection[Any]):
+class WatchedPostgresConnection(psycopg.Connection[Any]):
     """A connection whose waits end when the server is silent and does not work for it."""
 
     silence_seconds: float = SILENCE_SECONDS
@@ -76,7 +76,7 @@ class WatchedConnection(psycopg.Connection[Any]):
             return super().wait(*given, **options)
 
 
-def connect(url: str, *, silence_seconds: float = SILENCE_SECONDS) -> WatchedConnection:
+def connect(url: str, *, silence_seconds: float = SILENCE_SECONDS) -> WatchedPostgresConnection:
     """A new connection, with what `CLIENT` and `SERVER` say where the url says nothing; raises psycopg.Error."""
     connection = _opened(url)
     connection.silence_seconds = CONNECT_SECONDS
@@ -92,11 +92,11 @@ def connect(url: str, *, silence_seconds: float = SILENCE_SECONDS) -> WatchedCon
     return connection
 
 
-def _opened(url: str) -> WatchedConnection:
+def _opened(url: str) -> WatchedPostgresConnection:
     known = conninfo_to_dict(url)
     client: dict[str, Any] = {name: value for name, value in CLIENT.items() if name not in known}
     # A statement that was prepared fails when a column is added to its table.
-    return WatchedConnection.connect(url, autocommit=True, prepare_threshold=None, **client)
+    return WatchedPostgresConnection.connect(url, autocommit=True, prepare_threshold=None, **client)
 
 
 # Sessions that were cut off while the server could not be reached, by url: the next connection ends them.

@@ -19,7 +19,7 @@ from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import Limit
-from headrace.connectors.sql.quarantine import Quarantine
+from headrace.connectors.sql.quarantine import QuarantineTable
 from headrace.connectors.sql.result_table import ResultTable, require_columns
 from headrace.connectors.sql.staging import drop_staged
 from headrace.connectors.sql.system_tables import LEDGER_FORM, TABLES_FORM
@@ -201,7 +201,7 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
             shown = ", ".join(dialect.readable(column) for column in known)
             rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
             replayed = ledger.replayed(Checkpoint(context.checkpoint).id or "")
-            aside = [json.loads(text) for text in Quarantine(connection, dialect, context, name).rows()]
+            aside = [json.loads(text) for text in QuarantineTable(connection, dialect, context, name).rows()]
             run(connection, "COMMIT")
     except dialect.errors as error:
         raise _explained(dialect, error, context) from None

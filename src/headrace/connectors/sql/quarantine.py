@@ -18,7 +18,7 @@ _MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
 
 
 @dataclass(frozen=True)
-class Quarantine:
+class QuarantineTable:
     """The rows quarantined of one generation of a query; the caller holds the transaction."""
 
     TABLE: ClassVar[str] = QUARANTINE

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from headrace.connectors.sql.before_images import STEP, THERE, BeforeImages, Step, between
-from headrace.connectors.sql.dialect import OfTable, Target, identifiers, rows_of, run
+from headrace.connectors.sql.before_images import STEP, THERE, BeforeImages, TableWrite, between
+from headrace.connectors.sql.dialect import OfTable, WriteTarget, identifiers, rows_of, run
 from headrace.connectors.sql.generations import locked, owner_of, translate_errors
 from headrace.connectors.sql.ledger import Ledger, aside_names
 from headrace.connectors.sql.result_table import ResultTable
@@ -57,7 +57,7 @@ class Rewinding:
         # The line of the batch itself must stay, as the next one is chained to it.
         return max([*(lines - kept), *lacking, min(lines)])
 
-    def taken(self, batch: int) -> list[Step]:
+    def taken(self, batch: int) -> list[TableWrite]:
         """The steps after `batch`, oldest first."""
         return [step for step in self.images.steps() if step.batch > batch and not step.void and step.kind != "rewind"]
 
@@ -65,7 +65,7 @@ class Rewinding:
         """Whether the table has more than the batches up to `batch`."""
         return bool(self.ledger.batches_after(batch) or self.ledger.replays_after(batch))
 
-    def before(self, steps: Sequence[Step]) -> str:
+    def before(self, steps: Sequence[TableWrite]) -> str:
         """Of each key that `steps` have written, the row that was there before the first of them, as a SELECT."""
         dialect = self.ledger.dialect
         key = identifiers(dialect, [column.name for column in self.table.key_columns])
@@ -78,7 +78,7 @@ class Rewinding:
             f"FROM {dialect.quote(self.images.name)} WHERE {among}) AS kept WHERE {OWN_PREFIX}turn = 1"
         )
 
-    def restore(self, steps: Sequence[Step], *, saved: int = 0) -> None:
+    def restore(self, steps: Sequence[TableWrite], *, saved: int = 0) -> None:
         """Bring the table to where it was before `steps`; what is there now is kept as the step `saved`.
 
         Called once on a connection, with which its temporary table ends.
@@ -105,7 +105,7 @@ class Rewinding:
             self.images.keep_from(saved, _BACK)
         gone = f"SELECT {identifiers(dialect, key)} FROM {_BACK} WHERE {there} = 0"
         run(connection, dialect.delete_from(self.table.name, key, gone))
-        target = Target(table=self.table.name, columns=self.table.columns, key=tuple(key), replaces=True)
+        target = WriteTarget(table=self.table.name, columns=self.table.columns, key=tuple(key), replaces=True)
         source = f"SELECT {identifiers(dialect, target.names)} FROM {_BACK} WHERE {there} = 1"
         run(connection, dialect.upsert_from(target, source))
 
@@ -233,6 +233,6 @@ def _forget(found: Rewinding) -> None:
         found.ledger.delete_lines(name)
 
 
-def _last_rewind(found: Rewinding) -> Step | None:
+def _last_rewind(found: Rewinding) -> TableWrite | None:
     rewinds = [step for step in found.images.steps() if step.kind == "rewind" and not step.void]
     return rewinds[-1] if rewinds else None

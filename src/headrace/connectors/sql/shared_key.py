@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, Target, identifiers, rows_of, run
+from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, WriteTarget, identifiers, rows_of, run
 from headrace.connectors.sql.limits import BadRow, bad_rows, shared
 from headrace.connectors.sql.staging import Content
 from headrace.connectors.sql.types import rows
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _AT_ONCE = 100
 
 
-def shared_key(connection: Connection, dialect: Dialect, target: Target, content: Content) -> tuple[str, str] | None:
+def shared_key(
+    connection: Connection, dialect: Dialect, target: WriteTarget, content: Content
+) -> tuple[str, str] | None:
     """What is wrong, and what to do, or None if no row of the batch has the key of another."""
     if not target.key:
         return None
@@ -34,7 +36,7 @@ def shared_key(connection: Connection, dialect: Dialect, target: Target, content
 
 
 def take_out_existing(
-    connection: Connection, dialect: Dialect, target: Target, content: Content
+    connection: Connection, dialect: Dialect, target: WriteTarget, content: Content
 ) -> tuple[Content, Iterator[BadRow]]:
     """The batch without the rows whose key the table holds already, and those rows."""
     import pyarrow as pa
@@ -53,13 +55,15 @@ def take_out_existing(
     return replace(content, table=kept, parts=tuple(parts)), iter(bad)
 
 
-def _twice_in_table(target: Target, table: pa.Table) -> Iterator[BadRow]:
+def _twice_in_table(target: WriteTarget, table: pa.Table) -> Iterator[BadRow]:
     ordered = table.sort_by([(name, "ascending") for name in target.key])
     doubled = ordered.filter(shared(ordered, target.key)).slice(0, 1)
     yield from bad_rows(doubled, target.columns, [""] * doubled.num_rows)
 
 
-def _twice_in_parts(connection: Connection, dialect: Dialect, target: Target, content: Content) -> Iterator[BadRow]:
+def _twice_in_parts(
+    connection: Connection, dialect: Dialect, target: WriteTarget, content: Content
+) -> Iterator[BadRow]:
     if not content.parts:
         return
     names = identifiers(dialect, target.key)
@@ -71,7 +75,7 @@ def _twice_in_parts(connection: Connection, dialect: Dialect, target: Target, co
         yield BadRow("", dict(zip(columns, row, strict=True)))
 
 
-def _existing(connection: Connection, dialect: Dialect, target: Target, content: Content) -> Iterator[BadRow]:
+def _existing(connection: Connection, dialect: Dialect, target: WriteTarget, content: Content) -> Iterator[BadRow]:
     for at in _places(connection, dialect, target, content.table):
         yield from bad_rows(content.table.slice(at, 1), target.columns, [""])
     for part in content.parts:
@@ -79,7 +83,7 @@ def _existing(connection: Connection, dialect: Dialect, target: Target, content:
 
 
 def _existing_in_part(
-    connection: Connection, dialect: Dialect, target: Target, part: StagedTable, limit: str = ""
+    connection: Connection, dialect: Dialect, target: WriteTarget, part: StagedTable, limit: str = ""
 ) -> Iterator[BadRow]:
     shown = ", ".join(dialect.readable(column) for column in target.columns)
     statement = f"SELECT {shown} FROM {dialect.part_source(part)} WHERE {_held(dialect, target, part)} {limit}"
@@ -87,14 +91,14 @@ def _existing_in_part(
         yield BadRow("", dict(zip(target.names, row, strict=True)))
 
 
-def _held(dialect: Dialect, target: Target, part: StagedTable) -> str:
+def _held(dialect: Dialect, target: WriteTarget, part: StagedTable) -> str:
     """The condition that the table holds the key of a row of a staging table."""
     source = dialect.part_source(part)
     same = " AND ".join(f"held.{dialect.quote(name)} = {source}.{dialect.quote(name)}" for name in target.key)
     return f"EXISTS (SELECT 1 FROM {dialect.quote(target.table)} AS held WHERE {same})"
 
 
-def _places(connection: Connection, dialect: Dialect, target: Target, table: pa.Table) -> Iterator[int]:
+def _places(connection: Connection, dialect: Dialect, target: WriteTarget, table: pa.Table) -> Iterator[int]:
     """Which rows of `table` have a key that the table holds."""
     key_columns = [column for column in target.columns if column.name in target.key]
     keys = rows(table.select([column.name for column in key_columns]), key_columns, dialect.forms)

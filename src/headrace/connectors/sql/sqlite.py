@@ -19,7 +19,7 @@ from headrace.connectors.sql.dialect import (
     PartLost,
     StagedTable,
     Stager,
-    Target,
+    WriteTarget,
     chunks,
     delete_by_key,
     identifiers,
@@ -256,7 +256,7 @@ class SqliteDialect:
     def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         return f"{self._insert(table, columns)} ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
 
-    def write(self, connection: Connection, target: Target, table: pa.Table) -> None:
+    def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
         statement = (
             self.upsert(target.table, target.names, target.key)
             if target.replaces
@@ -278,7 +278,7 @@ class SqliteDialect:
     def part_source(self, part: StagedTable) -> str:
         return f"{self.quote(part.name)}.{STAGED}"
 
-    def upsert_from(self, target: Target, source: str) -> str:
+    def upsert_from(self, target: WriteTarget, source: str) -> str:
         # Without WHERE, SQLite would take ON CONFLICT for a join's condition.
         into, then = self._into(target.table, target.names), self._replace(target.names, target.key)
         return f"{into} SELECT * FROM ({source}) WHERE true{then}"
@@ -286,7 +286,7 @@ class SqliteDialect:
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
         return delete_by_key(self, table, key, source)
 
-    def merge(self, connection: Connection, target: Target, parts: Sequence[StagedTable]) -> None:
+    def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
         into = self._into(target.table, target.names)
         then = f" WHERE true{self._replace(target.names, target.key)}" if target.replaces else ""
         for part in parts:

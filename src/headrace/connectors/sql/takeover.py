@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint, planned_batch
-from headrace.connectors.exactly_once import Admitted, KeptLine, Line
+from headrace.connectors.exactly_once import Admitted, BatchLine, KeptLine
 from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, rows_of, run
 from headrace.connectors.sql.generations import locked, translate_errors
-from headrace.connectors.sql.ledger import Entry, Ledger, Owner
+from headrace.connectors.sql.ledger import Ledger, LedgerEntry, Owner
 from headrace.connectors.sql.prepare import result_table
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import drop_staged
@@ -60,10 +60,10 @@ class TableAdoption(OfTable, SinkAdoption):
             ledger.own(frame.schema.json())
             if line is not None:
                 # Which of the rows that batch has written nobody knows.
-                ledger.add(Entry(batch=Admitted(line, watermark), epoch=ledger.epoch(), rows=0, quarantined=0))
+                ledger.add(LedgerEntry(batch=Admitted(line, watermark), epoch=ledger.epoch(), rows=0, quarantined=0))
 
 
-def _is_entered(last: Line | None, line: KeptLine | None) -> bool:
+def _is_entered(last: BatchLine | None, line: KeptLine | None) -> bool:
     """Whether the ledger ends with `line`, as it does after a crash."""
     if last is None or line is None:
         return False

@@ -18,13 +18,13 @@ from types import FunctionType, ModuleType
 from typing import Any, TypeAlias, cast
 
 from headrace.plan.code.names import (
+    BoundNames,
     Environment,
     Lookup,
     Named,
     OpenedFile,
     Scope,
     Unknown,
-    Variables,
     attribute_of,
     is_environment,
     module_named,
@@ -48,7 +48,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LEFT_OUT = ("ctx", "kind", "type_comment", "type_params", "lineno", "str")
 
 
-class Values:
+class LoadedValues:
     """What one root function and the functions inside it load, in the order of the tree.
 
     free: the variables that it captures. outer: those of them that somebody changes, in the order of their use.
@@ -60,7 +60,7 @@ class Values:
         self.outer: list[str] = []
 
 
-def listing(definition: Definition, values: Values) -> Data:
+def listing(definition: Definition, values: LoadedValues) -> Data:
     """The tree of a root function; what it loads is put into `values`."""
     owner = definition.owner.lstrip("_")
     return _Tree(definition.node, values, None, f"_{owner}" if owner else "").function()
@@ -69,12 +69,12 @@ def listing(definition: Definition, values: Values) -> Data:
 class _Tree:
     """One scope: a function, a class or a comprehension inside the root function, or that itself."""
 
-    def __init__(self, node: ast.AST, values: Values, outer: _Tree | None, mangled: str) -> None:
+    def __init__(self, node: ast.AST, values: LoadedValues, outer: _Tree | None, mangled: str) -> None:
         self._node, self._values, self._outer, self._mangled = node, values, outer, mangled
         self._depth: int = 0 if outer is None else outer._depth + 1
         self._is_class = isinstance(node, ast.ClassDef)
         self._numbers: dict[str, str] = {}
-        self._variables: Variables = variables(node)
+        self._variables: BoundNames = variables(node)
         self._sees_variables = False
         self._imported: dict[str, Any] = {} if self._is_class else dict(self._fixed_imports())
 

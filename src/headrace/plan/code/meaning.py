@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
 from headrace.plan.code.differences import named_differences
-from headrace.plan.code.values import Values, essence
+from headrace.plan.code.values import ReachedValues, essence
 
 Meaning: TypeAlias = dict[str, Any]
 # The first form kept the bytecode.
@@ -20,7 +20,7 @@ _REF = re.compile(r'\{"ref": (\d+)\}')
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class MeaningComparison:
     """How two meanings stand to each other.
 
     differences: for `changed` what differs, for `not compared` why not; fragments of sentences.
@@ -45,7 +45,7 @@ def meaning(
     keywords: the parameters that Spark calls `function` with by name. files: whether what the files hold that it opens
     is part of what it means; not where it is called again as they change.
     """
-    values = Values(owned, salt, keywords, files=files)
+    values = ReachedValues(owned, salt, keywords, files=files)
     root = values.root(function)
     return {
         "form": FORM,
@@ -56,21 +56,21 @@ def meaning(
     }
 
 
-def compare(before: Meaning, now: Meaning) -> Comparison:
+def compare(before: Meaning, now: Meaning) -> MeaningComparison:
     """Whether two meanings are the same, and what differs.
 
     What cannot be looked at is equal to nothing: two meanings that differ in nothing else are not compared.
     """
     reason = _incomparable(before, now)
     if reason is not None:
-        return Comparison(verdict="not compared", differences=(reason,))
+        return MeaningComparison(verdict="not compared", differences=(reason,))
     graphs = ([before["root"], *before["nodes"]], [now["root"], *now["nodes"]])
     first, second = map(digests, graphs)
     if first[0] != second[0]:
         told = tuple(dict.fromkeys(named_differences(*graphs, first, second)))
-        return Comparison(verdict="changed", differences=told or ("its code differs",))
+        return MeaningComparison(verdict="changed", differences=told or ("its code differs",))
     blind = tuple(f"not compared: {why}" for why in not_comparable(now))
-    return Comparison(verdict="not compared" if blind else "same", differences=blind)
+    return MeaningComparison(verdict="not compared" if blind else "same", differences=blind)
 
 
 def differences(before: Meaning, now: Meaning) -> list[str]:

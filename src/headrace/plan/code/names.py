@@ -99,7 +99,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Variables:
+class BoundNames:
     """The names that a function, a lambda or a class binds itself, with how often, and those that it says are not its
     own. imports: the import statements that bind some of them."""
 
@@ -113,7 +113,7 @@ class Variables:
         return frozenset(self.bound) - self.globals - self.nonlocals
 
 
-def variables(node: ast.AST) -> Variables:
+def variables(node: ast.AST) -> BoundNames:
     """The names that the scope of `node` binds, whether the statements that do are ever reached or not."""
     walk = _Bindings()
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
@@ -127,7 +127,7 @@ def variables(node: ast.AST) -> Variables:
     else:
         for statement in node.body:  # type: ignore[attr-defined]
             walk.visit(statement)
-    return Variables(walk.bound, frozenset(walk.globals), frozenset(walk.nonlocals), tuple(walk.imports))
+    return BoundNames(walk.bound, frozenset(walk.globals), frozenset(walk.nonlocals), tuple(walk.imports))
 
 
 def arguments_of(node: FunctionNode) -> list[ast.arg]:

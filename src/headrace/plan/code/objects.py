@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from headrace.plan.code.listing import Values, listing
+from headrace.plan.code.listing import LoadedValues, listing
 from headrace.plan.code.names import Named, Scope, captured_values
 from headrace.plan.code.source import Definition, NoSource, Uses, definition, own
 from headrace.spark.stream.broadcasts import refreshed_name
-from headrace.spark.stream.counting import Counter
+from headrace.spark.stream.counting import QueryCounter
 
 Data: TypeAlias = dict[str, Any]
 
@@ -183,7 +183,7 @@ class Objects:
             node["captured"] = [[name, self._value(_content(cell))] for name, cell in cells.items()]
         else:
             known = dict(captured_values(function, found.node))
-            values = Values(self._value, self._uses, Scope(module, known, self._owned), code.co_freevars)
+            values = LoadedValues(self._value, self._uses, Scope(module, known, self._owned), code.co_freevars)
             node["code"] = {"function": listing(found, values), "values": values.found, "source": self._shown(found)}
             if values.outer:
                 node["captured"] = [self._value(_content(cells[name])) for name in values.outer]
@@ -201,7 +201,7 @@ def reduced(thing: Any) -> Any:
         # One that is computed again while the query runs means the same whatever it holds, as a table does.
         name = refreshed_name(thing)
         return (cls, (thing.value,) if name is None else (f"refreshed broadcast {name}",))
-    if cls is Counter:
+    if cls is QueryCounter:
         return (cls, (thing.name,))
     if cls.__module__.startswith("py4j."):
         return None

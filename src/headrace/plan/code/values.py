@@ -40,7 +40,7 @@ _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.Class
 WHOLE_BYTES = 8 << 20
 
 
-class Values:
+class ReachedValues:
     """The objects that a function reaches: `nodes` holds what may hold itself, other values stand where they are."""
 
     def __init__(

@@ -24,7 +24,7 @@ LIMITS = ("GlobalLimit", "Offset", "Tail")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operator:
+class PlannedOperator:
     """One stateful operator, in the order in which they are met from the result downwards.
 
     late: for each child, which of its columns is held against the late watermark, if any.
@@ -67,7 +67,7 @@ def kind_of(tree: Tree) -> str:
     return "Aggregate" if tree.name == "Distinct" else tree.name
 
 
-def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Operator, ...]:
+def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[PlannedOperator, ...]:
     """The stateful operators of an analysed streaming plan.
 
     The optimised plan tells which of them still have the event-time column: Spark prunes it before a deduplication or
@@ -88,7 +88,7 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Opera
             late = tuple(None for _ in late)
         covered = tuple(any(True for _ in stateful(child)) for child in node.below)
         found.append(
-            Operator(
+            PlannedOperator(
                 kind=kind_of(node),
                 late=late,
                 time=tuple(_marked(child, windows=False) for child in node.below),

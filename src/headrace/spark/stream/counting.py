@@ -99,7 +99,7 @@ class _Union:
         return one
 
 
-class Counter:
+class QueryCounter:
     """What a query's function gets for the name of a counter: functions for rows `add` to it.
 
     Without an accumulator nobody counts: `check` and `verify` compute rows that no batch is made of.
@@ -145,14 +145,14 @@ class Counter:
         return found
 
     def __reduce__(self) -> Any:
-        return Counter, (self.name, self._zero, self._param, self._accumulator)
+        return QueryCounter, (self.name, self._zero, self._param, self._accumulator)
 
 
 class Counting:
     """The counters of one start of a query, and what was added to them in its batches."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self.handles: dict[str, Counter] = {}
+        self.handles: dict[str, QueryCounter] = {}
         self._spark = spark
         self._accumulators: dict[str, Accumulator[Updates]] = {}
 
@@ -160,7 +160,7 @@ class Counting:
         """Have `name` counted."""
         made = self._spark.sparkContext.accumulator(Updates(), _Union())  # type: ignore[arg-type]
         self._accumulators[name] = made
-        self.handles[name] = Counter(name, zero, param, made)
+        self.handles[name] = QueryCounter(name, zero, param, made)
 
     def of_batch(self, batch: int) -> dict[str, Any]:
         """What counts of `batch`, by the counter's name; what was not added to is left out."""

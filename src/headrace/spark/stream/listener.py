@@ -39,7 +39,7 @@ MOMENT_SECONDS, LOOKS = 0.02, 25
 
 
 @dataclass(frozen=True)
-class Event:
+class ListenerEvent:
     """One event of Spark's StreamingQueryListener, or a call to look around; `json` is the progress, if any."""
 
     kind: Literal["started", "progress", "idle", "terminated", "wake"]
@@ -58,7 +58,7 @@ class Listener:
         from py4j.java_gateway import java_import
         from pyspark.java_gateway import ensure_callback_server_started
 
-        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[ListenerEvent] = queue.SimpleQueue()
         gateway = gateway_of(spark)
         java_import(gateway.jvm, "org.apache.spark.sql.streaming.*")
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
@@ -69,7 +69,7 @@ class Listener:
 
     def wake(self) -> None:
         """Let whoever waits for an event look around."""
-        self.events.put(Event("wake"))
+        self.events.put(ListenerEvent("wake"))
 
     def close(self) -> None:
         """Stop listening."""
@@ -78,28 +78,28 @@ class Listener:
 
 
 class _JavaListener:
-    def __init__(self, events: queue.SimpleQueue[Event], turns: Turns) -> None:
+    def __init__(self, events: queue.SimpleQueue[ListenerEvent], turns: Turns) -> None:
         self.events = events
         self.turns = turns
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         run_id = str(event.runId().toString())
         self.turns.begin(run_id, event.name())
-        self.events.put(Event("started", run_id))
+        self.events.put(ListenerEvent("started", run_id))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         progress = event.progress()
         run_id = str(progress.runId().toString())
         # First, so that a fault of the pools loses no batch.
-        self.events.put(Event("progress", run_id, str(progress.json())))
+        self.events.put(ListenerEvent("progress", run_id, str(progress.json())))
         self.turns.next(run_id)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        self.events.put(Event("idle", str(event.runId().toString())))
+        self.events.put(ListenerEvent("idle", str(event.runId().toString())))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         run_id = str(event.runId().toString())
-        self.events.put(Event("terminated", run_id))
+        self.events.put(ListenerEvent("terminated", run_id))
         self.turns.end(run_id)
 
     class Java:
