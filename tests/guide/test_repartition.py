@@ -158,7 +158,7 @@ def test_a_change_that_was_cut_off_is_ended_before_anything_else(tmp_path: Path,
     assert outcome.finding is not None
     assert (outcome.finding.code, outcome.batches) == ("HR581", 0)
     assert outcome.finding.fix == "end it: headrace state repartition totals 4"
-    assert refusal(root, 3, spark)[::2] == ("HR554", "end it first: headrace state repartition totals 4")
+    assert refusal(root, 3, spark)[::2] == ("HR580", "end it first: headrace state repartition totals 4")
     assert repartition(load(root), "totals", 4, spark=spark).batch == 1
     ran(root, spark)
     assert rows(root / "out.db", SELECT) == [(row["name"], 2 * row["amount"]) for row in TWELVE]
@@ -182,13 +182,13 @@ def test_a_change_that_cannot_be_made_is_refused_and_changes_nothing(tmp_path: P
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     assert refusal(root, 4, spark, "total")[::2] == ("HR091", "did you mean 'totals'?")
     assert refusal(root, 4, spark)[:2] == (
-        "HR554",
+        "HR580",
         "the state partitions of query 'totals' cannot be changed: it has no state yet",
     )
     (root / "headrace.yml").write_text("name: p\nstate_store: {provider: hdfs}\n")
     ran(root, spark)
     seen = {path: path.read_bytes() for path in layout_of(root).checkpoint.rglob("*") if path.is_file()}
-    assert refusal(root, 0, spark)[0] == "HR554"
+    assert refusal(root, 0, spark)[0] == "HR580"
     assert "not kept by RocksDB" in refusal(root, 4, spark)[1]
     project = load(root)
     with History.open(history_file(project.storage)) as history:
@@ -203,7 +203,7 @@ def test_a_batch_that_is_not_committed_has_to_be_finished_first(tmp_path: Path, 
     ran(root, spark)
     (layout_of(root).checkpoint / "commits" / "1").unlink()
     code, what, fix = refusal(root, 4, spark)
-    assert (code, "batch 1 is planned and not committed" in what) == ("HR554", True)
+    assert (code, "batch 1 is planned and not committed" in what) == ("HR580", True)
     assert "headrace run totals --available-now" in fix
     ran(root, spark)
     assert repartition(load(root), "totals", 4, spark=spark).batch == 2

@@ -144,10 +144,10 @@ def test_a_sink_that_begins_no_ledger_takes_nothing_over() -> None:
         (None, "shown", "HR596", "it keeps nothing"),
         (empty, "totals", "HR590", "it is not a checkpoint"),
         (uncommitted, "totals", "HR591", "--planned written"),
-        (has_run, "totals", "HR595", "has run already"),
-        (has_lost_its_offsets, "totals", "HR595", "has run already"),
-        (cut_off_of_another, "totals", "HR595", "the adoption of another checkpoint"),
-        (continued_since, "totals", "HR595", "the former job has made batches since"),
+        (has_run, "totals", "HR580", "has run already"),
+        (has_lost_its_offsets, "totals", "HR580", "has run already"),
+        (cut_off_of_another, "totals", "HR580", "the adoption of another checkpoint"),
+        (continued_since, "totals", "HR580", "the former job has made batches since"),
         (damaged_record, "totals", "HR584", "cannot be read"),
     ],
 )
@@ -299,7 +299,7 @@ CASES = {
         uses=("events", "same"),
         offsets={"0": FILES, "1": FILES},
         files={"0": ["landing/a"], "1": ["landing/b"]},
-        code="HR593",
+        code="HR592",
         said="source 0 (1 file) may be events or same; source 1 (1 file) may be events or same",
     ),
     "another directory": Case(
@@ -419,9 +419,9 @@ def test_a_table_of_another_program_gets_a_ledger(tmp_path: Path, old: Path) -> 
     entered = "SELECT batch, checkpoint, digest IS NOT NULL, planned IS NOT NULL FROM _headrace_ledger"
     assert rows(tmp_path / "out.db", entered) == [(2, Checkpoint(old).id, 1, 1)]
     assert DatabaseLedger(dialect=lambda: dialect, table="Totals").last_batch(life) == 2
-    with pytest.raises(HeadraceError, match="HR595"):
+    with pytest.raises(HeadraceError, match="HR580"):
         adoption.take_over(frame, life, 1)
-    with pytest.raises(HeadraceError, match="HR595"):
+    with pytest.raises(HeadraceError, match="HR580"):
         adoption.foreign_rows(frame, life)
 
 

@@ -82,7 +82,7 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
         assert adopt(project, "totals", former, spark=spark).next_batch == 3
         whole = content(project, "totals")
         assert not [name for name in whole if name.endswith(".crc")]
-        with pytest.raises(HeadraceError, match="HR595"):
+        with pytest.raises(HeadraceError, match="HR580"):
             adopt(project, "totals", former, spark=spark)
         for step in STEPS:
             again(project)

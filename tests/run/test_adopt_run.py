@@ -173,7 +173,7 @@ def test_six_jobs_of_plain_pyspark_continue(
             assert said in told
         assert main(["adopt", "copies", "--checkpoint", str(root / "former/copies"), "-C", str(root), "--yes"]) == 0
         assert main([*command, "--yes"]) == 1
-        assert "HR595" in capsys.readouterr().err
+        assert "HR580" in capsys.readouterr().err
     assert hr.verify(project, "copies", spark=spark).state == "equal", "over the batches of the former job alone"
     assert {each.query: each.verdict for each in hr.plan(project, spark=spark)} == dict.fromkeys(JOBS, "same")
     land_more(root)

@@ -116,7 +116,7 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
     assert stored(root, capsys) == (2, 2)
     assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 1, 1)]
     discard_rewind(project, "counts", spark=spark)
-    with pytest.raises(CheckFailed, match=r"HR554: .* because of the ' ' in its path"):
+    with pytest.raises(CheckFailed, match=r"HR580: .* because of the ' ' in its path"):
         repartition(project, "counts", 3, spark=spark)
     text = (root / "headrace.yml").read_text()
     (root / "headrace.yml").write_text(text.replace("  counts:\n", "  tallies:\n    renamed_from: counts\n"))

@@ -249,7 +249,7 @@ def test_a_rewind_that_is_killed_is_ended_or_taken_back(project: Project, step: 
         with pytest.raises(Killed):
             rewind(project, "totals", to_batch=1, reached=killed_at(step))
         assert codes(project) == ["HR581"]
-        with pytest.raises(HeadraceError, match="HR648"):
+        with pytest.raises(HeadraceError, match="HR580"):
             hr.rewind(project, "totals", to_batch=0)
         with pytest.raises(HeadraceError, match="HR581"):
             hr.reset(project, "totals", result="drop")
@@ -268,7 +268,7 @@ def test_taking_a_rewind_back_is_ended_after_a_kill(project: Project, step: str)
     with pytest.raises(Killed):
         undo_rewind(project, "totals", reached=killed_at(step))
     assert codes(project) == ["HR581"]
-    with pytest.raises(HeadraceError, match="HR648"):
+    with pytest.raises(HeadraceError, match="HR580"):
         hr.rewind(project, "totals", to_batch=1)
     assert hr.undo_rewind(project, "totals").batch == 2
     assert (state(project), codes(project)) == (at(2), [])
@@ -376,17 +376,17 @@ def no_database(project: Project) -> None:
         (None, "printed --to-batch 1", "HR582", "planned no batch"),
         (None, "shown --to-batch 1", "HR582", "keeps nothing"),
         (None, "totals --to-batch 2", "HR582", "is its newest"),
-        (None, "totals --to-batch 7", "HR655", "newest committed batch is 2"),
-        (None, "totals --to-time 2020-01-01", "HR648", "planned so early"),
+        (None, "totals --to-batch 7", "HR580", "newest committed batch is 2"),
+        (None, "totals --to-time 2020-01-01", "HR580", "planned so early"),
         (None, "totals --undo", "HR583", "no rewind of it"),
         (None, "totals --discard", "HR582", "set anything aside"),
-        (no_state, "totals --to-batch 0", "HR655", "no longer has the state after batch 0"),
-        (without_images, "totals --to-batch 0", "HR655", "headrace rewind totals --to-batch 1; "),
-        (cut_off, "totals --to-batch 0", "HR648", "headrace rewind totals --to-batch 1; or take it back"),
-        (cut_off, "totals --discard", "HR648", "cut off"),
+        (no_state, "totals --to-batch 0", "HR580", "no longer has the state after batch 0"),
+        (without_images, "totals --to-batch 0", "HR580", "headrace rewind totals --to-batch 1; "),
+        (cut_off, "totals --to-batch 0", "HR580", "headrace rewind totals --to-batch 1; or take it back"),
+        (cut_off, "totals --discard", "HR580", "cut off"),
         (damaged_record, "totals --to-batch 1", "HR584", "cannot be read"),
         (record_of_a_later_version, "totals --to-batch 1", "HR584", "it names another form, '2'"),
-        (record_without_a_form, "totals --to-batch 0", "HR648", "a rewind to batch 1 was begun and cut off"),
+        (record_without_a_form, "totals --to-batch 0", "HR580", "a rewind to batch 1 was begun and cut off"),
         (no_database, "totals --to-batch 1", "HR405", "out.db"),
         (running, "totals --to-batch 1", "HR526", "already running"),
     ],
@@ -415,7 +415,7 @@ def test_what_cannot_be_rewound_is_said_in_a_sentence(
 def test_a_sink_that_cannot_go_back_is_told_with_another_way(project: Project, sink: str, said: str) -> None:
     home = project.storage / "queries"
     shutil.copytree(home / "totals" / "g1", home / sink / "g1")
-    with pytest.raises(HeadraceError, match="HR648") as error:
+    with pytest.raises(HeadraceError, match="HR580") as error:
         hr.plan_rewind(project, sink, to_batch=1)
     (finding,) = error.value.findings
     assert said in finding.what + finding.fix

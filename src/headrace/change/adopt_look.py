@@ -152,7 +152,7 @@ class AdoptionLook(SinkWork):
             how = "was adopted already" if record is not None else "has run already"
             what = f"query '{query.name}' {how}, and its checkpoint is in {layout.checkpoint}"
             fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
-            raise CheckFailed(Finding(code="HR595", what=what, fix=fix, where=query.where))
+            raise CheckFailed(Finding(code="HR580", what=what, fix=fix, where=query.where))
         if findings := tuple(unfit(self.old)):
             raise CheckpointError(findings)
         if self.old.root.resolve().is_relative_to(self.project.storage.resolve()):
@@ -196,7 +196,7 @@ class AdoptionLook(SinkWork):
             what += ", and the former job has made batches since"
         fix = f"end it: headrace adopt {self.query.name} --checkpoint {record.checkpoint}; or " if other else ""
         fix += "reset the query (headrace reset QUERY)"
-        raise CheckFailed(Finding(code="HR595", what=what, fix=fix, where=self.query.where))
+        raise CheckFailed(Finding(code="HR580", what=what, fix=fix, where=self.query.where))
 
     def _checked(self, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
         project, query = self.project, self.query

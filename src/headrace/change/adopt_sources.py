@@ -137,7 +137,7 @@ def _ambiguous(query: Query, keys: Mapping[str, SourcePrefix], found: Sequence[M
     options = " ".join(f"--source {found[0][key]}={key}" for key in differing)
     return CheckFailed(
         Finding(
-            code="HR593",
+            code="HR592",
             what=f"it is not known which source of query '{query.name}' is which of the checkpoint: {told}",
             fix=f"say it, in the order in which the former job's plan reads them, as in: {options}",
             where=query.where,

@@ -197,7 +197,7 @@ class _Work(ChangeWork):
             raise self._nothing("no rewind has set anything aside")
         if record.is_cut_off:
             way = "a rewind" if record.way == "rewind" else "the undoing of a rewind"
-            raise self.refused("HR648", f"{way} was cut off", "end it first, by the same command")
+            raise self.refused("HR580", f"{way} was cut off", "end it first, by the same command")
         layout = record.layout(live)
         with writing_to(live.home.parent):
             record.on("discard").enter(live)
@@ -215,11 +215,11 @@ class _Work(ChangeWork):
     def _begun(self, begun: RewindRecord, to_batch: int | None, to_time: datetime | None) -> RewindPlan:
         if begun.way == "undo":
             why, way = "the undoing of a rewind was cut off", f"end it: {self.command('--undo')}"
-            raise self.refused("HR648", why, way)
+            raise self.refused("HR580", why, way)
         if to_time is not None or to_batch != begun.batch:
             why = f"a rewind to batch {begun.batch} was begun and cut off"
             way = f"end it: {self.command(f'--to-batch {begun.batch}')}; or take it back: {self.command('--undo')}"
-            raise self.refused("HR648", why, way)
+            raise self.refused("HR580", why, way)
         return RewindPlan(
             query=self.query.name,
             generation=begun.generation,
@@ -245,17 +245,17 @@ class _Work(ChangeWork):
         found = past.at(round(to_time.timestamp() * 1000))
         if found is None:
             why = "no batch that is known was planned so early"
-            raise self.refused("HR648", why, "name a later time; `headrace reset` begins at the sources' beginning")
+            raise self.refused("HR580", why, "name a later time; `headrace reset` begins at the sources' beginning")
         return found
 
     def _require_possible(self) -> None:
         query = self.query
         if table_before(self.project, query, self.live) is not None:
             why = "its table is to be renamed, which the next start does"
-            raise self.refused("HR648", why, f"start it first: headrace run {query.name}; or remove renamed_from")
+            raise self.refused("HR580", why, f"start it first: headrace run {query.name}; or remove renamed_from")
         if (former := former_location(self.project, query, self.live)) is not None:
             why = f"its batches were written to {former}, which is not its sink any more"
-            raise self.refused("HR648", why, "name the former sink again")
+            raise self.refused("HR580", why, "name the former sink again")
         if why := self._ability().hindrance(query.mode):
             raise self._stays(why)
 
@@ -267,7 +267,7 @@ class _Work(ChangeWork):
 
     def _stays(self, why: str) -> CheckFailed:
         way = self._other_way(declares=hasattr(self.query.sink, "rewindable"))
-        return self.refused("HR648", f"the sink '{self.query.sink_kind}' cannot go back: {why}", way)
+        return self.refused("HR580", f"the sink '{self.query.sink_kind}' cannot go back: {why}", way)
 
     def _require_reached(self, past: Past, batch: int) -> None:
         """Raise CheckFailed where the checkpoint or the sink does not reach back to the end of `batch`."""
@@ -282,9 +282,9 @@ class _Work(ChangeWork):
             why = f"its sink has kept what was there before only since batch {kept}"
         earliest = None if kept is None else past.earliest(kept)
         if earliest is None:
-            raise self.refused("HR655", why, f"no batch can be gone back to; {self._other_way(declares=False)}")
+            raise self.refused("HR580", why, f"no batch can be gone back to; {self._other_way(declares=False)}")
         fix = f"batch {earliest} is the earliest: {self.command(f'--to-batch {earliest}')}"
-        raise self.refused("HR655", why, f"{fix}; {self._other_way(declares=False)}")
+        raise self.refused("HR580", why, f"{fix}; {self._other_way(declares=False)}")
 
     def _require_unchanged(self, record: RewindRecord) -> None:
         live = self.live

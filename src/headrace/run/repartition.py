@@ -126,7 +126,7 @@ def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change
     except Exception as error:
         raise CheckpointError(
             Finding(
-                code="HR555",
+                code="HR573",
                 what=f"Spark could not bring the state of query '{query.name}' into {change.after} partitions: "
                 + sentence_of(error),
                 fix="correct the cause and give the command again: it ends what was begun",
@@ -172,4 +172,4 @@ def _require_plain(query: Query, checkpoint: Checkpoint) -> None:
 
 def _impossible(query: Query, why: str, fix: str) -> CheckFailed:
     what = f"the state partitions of query '{query.name}' cannot be changed: {why}"
-    return CheckFailed(Finding(code="HR554", what=what, fix=fix, where=query.where))
+    return CheckFailed(Finding(code="HR580", what=what, fix=fix, where=query.where))

@@ -143,7 +143,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     files = [[{"name": "a", "amount": 1}], [{"name": "a", "amount": 5}]]
     root = write_project(tmp_path / "p", BODY + READER, batches=files)
     project = hr.load(root)
-    with pytest.raises(HeadraceError, match="HR570: query 'totals' cannot be rebuilt: it has never run"):
+    with pytest.raises(HeadraceError, match="HR580: query 'totals' cannot be rebuilt: it has never run"):
         hr.rebuild(project, "totals", spark=spark)
     run(project, spark, "totals", "copies")
 
@@ -160,7 +160,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     capsys.readouterr()
     assert main(["rebuild", "totals", "--from", "soon", "--no-swap", "-C", str(root)]) in (1, 2)
     assert "HR090: --from: 'soon' is no time" in capsys.readouterr().err
-    with pytest.raises(HeadraceError, match=r"HR570.*source 'events' cannot be read from a time on"):
+    with pytest.raises(HeadraceError, match=r"HR580.*source 'events' cannot be read from a time on"):
         hr.rebuild(project, "totals", spark=spark, since=datetime.now(timezone.utc))
     told: list[str] = []
     done = hr.rebuild(project, "totals", spark=spark, approve=False, accept_partial=True, notify=told.append)
@@ -195,7 +195,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     connection = SqliteDialect(str(root / "out.db")).connect()
     connection.cursor().execute("UPDATE totals__rebuild SET total = 7")
     connection.close()
-    with pytest.raises(HeadraceError, match="HR575"):
+    with pytest.raises(HeadraceError, match="HR573"):
         hr.rebuild(project, "totals", spark=spark)
     record = RebuildRecord.of(project.storage, "totals")
     assert record is not None
@@ -269,7 +269,7 @@ def test_what_comes_in_the_last_short_round_is_verified_as_well(
             connection.execute(f'UPDATE "{table}" SET total = 70 WHERE name = ?', ("b",))
         return done
 
-    with pytest.raises(HeadraceError, match=r"HR575.*is not what its sources give"):
+    with pytest.raises(HeadraceError, match=r"HR573.*is not what its sources give"):
         rebuild(project, "totals", spark=spark, approve=meanwhile)
     assert rows(root / "out.db", "SELECT * FROM totals") == [("a", 1)]
     hr.abandon_rebuild(project, "totals")

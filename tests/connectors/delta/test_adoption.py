@@ -76,7 +76,7 @@ def test_tables_of_delta_are_taken_over(spark: SparkSession, tmp_path: Path) -> 
     assert rows(spark, root / "totals") == [("a", 7), ("b", 14), ("c", 3)]
     assert len(rows(spark, root / "copies")) == 6
     assert {hr.verify(project, name, spark=spark).state for name in ("copies", "totals")} == {"equal"}
-    with pytest.raises(HeadraceError, match="HR595"):
+    with pytest.raises(HeadraceError, match="HR580"):
         hr.adopt(project, "copies", root / "former/copies", spark=spark)
 
 

@@ -97,5 +97,5 @@ def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSessio
     assert hr.run(project, ["kept"], trigger=hr.available_now, spark=spark).exit_code == 0
     assert rows(home, "kept")[-1] == ("z", 2)
     assert hr.verify(project, "kept", spark=spark).state == "equal"
-    with pytest.raises(HeadraceError, match="HR595"):
+    with pytest.raises(HeadraceError, match="HR580"):
         hr.adopt(project, "kept", checkpoint, spark=spark)

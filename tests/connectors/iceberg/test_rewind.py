@@ -83,7 +83,7 @@ def test_no_other_writers_rows_are_taken_off_and_no_expired_snapshot_is_asked_fo
     for batch in (2, 3):
         result.batch(batch)
     assert (result.earliest(0), result.earliest(2)) == (2, 2)
-    with pytest.raises(SinkError, match=r"HR655.*another writer"):
+    with pytest.raises(SinkError, match=r"HR580.*another writer"):
         result.sink.rewind.go_back(result.context, 1, no_session)
     result.sink.rewind.go_back(result.context, 2, no_session)
     assert result.ids() == [0, 1, 2, 70]

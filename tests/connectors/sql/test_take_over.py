@@ -39,7 +39,7 @@ def test_a_foreign_table_is_taken_over_once_and_continues(
     for _ in range(2):
         life.sink.adoption.take_over(frame, life.run, 2)
     assert database.batches() == [(2, 0, 0)]
-    with pytest.raises(HeadraceError, match="HR595"):
+    with pytest.raises(HeadraceError, match="HR580"):
         life.sink.adoption.take_over(frame, life.run, 1)
     life.checkpoint("the former job", offsets=3, commits=2)
     life.begin()(life.frame([("b", 5), ("c", 6)]), 3)

@@ -226,7 +226,7 @@ class _Ways(RebuildWork):
             fix = (
                 f"look at it: headrace rebuild {self.query.name} --status; and give it up: {self.command('--abandon')}"
             )
-            raise CheckFailed(Finding(code="HR575", what=what, fix=fix, where=self.query.where))
+            raise CheckFailed(Finding(code="HR573", what=what, fix=fix, where=self.query.where))
 
     def _report(self, beside: Project, record: RebuildRecord, spark: SparkSession) -> RebuildReport:
         former = QueryLayout(self.project.storage, self.query.name, record.former)

@@ -42,7 +42,7 @@ def exchange(query: Query) -> SinkSwap:
         why = f"the sink '{query.sink_kind}' cannot exchange one result for another"
         fix = f"reset it: {reset_command(query)}; or let it write to another place"
         what = f"query '{query.name}' cannot be rebuilt: {why}"
-        raise CheckFailed(Finding(code="HR570", what=what, fix=fix, where=query.where))
+        raise CheckFailed(Finding(code="HR580", what=what, fix=fix, where=query.where))
     return query.sink.swap
 
 

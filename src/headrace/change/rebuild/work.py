@@ -129,7 +129,7 @@ class RebuildWork(SinkWork):
     def refused(self, why: str, fix: str, *, done: str = "rebuilt") -> CheckFailed:
         """The refusal of a way for this query."""
         what = f"query '{self.query.name}' cannot be {done}: {why}"
-        return CheckFailed(Finding(code="HR570", what=what, fix=fix, where=self.query.where))
+        return CheckFailed(Finding(code="HR580", what=what, fix=fix, where=self.query.where))
 
     def command(self, option: str = "") -> str:
         """The command of a way."""

@@ -343,4 +343,4 @@ def _require_free(state: State, name: str, context: SinkContext) -> None:
         if each.batch is not None and not (handed_over and (query, generation) != (context.query, context.generation)):
             what = f"{name} has batches of generation {generation} of query '{query}' already, up to {each.batch}"
             fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
-            raise SinkError(Finding(code="HR595", what=what, fix=fix))
+            raise SinkError(Finding(code="HR580", what=what, fix=fix))

@@ -96,7 +96,7 @@ def _rewound(table: DeltaTable, name: str, context: SinkContext, batch: int) -> 
         fix = "" if found.earliest is None else f"go back to batch {found.earliest} at most; or "
         fix += f"recompute the result: headrace rebuild {context.query}"
         raise NothingChanged(
-            Finding(code="HR655", what=f"{name} cannot go back to batch {batch}: {found.why}", fix=fix)
+            Finding(code="HR580", what=f"{name} cannot go back to batch {batch}: {found.why}", fix=fix)
         )
     # 0 is that of a rewind that was taken back.
     _commit(state, found.state, context, Progress(own.epoch + 1, batch), before=state.version + 1)

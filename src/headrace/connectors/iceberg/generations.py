@@ -288,4 +288,4 @@ def _require_free(table: Table, place: TableRef, context: SinkContext) -> None:
         return
     what = f"{place} has batches of generation {found.generation} of query '{found.query}' already, up to {found.batch}"
     fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
-    raise SinkError(Finding(code="HR595", what=what, fix=fix))
+    raise SinkError(Finding(code="HR580", what=what, fix=fix))

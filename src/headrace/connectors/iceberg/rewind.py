@@ -84,7 +84,7 @@ def _rewound(place: TableRef, context: SinkContext, batch: int) -> None:
         fix = "" if found.earliest is None else f"go back to batch {found.earliest} at most; or "
         fix += f"recompute the result: headrace rebuild {context.query}"
         raise NothingChanged(
-            Finding(code="HR655", what=f"{place} cannot go back to batch {batch}: {found.why}", fix=fix)
+            Finding(code="HR580", what=f"{place} cannot go back to batch {batch}: {found.why}", fix=fix)
         )
     lines = tuple(line for line in known.lines if line.batch <= batch)
     now = replace(known, batch=batch, lines=lines, epoch=uuid.uuid4().hex)

@@ -176,7 +176,7 @@ def _require_reached(files: WrittenFiles, batch: int, context: SinkContext) -> N
         what = f"Spark's log in '{files.directory}' no longer says what was there after batch {batch}"
         fix = f"go back to batch {files.earliest(batch)} at most; or recompute the result: headrace rebuild "
         fix += context.query
-        raise NothingChanged(Finding(code="HR655", what=what, fix=fix))
+        raise NothingChanged(Finding(code="HR580", what=what, fix=fix))
 
 
 def _move(file: Path, place: Path) -> None:

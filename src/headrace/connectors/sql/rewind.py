@@ -179,7 +179,7 @@ class TableRewind(OfTable, SinkRewind):
             if reached is None or reached > batch:
                 what = f"table '{ledger.table}' has kept what was there before only since batch {reached}"
                 fix = f"go back to batch {reached} at most, or recompute the result: headrace rebuild {context.query}"
-                raise NothingChanged(Finding(code="HR655", what=what, fix=fix))
+                raise NothingChanged(Finding(code="HR580", what=what, fix=fix))
             images = found.images
             _forget(found)
             steps = found.taken(batch)

@@ -126,7 +126,7 @@ def _require_free(ledger: Ledger, context: SinkContext, *, known: bool = True) -
             f"{last.batch}"
         )
         fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
-        raise SinkError(Finding(code="HR595", what=what, fix=fix))
+        raise SinkError(Finding(code="HR580", what=what, fix=fix))
 
 
 @dataclass(frozen=True, kw_only=True)
