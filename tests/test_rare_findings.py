@@ -239,7 +239,7 @@ SPARK: dict[str, tuple[str, Callable[[SparkSession, Path], Seen], str]] = {
     "no stream": ("HR232", lambda spark, _: refused(lambda: spark.range(1).writeStream), "stream"),
     "no file to infer from": ("HR317", no_files, "no schema can be inferred"),
     "a session that another one has filled": ("HR402", no_memory, "no table 'nobody'"),
-    "a session without Delta": ("HR340", no_delta, "spark.sql.extensions"),
+    "a session without Delta": ("HR125", no_delta, "spark.sql.extensions"),
 }
 
 

@@ -55,7 +55,7 @@ def found_in(root: Path) -> list[Finding]:
         ("gs://lake/in", "delta: 'abfss://lake/out'", None, ""),
         ("in", "files: 'hdfs:///out'", "HR838", "hdfs:///out is on hdfs://, where Headrace cannot read"),
         ("hdfs:///in", "delta: 'abfss://lake/out'", None, ""),
-        ("in", ICEBERG, "HR839", "the warehouse hdfs://name:9000/w is on HDFS"),
+        ("in", ICEBERG, "HR838", "the warehouse hdfs://name:9000/w is on HDFS"),
     ],
     ids=["source-silent", "sink-silent", "s3", "gs-sink", "by-spark-alone", "no-host", "source-no-host", "iceberg"],
 )

@@ -70,7 +70,7 @@ def test_a_table_in_a_directory_that_looks_like_a_pattern_is_refused(
     """Spark would read each file of a batch once for each of them; of other patterns it makes no table at all."""
     (tmp_path / "kept}").mkdir()
     spark.sql(f"CREATE TABLE {table} (name STRING) USING parquet LOCATION '{tmp_path / 'kept}'}'")
-    with pytest.raises(SourceError, match=r"HR321: the directory of table .* Spark takes it for a pattern"):
+    with pytest.raises(SourceError, match=r"HR332: the directory of table .* Spark takes it for a pattern"):
         CatalogTable(table=table).stream(spark, NAME)
 
 
@@ -176,7 +176,7 @@ def test_a_fault_of_the_query_that_writes_is_told_as_its_own(tmp_path: Path, spa
     text = (root / "pipeline.py").read_text()
     (root / "pipeline.py").write_text(text.replace('select("name"', 'select("nam"'))
     found = {finding.code: str(finding) for finding in check(load(root), spark=spark).errors}
-    assert set(found) == {"HR214", "HR321"}
+    assert set(found) == {"HR214", "HR332"}
     assert "nam" in found["HR214"]
 
 
@@ -352,7 +352,7 @@ def test_what_cannot_be_read_as_a_stream_is_refused(
     if made:
         spark.sql(made.format(table))
     finding = refused(project(tmp_path / "p", table), spark, "sums")
-    assert finding.code == "HR321"
+    assert finding.code == "HR332"
     assert says in finding.what.lower()
 
 

@@ -265,7 +265,7 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
     batches = sink.open(frame, context)
     with pytest.raises(SinkError, match=r"HR419: .* is no table of files"):
         TableSink(table=name).open(frame, context)
-    with pytest.raises(SourceError, match=r"HR321: .* which this source does not read"):
+    with pytest.raises(SourceError, match=r"HR332: .* which this source does not read"):
         CatalogTable(table=name).stream(spark, "events")
     rows = spark.createDataFrame([("a",), (None,)], "name STRING")
     with pytest.raises(SinkError, match=r"HR408: .*: 2 rows share the key name = None"):

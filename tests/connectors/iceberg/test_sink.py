@@ -206,7 +206,7 @@ def no_catalog(home: Path) -> None:
         (FITTING.remove(0), "", "HR406", "it has no column 'name'"),
         (FITTING.set(1, pa.field("amount", pa.string())), "", "HR406", "'amount' is string, and that of the result"),
         (FITTING.set(4, pa.field("more", pa.string(), nullable=False)), "", "HR406", "'more' takes no NULL"),
-        (FITTING, ", partition_by=['name']", "HR452", "is partitioned by nothing and not by name"),
+        (FITTING, ", partition_by=['name']", "HR406", "is partitioned by nothing and not by name"),
         (with_rows, "", "HR407", "already holds rows that no query wrote"),
         (no_catalog, "", "HR405", "table 'db.kept' of the Iceberg catalog 'default' cannot be used"),
         (None, ", partition_by=['nam']", "HR404", "partition_by names nam"),

@@ -178,7 +178,7 @@ class TableSink(CatalogSink):
         if location.startswith("file:"):
             location = re.sub(r"^file:/+", "/", unquote(location))
         # A table that is there has options of its own, by which others read it.
-        new = file_form.NEWEST if found is None else file_form.FIRST
+        new = file_form.EXACT if found is None else file_form.PLAIN
         return CommittedFiles(path=location, format=self.format, options=self.options, form_if_new=new)
 
     def _parts(self, spark: SparkSession) -> tuple[str, str]:

@@ -101,12 +101,12 @@ class CatalogTable(Source):
                 "make it, or run the query that writes it, in the same run or before; a catalog in memory forgets the "
                 "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not"
             )
-            raise SourceError(Finding(code="HR321", what=what, fix=fix))
+            raise SourceError(Finding(code="HR332", what=what, fix=fix))
         kind = spark.catalog.getTable(self.table).tableType
         if kind not in ("MANAGED", "EXTERNAL"):
             what = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
             fix = "declare the tables below it as sources, and write its SELECT as a view of the project"
-            raise SourceError(Finding(code="HR321", what=what, fix=fix))
+            raise SourceError(Finding(code="HR332", what=what, fix=fix))
         try:
             found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
         except AnalysisException:
@@ -115,7 +115,7 @@ class CatalogTable(Source):
         if found.get("provider") not in FORMATS:
             what = f"table '{self.table}' is of format {found.get('provider')}, which this source does not read"
             fix = f"use the source for that format; this one reads {', '.join(FORMATS)}"
-            raise SourceError(Finding(code="HR321", what=what, fix=fix))
+            raise SourceError(Finding(code="HR332", what=what, fix=fix))
         location = file_paths.from_log(str(found.get("location", "")))
         if file_paths.is_glob(location) or "\\" in location:
             what = (
@@ -123,5 +123,5 @@ class CatalogTable(Source):
                 "it for a pattern, and would leave out rows or read them twice"
             )
             fix = "keep the table, or the project, in a directory without these characters"
-            raise SourceError(Finding(code="HR321", what=what, fix=fix))
+            raise SourceError(Finding(code="HR332", what=what, fix=fix))
         return found

@@ -58,7 +58,7 @@ FAILURES = (
         ),
     ),
     Failure(
-        code="HR346",
+        code="HR343",
         pattern=(
             r"DELTA_VERSION_NOT_FOUND|VersionNotFoundException|DELTA_TIMESTAMP_GREATER_THAN_COMMIT|"
             r"Cannot time travel Delta table to version"
@@ -70,7 +70,7 @@ FAILURES = (
         ),
     ),
     Failure(
-        code="HR347",
+        code="HR343",
         pattern=r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
         what="a Delta table that it reads is another one than that which its checkpoint knows",
         fix="put the old table back, or reset the query (headrace reset QUERY)",

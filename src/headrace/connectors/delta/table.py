@@ -263,7 +263,7 @@ def require_delta(spark: SparkSession, error: type[HeadraceError]) -> None:
     if missing:
         what = f"the Spark session has no Delta Lake: {' and '.join(missing)}"
         fix = "let Headrace start the session, or start your own with Delta's jars and these two settings"
-        raise error(Finding(code="HR340", what=what, fix=fix))
+        raise error(Finding(code="HR125", what=what, fix=fix))
 
 
 def at_path(spark: SparkSession, path: str, error: type[HeadraceError]) -> DeltaTable | None:

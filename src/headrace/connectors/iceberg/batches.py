@@ -134,7 +134,7 @@ class IcebergStore(BatchStore[Written]):
         table, found = self._known_table, self._ledger
         if _form(table) != rows.form:
             what = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
-            raise SinkError(Finding(code="HR453", what=what, fix="start again: the batch is rewritten"))
+            raise SinkError(Finding(code="HR441", what=what, fix="start again: the batch is rewritten"))
         admitted = admit(self._standing)
         if admitted is None or found is None:
             return
@@ -165,7 +165,7 @@ class IcebergStore(BatchStore[Written]):
         if isinstance(error, Conflict):
             what = f"batch {batch} of query '{self.context.query}' was not written: others commit to {self.place} too"
             fix = "let compaction and other writers leave pauses, or write to a table of its own; then start again"
-            return SinkError(Finding(code="HR453", what=what, fix=fix))
+            return SinkError(Finding(code="HR441", what=what, fix=fix))
         if is_from_spark(error) or type(error).__module__.startswith("headrace."):
             return error  # What Spark says is read where the query's end is reported.
         return self.place.explained(error)

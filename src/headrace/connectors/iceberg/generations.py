@@ -44,7 +44,7 @@ class IcebergReset(SinkReset):
         what = f"others commit to {place} all the time"
         fix = "let other writers leave pauses; then give the command again"
         with place.translate_errors():
-            contended = Finding(code="HR453", what=what, fix=fix)
+            contended = Finding(code="HR441", what=what, fix=fix)
             take_epoch(lambda: _handed_over(place, context, generation), contended)
 
     def set_aside(self, context: SinkContext, session: Session) -> None:
@@ -167,7 +167,7 @@ class IcebergRename(SinkRename):
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         place = self.place
         what = f"others commit to {place} all the time"
-        contended = Finding(code="HR453", what=what, fix="let other writers leave pauses; then start again")
+        contended = Finding(code="HR441", what=what, fix="let other writers leave pauses; then start again")
         with place.translate_errors():
             take_epoch(lambda: _renamed(place, context, former), contended)
 
@@ -250,7 +250,7 @@ class IcebergAdoption(SinkAdoption):
             self.find(frame, context)
             what = f"others commit to {place} all the time"
             fix = "let other writers leave pauses; then give the command again"
-            contended = Finding(code="HR453", what=what, fix=fix)
+            contended = Finding(code="HR441", what=what, fix=fix)
             take_epoch(lambda: _entered(place, frame.schema, context, batch), contended)
 
 

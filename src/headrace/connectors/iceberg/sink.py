@@ -223,7 +223,7 @@ class IcebergSink(Sink):
         if wanted and there != wanted:
             what = f"{self._place} is partitioned by {', '.join(there) or 'nothing'} and not by {', '.join(wanted)}"
             fix = "leave partition_by out, and the table keeps its own partitions; or write to another table"
-            faults.append(Finding(code="HR452", what=what, fix=fix))
+            faults.append(Finding(code="HR406", what=what, fix=fix))
         if faults:
             raise SinkError(faults)
 
@@ -251,7 +251,7 @@ class IcebergSink(Sink):
     def _take_epoch(self, table: Table, schema: StructType, context: SinkContext) -> str:
         """Begin the next epoch of the query, which is given back."""
         what = f"others commit to {self._place} all the time"
-        contended = Finding(code="HR453", what=what, fix="let other writers leave pauses; then start again")
+        contended = Finding(code="HR441", what=what, fix="let other writers leave pauses; then start again")
         return take_epoch(lambda: self._enter(self._place.again(table), schema, context), contended)
 
     def _enter(self, table: Table, schema: StructType, context: SinkContext) -> str:

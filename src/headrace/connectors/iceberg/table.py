@@ -61,7 +61,7 @@ def unreachable_warehouse(catalog: str | Mapping[str, str]) -> Iterator[OptionEr
 
 def _by_libhdfs(what: str) -> OptionError:
     return OptionError(
-        code="HR839",
+        code="HR838",
         what=f"{what} is on HDFS, which pyiceberg reaches only by Hadoop's own libhdfs; Headrace was never run with it",
         fix="put the warehouse on s3:// or on a local or mounted directory; or write a Delta table, or files, on hdfs://",
     )

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-# The form of a directory, kept beside its schema. Headrace 0.1.0 wrote the first.
-FIRST, NEWEST = 1, 2
+# The form of a directory, kept beside its schema: as readers of a table that was there expect it, or so that every
+# value comes back.
+PLAIN, EXACT = 1, 2
 # Spark's writer trims blanks by default; its reader does not.
 _BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 # A quote is doubled, as everywhere but in Spark, and a backslash is a letter like others.
@@ -81,7 +82,7 @@ def write_options(format_: str, options: Mapping[str, str], form: int) -> dict[s
     if format_ in ("csv", "json"):
         chosen |= _times(options)
     if format_ == "csv":
-        chosen |= _BLANKS if form == FIRST else {**_BLANKS, **_QUOTED}
+        chosen |= _BLANKS if form == PLAIN else {**_BLANKS, **_QUOTED}
     if format_ == "json":
         # A map's entry without a value would be left out.
         chosen["ignoreNullFields"] = "false"
@@ -91,7 +92,7 @@ def write_options(format_: str, options: Mapping[str, str], form: int) -> dict[s
 def read_options(format_: str, options: Mapping[str, str], form: int) -> dict[str, str]:
     """The options of the reader that takes what `write_options` wrote, the user's last."""
     chosen = _times(options) if format_ in ("csv", "json") else {}
-    if format_ == "csv" and form >= NEWEST:
+    if format_ == "csv" and form == EXACT:
         chosen |= {**_BLANKS, **_CSV_READ}
     return {**chosen, **options}
 
@@ -107,7 +108,7 @@ def incompatibilities(format_: str, schema: StructType, partition_by: Sequence[s
     for field in inside:
         for path, kind in _lost(field.name, field.dataType, format_):
             yield Finding(
-                code="HR442",
+                code="HR404",
                 what=f"{format_} files do not give back column '{path}' of the result of query '{query}', a {kind}",
                 fix="choose format parquet, or select it in another type, for example as text",
             )
@@ -158,7 +159,7 @@ def refusing(format_: str, frame: DataFrame, partition_by: Sequence[str]) -> Dat
             why = "lies in the ten days of October 1582 that ORC's calendar leaves out"
         if bad is not None:
             # As a fault of Headrace that comes out of Spark is written, so that its message shows it as one.
-            said = f"\nheadrace.errors.SinkError: headrace HR443: a value of column '{field.name}' {why}\n"
+            said = f"\nheadrace.errors.SinkError: headrace HR440: a value of column '{field.name}' {why}\n"
             fix = "  fix: filter such rows out or change the value in the query's last select, or choose parquet\n"
             column = F.when(bad, F.raise_error(F.lit(said + fix)).cast(field.dataType)).otherwise(column)
         columns.append(column.alias(field.name))

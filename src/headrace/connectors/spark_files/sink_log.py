@@ -33,15 +33,14 @@ class CommittedFiles:
     path: str
     format: str
     options: Mapping[str, str]
-    form_if_new: int = file_form.NEWEST
+    form_if_new: int = file_form.EXACT
 
     @property
     def form(self) -> int:
         """The form of the files that are there; one directory keeps one form."""
         if not self.is_local or not self.is_prepared:
             return self.form_if_new
-        kept = json.loads((Path(self.path) / SCHEMA_FILE).read_text())
-        return int(kept.get(_FORM, file_form.FIRST))
+        return int(json.loads((Path(self.path) / SCHEMA_FILE).read_text())[_FORM])
 
     @property
     def read_options(self) -> dict[str, str]:
@@ -65,7 +64,7 @@ class CommittedFiles:
 
     @property
     def is_ours(self) -> bool:
-        """Whether what is in this directory is the result of a stream; one of Headrace 0.1.0 kept its log alone."""
+        """Whether what is in this directory is the result of a stream."""
         return not self.is_local or self.is_prepared or self.last_batch is not None
 
     def unreadable(self) -> OptionError | None:
@@ -86,13 +85,7 @@ class CommittedFiles:
         """
         self.require_written(context)
         if self.is_local:
-            form = self.form
-            if form < file_form.NEWEST and self.format == "csv" and self.is_prepared:
-                what = f"the csv files in '{self.path}' were begun by Headrace 0.1.0, whose form changes some texts: "
-                fix = "write to a new directory, or choose parquet"
-                what += "empty ones, and those with line breaks, with backslashes before quotes or of blanks alone"
-                context.on_warning(Finding(code="HR444", what=what, fix=fix))
-            self._keep_schema(json.dumps({**json.loads(frame.schema.json()), _FORM: form}))
+            self._keep_schema(json.dumps({**json.loads(frame.schema.json()), _FORM: self.form}))
         if context.empty_batches:
             _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(context.empty_batches))
 
