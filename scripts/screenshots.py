@@ -27,11 +27,10 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 import headrace as hr
-from headrace.contract import Lag
+from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
 from headrace.contract.query_state import QueryState
 from headrace.model import Project
 from headrace.observe.history import History
-from headrace.observe.progress import BatchRecord, OperatorProgress, SourceProgress
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.ui.server import ServedAddress, beside
 from tests.ui import made

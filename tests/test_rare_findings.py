@@ -83,7 +83,7 @@ def no_creation_of_the_rate(root: Path) -> Seen:
 
 
 def no_disk(root: Path) -> Seen:
-    from headrace.queries.durability import secured
+    from headrace.run.start import secured
 
     sync = secured(project(root).target, root / "checkpoint")
     (root / "checkpoint/offsets").mkdir(parents=True)
@@ -99,7 +99,7 @@ def no_disk(root: Path) -> Seen:
 
 
 def no_archive(root: Path) -> Seen:
-    from headrace.run.notes import Notes
+    from headrace.run.batch_records import Notes
 
     told: list[Finding] = []
 
@@ -141,14 +141,14 @@ def no_second_read(root: Path) -> Seen:
 
 
 def a_beginning(root: Path) -> Seen:
-    from headrace.run import planned
+    from headrace.run import plan
 
     (root / "headrace.yml").write_text(
         "name: p\nsources:\n  orders: {kafka: {bootstrap_servers: 'a:1', subscribe: orders}}\n"
         "queries:\n  shown: {select: SELECT * FROM orders, sink: console}\n"
     )
     declared = headrace.load(root)
-    return list(planned._beginnings(declared, declared.queries["shown"], 1))
+    return list(plan._beginnings(declared, declared.queries["shown"], 1))
 
 
 PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {

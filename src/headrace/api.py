@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from headrace import results
     from headrace.change.plans import PlannedIs
     from headrace.contract import Observer
-    from headrace.observe.orders import Verb
+    from headrace.observe.board import Verb
     from headrace.queries.changes import Choice
-    from headrace.run.running import Reached
+    from headrace.run.query_run import Reached
     from headrace.run.stop import StopRequest
 
 
@@ -146,7 +146,7 @@ def repartition(
     project: Project, query: str, partitions: int, *, spark: SparkSession | None = None
 ) -> results.Repartitioned:
     """Bring the state of `query`, which must not be running, into `partitions` partitions."""
-    from headrace.run.repartition import repartition as repartition_query
+    from headrace.run.state_store import repartition as repartition_query
 
     return repartition_query(project, query, partitions, spark=spark)
 
@@ -404,7 +404,7 @@ def status(project: Project) -> list[results.QueryStatus]:
 
 def stored_status(project: Project) -> list[results.StoredStatus]:
     """How each query stands by its storage alone, without the history and without a JVM, from any machine."""
-    from headrace.queries.stored_status import stored_status as of_one
+    from headrace.queries.inspect_checkpoint import stored_status as of_one
 
     return [of_one(project, query) for query in project.queries.values() if query.sink.facts.durable]
 
@@ -490,6 +490,6 @@ def start_query(
     project: Project, query: Query, spark: SparkSession, *, trigger: Trigger | None = None
 ) -> StreamingQuery:
     """Start one query in the user's own session; returns Spark's StreamingQuery."""
-    from headrace.run.script import start_in_session
+    from headrace.run.start import start_in_session
 
     return start_in_session(project, query, spark, trigger=trigger)

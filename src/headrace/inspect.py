@@ -16,7 +16,7 @@ __all__ = ["checkpoint", "offsets", "state", "watermark"]
 
 def checkpoint(project: Project, query: str) -> results.Inspected:
     """What the checkpoint of `query` holds and what is wrong with it, without a JVM."""
-    from headrace.queries.checkpoint_look import inspect_checkpoint
+    from headrace.queries.inspect_checkpoint import inspect_checkpoint
 
     return inspect_checkpoint(project, project.queries[query])
 

@@ -5,14 +5,12 @@ from headrace.change.rebuild.values import RebuildReport, RebuildResult, Rebuild
 from headrace.check.guarantee import Guarantee, Link
 from headrace.check.result import CheckResult
 from headrace.contract import Outcome, QueryState
+from headrace.observe.board import OrderAnswer, RunResult
 from headrace.observe.history import Event, QueryStatus
-from headrace.observe.orders import OrderAnswer
 from headrace.plan.judgement import Judgement
-from headrace.queries.checkpoint_look import Inspected
-from headrace.queries.stored_status import StoredStatus
+from headrace.queries.inspect_checkpoint import Inspected, StoredStatus
 from headrace.run.handles import ApplicationHandle
-from headrace.run.repartition import Repartitioned
-from headrace.run.result import RunResult
+from headrace.run.state_store import Repartitioned
 from headrace.verify import Difference, Lateness, LateRow, OperatorLateRows, Replayed, Verdict
 from headrace.verify.inspect_progress import BatchOffsets, Watermarks
 from headrace.verify.inspect_state import StateLook

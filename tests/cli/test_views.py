@@ -21,16 +21,15 @@ from headrace.cli.view.lines import Lines
 from headrace.cli.view.live import Bars, LiveTable
 from headrace.cli.view.show import LiveShow, PlainShow, panel
 from headrace.cli.view.tables import Row, live_table, status_table
-from headrace.contract import BatchWork, Lag, Outcome, QueryStart
+from headrace.contract import BatchRecord, BatchWork, Lag, Outcome, QueryStart
 from headrace.contract.query_state import QueryState
 from headrace.demo.flow import Tally
 from headrace.demo.starter import write_project
 from headrace.errors import Finding
+from headrace.observe.board import RunResult
 from headrace.observe.history import QueryStatus
 from headrace.observe.lag import lag
-from headrace.observe.progress import BatchRecord
 from headrace.queries.layout import QueryLayout
-from headrace.run.result import RunResult
 
 pytestmark = pytest.mark.plain
 

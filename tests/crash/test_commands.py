@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
-from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.spark.jvm.gateway import kill_all
 from tests.run.former_jobs import JOBS, begin, land_more, table, unchanged
 from tests.run.test_rename import STEPS, called, has_run, renamed, state, whole

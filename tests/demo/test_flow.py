@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.contract import Lag
+from headrace.contract import BatchRecord, Lag
 from headrace.demo import flow
 from headrace.demo.flow import Pace, Tally
 from headrace.demo.processes import Child
 from headrace.errors import HeadraceError
-from headrace.observe.progress import BatchRecord
 
 pytestmark = pytest.mark.plain
 

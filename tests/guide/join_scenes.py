@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.api import check, load, run
+from headrace.contract import BatchRecord
 from headrace.errors import Finding
-from headrace.observe.progress import BatchRecord
 
 from ..run.projects import rows
 from ..run.test_run import Told

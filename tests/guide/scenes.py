@@ -11,9 +11,8 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from headrace.api import check, load, run
-from headrace.contract import Observer
+from headrace.contract import BatchRecord, Observer
 from headrace.errors import Finding
-from headrace.observe.progress import BatchRecord
 
 from ..run.projects import rows
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load, run
+from headrace.contract import BatchRecord
 from headrace.errors import Finding
 from headrace.model import Default
-from headrace.observe.progress import BatchRecord
 from headrace.run.stop import StopRequest
 
 from ..run.test_run import Told

@@ -12,10 +12,9 @@ import pytest
 from headrace.api import load, repartition, run, verify
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
-from headrace.contract import Lag
+from headrace.contract import BatchRecord, Lag
 from headrace.errors import HeadraceError
 from headrace.observe.history import History
-from headrace.observe.progress import BatchRecord
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.spark.jvm.settings import default_partitions
 from tests.run.projects import land, rows, write_project

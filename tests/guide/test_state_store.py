@@ -17,9 +17,9 @@ from headrace.api import load, run, status, verify
 from headrace.checkpoint import Checkpoint
 from headrace.cli.view.formatting import sentence
 from headrace.cli.view.tables import status_table
+from headrace.contract import BatchRecord
 from headrace.errors import Finding, ProjectError
 from headrace.model.state_store import OPTIONS, PREFIX
-from headrace.observe.progress import BatchRecord
 from headrace.queries.layout import QueryLayout
 from headrace.run.start import start
 from headrace.spark.jvm.session_conf import applied

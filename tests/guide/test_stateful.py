@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load, run
-from headrace.observe.progress import BatchRecord
+from headrace.contract import BatchRecord
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import Told
 

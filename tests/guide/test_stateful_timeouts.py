@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load, run
+from headrace.contract import BatchRecord
 from headrace.model import AvailableNow
-from headrace.observe.progress import BatchRecord
 from headrace.run.stop import StopRequest
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import Told

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load, run
+from headrace.contract import BatchRecord
 from headrace.inspect import state
-from headrace.observe.progress import BatchRecord
 from headrace.spark.messages.refusals import finding_of
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import Told

@@ -24,14 +24,12 @@ from headrace.contract import Observer
 from headrace.contract.query_state import QueryState
 from headrace.errors import Finding
 from headrace.observe import control_client, control_server
-from headrace.observe.board import Board
+from headrace.observe.board import Board, Order, Orders
 from headrace.observe.control_client import NotRunning, applications, running
-from headrace.observe.control_server import ControlServer
-from headrace.observe.orders import Order, Orders
-from headrace.observe.place import LONGEST_PATH, control_directory, sockets
+from headrace.observe.control_server import LONGEST_PATH, ControlServer, control_directory, sockets
 from headrace.queries.processes import birth
-from headrace.run.controlled import controlled
 from headrace.run.stop import StopRequest
+from headrace.run.supervise import controlled
 
 pytestmark = pytest.mark.plain
 
@@ -202,8 +200,8 @@ import sys, time
 from pathlib import Path
 from headrace.api import load
 from headrace.observe.board import Board
-from headrace.observe.orders import Orders
-from headrace.run.controlled import controlled
+from headrace.observe.board import Orders
+from headrace.run.supervise import controlled
 from headrace.contract import Observer
 from headrace.run.stop import StopRequest, end_process, stop_on_signals
 

@@ -13,10 +13,10 @@ import pytest
 
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.segments import KEPT_OPEN, OPEN_LINES
+from headrace.contract import BatchRecord
 from headrace.model.operations import Log
 from headrace.observe.history import History, store
 from headrace.observe.log import RunLog
-from headrace.observe.progress import BatchRecord
 from headrace.storage.json_lines import text_of
 from tests.checkpoint.test_archive import EVERY
 from tests.docs.blocks import ROOT

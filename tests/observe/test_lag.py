@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from headrace.api import load, status
-from headrace.contract import Lag
+from headrace.contract import BatchRecord, Lag, SourceProgress
 from headrace.model import Project
 from headrace.observe.history import History
 from headrace.observe.lag import SourceLags, lag, lags
-from headrace.observe.progress import BatchRecord, SourceProgress
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.ui.standing import standings
 from tests.run.projects import write_project

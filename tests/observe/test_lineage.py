@@ -26,8 +26,7 @@ from headrace.connectors.sql.sqlite import Sqlite
 from headrace.contract import Connector
 from headrace.errors import Finding, PlatformError, ProjectError
 from headrace.observe import lineage
-from headrace.observe.datasets import Dataset, datasets
-from headrace.observe.lineage import Lineage, LineageStart
+from headrace.observe.lineage import Dataset, Lineage, LineageStart, datasets
 from headrace.run.supervise import run
 from tests.run.projects import write_project
 from tests.run.test_run import FRUIT

@@ -16,10 +16,9 @@ import pytest
 
 from headrace.contract import QueryStart
 from headrace.model.operations import Log
-from headrace.observe.log import RunLog, lines_of
+from headrace.observe.log import RunLog, SparkLines, lines_of
 from headrace.queries.layout import QueryLayout
 from headrace.redaction import remember
-from headrace.run.spark_lines import SparkLines
 from headrace.spark.jvm.stderr_filter import Said
 from headrace.user_code import serving
 

@@ -21,7 +21,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.api import load
-from headrace.contract import Lag
+from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
 from headrace.contract.query_state import QueryState, State
 from headrace.errors import PlatformError, ProjectError
 from headrace.model.operations import Metrics as Settings
@@ -29,7 +29,6 @@ from headrace.observe import metrics_server
 from headrace.observe.board import Board
 from headrace.observe.metrics import MetricsObserver, require
 from headrace.observe.metrics_server import metrics_served
-from headrace.observe.progress import BatchRecord, OperatorProgress, SourceProgress
 
 pytestmark = pytest.mark.plain
 

@@ -15,11 +15,10 @@ from headrace import registry
 from headrace.api import load
 from headrace.contract import BatchRecord, BatchWork, Observed, Observer, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
-from headrace.observe.board import Board
+from headrace.observe.board import Board, Orders
 from headrace.observe.observers import Observers
-from headrace.observe.orders import Orders
-from headrace.run.controlled import controlled
 from headrace.run.stop import StopRequest
+from headrace.run.supervise import controlled
 from tests.docs.blocks import ROOT, of_language
 from tests.run.projects import write_project
 

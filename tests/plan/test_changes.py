@@ -17,7 +17,7 @@ from headrace.plan.comparison import compare
 from headrace.plan.difference import worst
 from headrace.plan.forming import form_of
 from headrace.queries.form import QueryForm
-from headrace.run.planned import reader
+from headrace.run.plan import reader
 
 from . import catalogue
 from .catalogue import Change

@@ -27,7 +27,7 @@ from headrace.contract import Sink, SinkContext, SinkFacts
 from headrace.errors import CheckFailed, HeadraceError
 from headrace.model import Project
 from headrace.queries.changes import AdoptionRecord
-from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout
 from tests.run.projects import rows, write_project
 

@@ -14,7 +14,7 @@ import headrace as hr
 from headrace.change.adopt import adopt
 from headrace.errors import HeadraceError
 from headrace.model import Project
-from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.storage.durable import files_below
 from headrace.storage.remote import RemotePath

@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.change.adopt import adopt
 from headrace.cli.entry import main
 from headrace.errors import HeadraceError
-from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.spark.jvm.session_conf import applied
 from headrace.testing.conformance import forget_commit

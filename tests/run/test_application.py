@@ -11,8 +11,8 @@ import pytest
 from headrace.contract import Outcome, OutcomeState
 from headrace.errors import Fenced, Finding, PlatformError
 from headrace.model import Project
+from headrace.observe.board import RunResult
 from headrace.queries.application import FILE, application, known_application
-from headrace.run.result import RunResult
 
 pytestmark = pytest.mark.plain
 

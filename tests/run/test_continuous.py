@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import CheckFailed
-from headrace.run.running import Running
+from headrace.run.query_run import Running
 from headrace.run.start import start
 from tests.servers import Topics
 

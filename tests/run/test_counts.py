@@ -14,9 +14,9 @@ from pyarrow import parquet
 
 from headrace.api import load, run, status
 from headrace.cli import main
-from headrace.observe.progress import BatchRecord
+from headrace.contract import BatchRecord
 from headrace.queries.layout import QueryLayout, history_file
-from headrace.run import counted, supervision, watching
+from headrace.run import batch_records, query_run, supervision
 from headrace.spark.stream.listener import Listener
 
 from .projects import land, write_project
@@ -104,7 +104,7 @@ def test_batches_that_spark_tells_too_late_are_counted_all_the_same(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A busy machine: the query has ended, and nobody waits any more for its events, which are still on their way."""
-    monkeypatch.setattr(watching, "LAST_EVENTS_SECONDS", 0.0)
+    monkeypatch.setattr(query_run, "LAST_EVENTS_SECONDS", 0.0)
     monkeypatch.setattr(supervision, "Listener", Deaf)
     root = write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS])
     for batches, rows, last in ((2, 6, 1), (1, 3, 2)):
@@ -222,7 +222,7 @@ def test_tasks_that_ran_again_on_other_executors_have_each_row_counted_once(
 
     monkeypatch.setattr(BatchRecord, "parse", doubled)
     failures = iter(range(9))
-    monkeypatch.setattr(counted, "task_failures", lambda _: (next(failures) + 1, 1))
+    monkeypatch.setattr(batch_records, "task_failures", lambda _: (next(failures) + 1, 1))
     told = Told()
     assert run(load(root), spark=spark, reporter=told).exit_code == 0
     assert [record.rows for record in told.all(BatchRecord)] == [3, 3]

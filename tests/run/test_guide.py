@@ -12,8 +12,8 @@ import pytest
 
 from headrace.api import check, load, run, verify
 from headrace.build.plan_builder import build
+from headrace.contract import BatchRecord
 from headrace.model import Once
-from headrace.observe.progress import BatchRecord
 from headrace.run.stop import StopRequest
 
 from .projects import land, rows, write_project

@@ -16,7 +16,7 @@ from headrace.api import events, load, start_query, status, verify
 from headrace.cli import main
 from headrace.errors import Finding, HeadraceError, QueryFailed
 from headrace.model.trigger import Restart
-from headrace.observe.orders import Order, Orders
+from headrace.observe.board import Order, Orders
 from headrace.run.supervise import run
 from tests.observe.test_hooks import Receiver, receiving
 from tests.waiting import eventually

@@ -18,7 +18,7 @@ from .projects import write_project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.observe.progress import BatchRecord
+    from headrace.contract import BatchRecord
 
 pytestmark = pytest.mark.spark
 

@@ -15,12 +15,12 @@ import pytest
 
 from headrace.api import check, load, run, start_query, status, verify
 from headrace.build.tables import TableVersions
+from headrace.contract import BatchRecord
 from headrace.errors import CheckFailed, Finding
 from headrace.model import AvailableNow, Duration, Every
+from headrace.observe.board import RunResult
 from headrace.observe.history import History
-from headrace.observe.progress import BatchRecord
 from headrace.queries.layout import QueryLayout, history_file
-from headrace.run.result import RunResult
 from headrace.run.stop import StopRequest
 from headrace.spark.stream.foreach_batch import Halt
 from headrace.testing.conformance import forget_commit

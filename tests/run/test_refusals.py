@@ -13,8 +13,8 @@ from headrace.cli import main
 from headrace.contract import Outcome
 from headrace.errors import EXIT_REFUSED, Finding
 from headrace.findings import CATALOGUE
+from headrace.observe.board import RunResult
 from headrace.run.refusals import OF_THE_PROJECT, is_refusal
-from headrace.run.result import RunResult
 from tests.in_session import lend
 
 from .projects import write_project

@@ -25,12 +25,11 @@ from headrace.observe.history import History
 from headrace.queries import driver_lock
 from headrace.queries.application import application
 from headrace.queries.changes import RebuildRecord
-from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout, history_file, latest_generation
 from headrace.queries.rename_record import RenameRecord, kept_in, pending
 from headrace.run import rename
-from headrace.run.part_renames import rename_table
-from headrace.run.rename import move, take_over
+from headrace.run.rename import move, rename_table, take_over
 from tests.run.projects import rows, write_project
 
 pytestmark = pytest.mark.plain

@@ -27,7 +27,7 @@ from headrace.model import Project
 from headrace.queries import driver_lock
 from headrace.queries.application import application
 from headrace.queries.changes import Choice
-from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout, latest_generation
 from tests.run.projects import rows, write_project
 

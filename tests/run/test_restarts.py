@@ -15,9 +15,8 @@ from headrace.contract.query_state import QueryState
 from headrace.errors import Finding, HeadraceError, ProjectError
 from headrace.model import Project
 from headrace.model.trigger import Restart
-from headrace.observe.board import Board
-from headrace.observe.orders import Order
-from headrace.run.notes import Notes
+from headrace.observe.board import Board, Order
+from headrace.run.batch_records import Notes
 from headrace.run.states import States
 from headrace.units import Duration
 

@@ -16,7 +16,7 @@ from headrace.errors import CheckpointError
 from headrace.model import Project, Query
 from headrace.queries.application import application
 from headrace.queries.layout import QueryLayout
-from headrace.run.restore import healed, plan_lost_batch
+from headrace.run.start import healed, plan_lost_batch
 
 from ..connectors.exactly_once.drivers import Driver
 from ..connectors.sql.databases import Database

@@ -39,7 +39,7 @@ from headrace.contract import Correction, OutputMode, SinkContext, Snapshot
 from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.queries.application import application
-from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout
 from headrace.storage import json_lines
 from tests.run.projects import rows, write_project

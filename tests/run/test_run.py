@@ -15,14 +15,13 @@ import pytest
 from headrace.api import load, run, status, verify
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.sql.sqlite import Sqlite
-from headrace.contract import Observer, Outcome, QueryStart
+from headrace.contract import BatchRecord, Observer, Outcome, QueryStart
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.model import AvailableNow
-from headrace.observe.progress import BatchRecord
 from headrace.queries.layout import QueryLayout
-from headrace.run import launch, supervision
+from headrace.run import start, supervision
+from headrace.run.query_run import Watching
 from headrace.run.stop import StopRequest
-from headrace.run.watching import Watching
 from headrace.spark.stream.listener import Listener, ListenerEvent
 
 from .projects import land, rows, write_project
@@ -357,7 +356,7 @@ def test_a_start_that_cannot_be_recorded_leaves_no_stream_behind(
     def fails(*_: object) -> None:
         raise full
 
-    monkeypatch.setattr(launch, "enter", fails)
+    monkeypatch.setattr(start, "enter", fails)
     land(root, 1, FRUIT[1])
     (outcome,) = run(load(root), spark=spark).outcomes
     assert (outcome.state, outcome.finding) == ("failed", full.findings[0])

@@ -13,8 +13,8 @@ from headrace.checkpoint import Archive, Checkpoint, planned_batch
 from headrace.checkpoint.restore import Restorable, restore
 from headrace.errors import CheckpointError
 from headrace.queries.layout import QueryLayout
-from headrace.queries.source_names import record
-from headrace.run.part_renames import make
+from headrace.queries.rename_record import record
+from headrace.run.rename import make
 
 pytestmark = pytest.mark.plain
 STEPS = ("recorded", "ledger names", "logs", "offsets", "archive", "quarantine")

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.run import stop, stopping
-from headrace.run.stop import StopRequest, stop_on_signals
-from headrace.run.stopping import Stopping
+from headrace.run import stop
+from headrace.run.stop import Stopping, StopRequest, stop_on_signals
 
 pytestmark = pytest.mark.plain
 
@@ -69,7 +68,7 @@ def test_a_query_that_was_broken_off_is_waited_for_until_its_thread_has_ended(
     monkeypatch: pytest.MonkeyPatch, seconds: float, waited: bool
 ) -> None:
     """Spark says that it has ended before its last words to the session are out."""
-    monkeypatch.setattr(stopping, "SETTLED_SECONDS", 0.5)
+    monkeypatch.setattr(stop, "SETTLED_SECONDS", 0.5)
     ended: list[str] = []
 
     def stop_it() -> None:

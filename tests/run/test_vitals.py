@@ -12,7 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import Finding
-from headrace.run import account, vitals
+from headrace.run import batch_records, vitals
 
 from .projects import write_project
 
@@ -48,7 +48,7 @@ def test_a_first_batch_whose_tasks_end_one_after_another_is_not_silent(
 
     monkeypatch.setattr(vitals, "no_commit", no_commit)
     monkeypatch.setattr(vitals, "LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(account, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(batch_records, "LOOK_SECONDS", 0.1)
     root = write_project(tmp_path / "p", SLOW, batches=[[{"name": "apple", "amount": at} for at in range(12)]])
     with hr.start(hr.load(root), spark=spark) as application:
         until = time.monotonic() + 120

@@ -116,7 +116,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scene]:
 
 @canary("spark/stream/listener", "contract/batch_record")
 def progress_is_told_in_known_names(scene: Scene) -> None:
-    from headrace.observe.progress import BatchRecord
+    from headrace.contract import BatchRecord
 
     record = BatchRecord.parse(json.dumps(scene.progress), source_names=["events"])
     assert (record.query, record.batch, record.rows) == ("canary", 0, 2)

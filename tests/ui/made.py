@@ -11,12 +11,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import headrace as hr
-from headrace.contract import Lag
+from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
 from headrace.contract.query_state import QueryState
 from headrace.errors import Finding, Where
 from headrace.model import Project
 from headrace.observe.history import History
-from headrace.observe.progress import BatchRecord, OperatorProgress, SourceProgress
 from headrace.queries.layout import history_file
 
 PASSWORD = "correct-horse-battery"

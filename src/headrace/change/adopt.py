@@ -19,13 +19,13 @@ from headrace.checkpoint.adoption import copied
 from headrace.errors import CheckpointError, Finding, ProjectError, Where, nearest
 from headrace.model import Project
 from headrace.queries import driver_lock
+from headrace.queries.blame import commanded
 from headrace.queries.changes import AdoptionRecord
 from headrace.queries.home import Home
 from headrace.queries.manifest import enter
-from headrace.queries.naming import commanded
 from headrace.queries.sink_location import enter_sink
-from headrace.run.planned import present
-from headrace.run.repartition import require_stopped
+from headrace.run.plan import present
+from headrace.run.sink_work import require_stopped
 from headrace.storage.durable import publish, remove_tree
 from headrace.storage.location import is_known, located, place
 from headrace.storage.private import make_private, writing_to

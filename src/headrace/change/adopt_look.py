@@ -24,9 +24,9 @@ from headrace.contract import Held, SinkContext
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, Where
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.changes import AdoptionRecord
-from headrace.queries.checkpoint_facts import size_of
-from headrace.queries.home import layout_of
-from headrace.run.planned import reader
+from headrace.queries.inspect_checkpoint import size_of
+from headrace.queries.layout import layout_of
+from headrace.run.plan import reader
 from headrace.run.sink_work import SinkWork
 from headrace.run.state_store import adopted_settings, begun_with, provider_of, session_settings
 from headrace.spark.jvm.session_conf import applied

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from headrace.errors import CheckFailed, Finding, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
+from headrace.queries.blame import commanded
 from headrace.queries.changes import current, under_way
 from headrace.queries.layout import QueryLayout
-from headrace.queries.naming import commanded
 from headrace.queries.rename_record import require_renamed
-from headrace.run.repartition import require_stopped
-from headrace.run.sink_work import SinkWork
+from headrace.run.sink_work import SinkWork, require_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

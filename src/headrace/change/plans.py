@@ -14,7 +14,7 @@ from headrace.contract import Held, same_place
 from headrace.errors import CheckpointError, Finding, SourceError
 from headrace.model import Project, Query
 from headrace.queries.changes import Choice
-from headrace.queries.checkpoint_facts import size_of
+from headrace.queries.inspect_checkpoint import size_of
 from headrace.queries.layout import QueryLayout
 
 _FOLDERS = {"offsets": "planned batches", "commits": "committed batches"}

@@ -25,9 +25,8 @@ from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.queries.changes import RewindRecord, current, require_adopted, require_whole
 from headrace.queries.layout import QueryLayout, history_file
-from headrace.queries.rename_record import unfinished
+from headrace.queries.rename_record import unfinished, unfinished_sources
 from headrace.queries.sink_location import former_location, table_before
-from headrace.queries.source_names import unfinished_sources
 from headrace.storage.durable import remove_tree, replace_file
 from headrace.storage.private import writing_to
 

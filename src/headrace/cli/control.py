@@ -13,7 +13,7 @@ from headrace.cli.output import say_error, say_json
 from headrace.errors import Finding, HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.observe.orders import OrderAnswer
+    from headrace.observe.board import OrderAnswer
 
 
 @click.command()

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from headrace.contract import BatchRecord
 from headrace.demo.processes import Child, Line, run_visibly, uninterrupted
 from headrace.demo.starter import LANDING, QUERY, RESULT, SEED, refuse_unless_empty, write_project
 from headrace.errors import Finding, HeadraceError, Where, reason
-from headrace.observe.progress import BatchRecord
 
 SETTINGS = "demo.json"
 IDLE_SECONDS = 5.0

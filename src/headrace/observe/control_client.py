@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import Finding, HeadraceError
-from headrace.observe.control_server import ALREADY_STOPPING, is_own
-from headrace.observe.orders import OrderAnswer, Verb, who
-from headrace.observe.place import clear, sockets
+from headrace.observe.board import OrderAnswer, Verb, who
+from headrace.observe.control_server import ALREADY_STOPPING, clear, is_own, sockets
 from headrace.queries.processes import birth
 
 HELLO_SECONDS = 5.0

@@ -12,11 +12,10 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.checkpoint.sources import further_uses, source_of
-from headrace.contract import Lag, SourcePrefix, overrides
+from headrace.contract import BatchRecord, Lag, SourcePrefix, overrides
 from headrace.errors import Finding, HeadraceError
 from headrace.model import NamedSource, Project, Query
 from headrace.observe.history import History, QueryStatus
-from headrace.observe.progress import BatchRecord
 from headrace.queries.layout import QueryLayout, history_file, latest_generation
 
 # How long all sources together may take to answer who asks, and for how long their answer counts as of now.

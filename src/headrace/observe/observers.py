@@ -1,10 +1,10 @@
-"""All that hear of one run or verify: Headrace's own, and those that other distributions bring along."""
+"""All that hear of one run or verify: Headrace's own, those of other distributions, and the lines of `--json`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 from headrace import registry
 from headrace.contract import BatchRecord, BatchWork, Observed, Observer, Outcome, QueryStart, QueryState
@@ -106,3 +106,31 @@ def _failed(name: str, error: Exception) -> Finding:
         what=f"the observer {name} did not get an event, and gets no more: {type(error).__name__}: {error}",
         fix="correct it, or uninstall its distribution; the queries run on without it",
     )
+
+
+Write: TypeAlias = Callable[[str, Mapping[str, Any]], None]
+
+
+class EventLines(Observer):
+    """Gives each event by its name with its facts to `write`."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    def started(self, start: QueryStart) -> None:
+        self._write("started", {"query": start.query, "generation": start.generation, "trigger": start.trigger})
+
+    def stopping(self, *, now: bool) -> None:
+        self._write("stopping", {"now": now})
+
+    def progressed(self, record: BatchRecord) -> None:
+        self._write("batch", record.as_dict())
+
+    def changed(self, state: QueryState) -> None:
+        self._write("state", state.as_dict())
+
+    def ended(self, outcome: Outcome) -> None:
+        self._write("ended", outcome.as_dict())
+
+    def note(self, finding: Finding) -> None:
+        self._write("note", {"finding": finding.as_dict()})

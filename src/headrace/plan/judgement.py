@@ -12,10 +12,10 @@ from headrace.model import Project, Query
 from headrace.plan.code.meaning import name_of, not_comparable
 from headrace.plan.comparison import compare
 from headrace.plan.difference import Kind, PlanDifference, located, worst
+from headrace.queries.blame import anew, reset_command
 from headrace.queries.form import FORMAT, QueryForm
 from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.queries.manifest import QueryRevision, changed_line, forms
-from headrace.queries.ways_out import anew, reset_command
 
 SHOWN = 160
 

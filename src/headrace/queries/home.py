@@ -11,8 +11,8 @@ from pathlib import Path
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.model import Project, Query
-from headrace.queries.checkpoint_look import require_usable
-from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.inspect_checkpoint import require_usable
+from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.sink_location import require_same_sink
 from headrace.storage.location import is_remote
 from headrace.storage.private import make_private, writing_to
@@ -48,11 +48,6 @@ class Home:
         """Remove a checkpoint that nobody resumes from."""
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
-
-
-def layout_of(project: Project, query: Query) -> QueryLayout:
-    """Where the newest generation of a query lies."""
-    return QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
 
 
 def entered(project: Project, query: Query) -> Home:

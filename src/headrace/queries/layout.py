@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.model import Project, Query
+
 
 @dataclass(frozen=True)
 class QueryLayout:
@@ -180,3 +182,8 @@ def generations_set_aside(storage: Path, query: str) -> list[int]:
 
 def _generations(home: Path) -> list[int]:
     return [int(path.name[1:]) for path in home.glob("g*") if path.name[1:].isdigit()]
+
+
+def layout_of(project: Project, query: Query) -> QueryLayout:
+    """Where the newest generation of a query lies."""
+    return QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))

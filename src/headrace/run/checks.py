@@ -22,8 +22,8 @@ from headrace.errors import Finding, HeadraceError, Where
 from headrace.model import Project, PythonTransform, Query, View
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.observe.history import History
+from headrace.queries.blame import named
 from headrace.queries.layout import history_file
-from headrace.queries.naming import named
 from headrace.registry import known_failures
 from headrace.run.sink_work import of_sink
 from headrace.run.state_store import session_settings

@@ -6,13 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import Finding, HeadraceError
-from headrace.run.account import Account
-from headrace.run.notes import Notes
-from headrace.run.query_run import QueryRun
+from headrace.run.batch_records import Account, Notes
+from headrace.run.query_run import Begun, QueryRun, Running, Watching
 from headrace.run.refresh import Refresher
-from headrace.run.running import Running
-from headrace.run.starts import Begun
-from headrace.run.watching import Watching
 from headrace.spark.stream.foreach_batch import Halt
 
 if TYPE_CHECKING:

@@ -12,9 +12,7 @@ from headrace.contract import Observer
 from headrace.contract.query_state import QueryState
 from headrace.errors import HeadraceError, QueryFailed
 from headrace.model import Project, Trigger
-from headrace.observe.board import Board
-from headrace.observe.orders import Order, Orders, Verb, who
-from headrace.run.result import RunResult
+from headrace.observe.board import Board, Order, Orders, RunResult, Verb, who
 from headrace.run.stop import StopRequest
 from headrace.run.supervise import run
 from headrace.spark.jvm.session_conf import activate

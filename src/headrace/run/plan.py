@@ -1,35 +1,43 @@
-"""What would come of a start, without one: each query as written against what ran."""
+"""The plan of a query as written against what ran: all that is looked at before a start, with one or without."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.build.plan_builder import build, registered_tables
+from headrace.build.plan_builder import Reader, build, register_written, registered_tables
 from headrace.build.project_session import borrowed
 from headrace.build.tables import Tables
 from headrace.check.analysed import analysed
 from headrace.check.structure import concerning
-from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
-from headrace.model import Project, Query
-from headrace.plan.judgement import Judgement, judged, renamed
-from headrace.queries.application import known_application
-from headrace.queries.checkpoint_look import problems, require_state
+from headrace.check.triggers import cores, live, refreshed
+from headrace.checkpoint.prefix import planned_prefix
+from headrace.checkpoint.sources import source_of
+from headrace.contract import SinkContext
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
+from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
+from headrace.plan.forming import NO_NAMES, form_of
+from headrace.plan.judgement import Judgement, judged, refusals, remarks, renamed
+from headrace.queries.application import application, known_application, known_facts
+from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm
 from headrace.queries.home import Home
-from headrace.queries.manifest import forms
-from headrace.queries.rename_record import kept_in
+from headrace.queries.inspect_checkpoint import problems, require_state
+from headrace.queries.manifest import QueryRevision, forms
+from headrace.queries.manifest import revision as revision_of
+from headrace.queries.rename_record import as_it_ran, former_sources, kept_in, waiting_renames
 from headrace.queries.sink_location import require_same_sink
-from headrace.queries.source_names import as_it_ran, former_sources
-from headrace.run.moved_project import not_brought_along, require_in_place
-from headrace.run.part_renames import waiting_renames
-from headrace.run.planned import present, reader, require_planned, unfit
+from headrace.run.counters import Counters
+from headrace.run.moved_project import bring_along, not_brought_along, require_in_place
+from headrace.run.query_run import Request
 from headrace.run.sink_work import of_sink
 from headrace.run.state_store import compared, key_order, query_settings
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.messages.refusals import finding_of
-from headrace.spark.plans.analysed import plan_facts
+from headrace.spark.plans.analysed import PlanFacts, plan_facts, plan_text
+from headrace.spark.stream.counting import Counting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -161,3 +169,223 @@ def _frame(project: Project, query: Query, spark: SparkSession, home: Home, stre
 
 def _wrong(query: Query, first: int, findings: Sequence[Finding]) -> Judgement:
     return Judgement(query=query.name, verdict="forbidden", from_batch=first, notes=tuple(findings))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """The DataFrame of a query over its sources and these versions of its tables, and what is said of it.
+
+    fingerprint: changes with what the query means. revision: what the manifest is to say of it; None: it has none.
+    """
+
+    frame: DataFrame
+    fingerprint: str
+    revision: QueryRevision | None
+    facts: PlanFacts
+    tables: Tables
+    versions: Mapping[str, int]
+    counters: Counters
+    notes: tuple[Finding, ...]
+    streams: Mapping[str, DataFrame]
+
+    def columns(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        """The names and types of the columns of each source, and of the result under no name."""
+        frames = {**self.streams, "": self.frame}
+        return {
+            name: tuple((each.name, each.dataType.simpleString()) for each in frame.schema)
+            for name, frame in frames.items()
+        }
+
+
+def planned(request: Request, home: Home) -> Planned:
+    """Build the query and check it; raises where it cannot run, or not over its checkpoint."""
+    project, query, spark = request.project, request.query, request.spark
+    if home.repartitions.cut_off(home.checkpoint) is None:
+        home.repartitions.forget_unbegun(home.checkpoint)
+    kept = list(compared(project, query, home.checkpoint, home.repartitions, spark))
+    if home.lasting:
+        kept += bring_along(project, query)
+        require_planned(project, query, home)
+    _require_sources(request)
+    request.begin("making its plan")
+    if findings := list(cores(project, query, spark)):
+        raise CheckFailed(findings)
+    register_written(project, query, spark)
+    tables = Tables(project, query, home.layout, spark)
+    versions, told = _versions(request, tables)
+    counters = _counters(request, home)
+    streams: dict[str, DataFrame] = {}
+    given = {**tables.frames(versions), **counters.counting.handles}
+    frame = build(project, query.transform, spark, reader(spark, query.trigger, streams), given)
+    facts = plan_facts(frame)
+    noted = _checked(project, query, frame, facts)
+    revision = present(project, query, frame, home, streams) if home.lasting else None
+    changes: tuple[Finding, ...] = ()
+    if revision is not None:
+        formers = former_sources(project, query, home.layout)
+        ran = as_it_ran(query, home.layout)
+        is_renamed = bool(formers) or ran is not query
+        compared_by = present(project, ran, frame, home, streams, called=formers) if is_renamed else revision
+        changes = _unchanged(project, query, home, compared_by)
+        revision = replace(revision, continues=is_renamed and not changes)
+    if facts.keeps_state:
+        require_state(query, home.checkpoint)
+    beginnings = () if home.begun else _beginnings(project, query, home.layout.generation)
+    return Planned(
+        frame=frame,
+        fingerprint=fingerprint(frame, query) if revision is None else revision.fingerprint,
+        revision=revision,
+        facts=facts,
+        tables=tables,
+        versions=versions,
+        counters=counters,
+        streams=streams,
+        notes=(*beginnings, *kept, *told, *noted, *changes, *counters.missing(home.checkpoint.last_committed)),
+    )
+
+
+def present(
+    project: Project,
+    query: Query,
+    frame: DataFrame,
+    home: Home,
+    streams: Mapping[str, DataFrame],
+    *,
+    called: Mapping[str, str] = NO_NAMES,
+) -> QueryRevision:
+    """What the manifest would say of `query`, whose result is `frame`, if it began to run now.
+
+    streams: what the connectors gave for its sources. called: names of sources by which it is to be compared.
+    """
+    committed = home.checkpoint.last_committed
+    try:
+        form = form_of(project, query, frame, salt=application(project).id, streams=streams, called=called)
+    except HeadraceError:
+        raise
+    except Exception as error:
+        # A node that nobody has met must keep no query from running; it is told that its changes are not compared.
+        form = QueryForm(spark=frame.sparkSession.version, unreadable=f"{type(error).__name__}: {error}"[:200])
+    return revision_of(
+        query,
+        form,
+        fingerprint(frame, query),
+        columns=frame.schema.simpleString(),
+        next_batch=0 if committed is None else committed + 1,
+    )
+
+
+def unfit(project: Project, query: Query, home: Home) -> Iterator[Finding]:
+    """Why the query cannot start with its trigger, its sources and its tables, whatever its plan is."""
+    yield from live(project, query, query.trigger, begun=home.begun and query.sink.facts.durable)
+    yield from refreshed(project, query, query.trigger)
+
+
+def _unchanged(project: Project, query: Query, home: Home, now: QueryRevision) -> tuple[Finding, ...]:
+    """Raise CheckpointError if batches were made by a query that meant something else, or had another name."""
+    if not home.begun and now.form is not None and (former := tuple(renamed(project, query, QueryForm.of(now.form)))):
+        raise CheckpointError(former)
+    # What was planned and not committed is made again by the query as it is now.
+    begun = home.checkpoint.last_committed is not None
+    checkpoint, versions = home.checkpoint.root, home.layout.versions
+    judgement = judged(
+        project, query, forms(home.layout.manifest), now, begun=begun, checkpoint=checkpoint, versions=versions
+    )
+    if refused := tuple(refusals(query, judgement)):
+        raise CheckpointError(refused)
+    return tuple(remarks(query, judgement))
+
+
+def _require_sources(request: Request) -> None:
+    """Raise if a system that the query reads from does not answer."""
+    for source in request.project.sources_of(request.query):
+        with named(f"query '{request.query.name}', source '{source.name}'", source.where):
+            source.connector.check_connection(request.spark)
+
+
+def _versions(request: Request, tables: Tables) -> tuple[Mapping[str, int], tuple[Finding, ...]]:
+    """The versions of the tables to start over, computed if there are none; and what is said of them."""
+    known = request.versions if request.versions is not None else tables.planned()
+    return tables.begin() if known is None else (known, ())
+
+
+def _counters(request: Request, home: Home) -> Counters:
+    """The counters that the query's functions ask for, as its committed batches have left them."""
+    project, query = request.project, request.query
+    counting, declared = Counting(request.spark), project.counters_of(query)
+    for counter in declared:
+        counting.counter(counter.name, counter.zero, counter.param)
+    sync = project.target.checkpoint_durability == "power_loss"
+    return Counters.opened(query, declared, counting, home.layout if home.lasting else None, sync=sync)
+
+
+def require_planned(project: Project, query: Query, home: Home) -> None:
+    """Raise SourceError if a batch that was planned and not committed can no longer be made as it was planned."""
+    sources = {source.name: source for source in project.sources_of(query)}
+    prefixes = planned_prefix(home.checkpoint, list(sources))
+    for name, prefix in prefixes.items() if prefixes is not None else ():
+        source = sources[source_of(name)]
+        source.connector.ensure_available(prefix)
+        problem = source.connector.changed(prefix)
+        # A batch that never came in may be made over what is there now, as over a file that was mended.
+        if problem is not None and _is_in(project, query, home):
+            found = Finding(code=problem.code, what=problem.what, fix=problem.fix, where=source.where)
+            raise SourceError(with_command(query, found))
+
+
+def _is_in(project: Project, query: Query, home: Home) -> bool:
+    """Whether the sink has the newest planned batch already."""
+    planned = home.checkpoint.last_batch
+    context = SinkContext(
+        query=query.name,
+        generation=home.layout.generation,
+        mode=query.mode,
+        checkpoint=home.checkpoint.root,
+        **known_facts(project),
+    )
+    last = None if query.sink.ledger is None else query.sink.ledger.last_batch(context)
+    return last is not None and planned is not None and last >= planned
+
+
+def _beginnings(project: Project, query: Query, generation: int) -> Iterator[Finding]:
+    """Where each source begins; a later generation is that of a rebuild or a reset, which says from where."""
+    starts = "starts for the first time" if generation == 1 else f"starts generation {generation}"
+    for source in project.sources_of(query):
+        if position := source.connector.starting_position():
+            yield Finding(
+                code="HR131",
+                what=f"query '{query.name}' {starts}, and its source '{source.name}' begins {position}",
+                fix="to begin elsewhere, set starting_offsets before the first start" if generation == 1 else "",
+                where=source.where,
+            )
+
+
+def reader(spark: SparkSession, trigger: Trigger, streams: dict[str, DataFrame]) -> Reader:
+    """What gives each source's stream, and keeps it in `streams`.
+
+    Without batches there is none that a rate limit could bound.
+    """
+
+    def stream(source: NamedSource) -> DataFrame:
+        connector = source.connector
+        if isinstance(trigger, (Continuous, RealTime)):
+            connector = connector.without_rate_limit()
+        streams[source.name] = connector.stream(spark, source.name)
+        return streams[source.name]
+
+    return stream
+
+
+def _checked(project: Project, query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[Finding, ...]:
+    findings = tuple(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise CheckFailed(errors)
+    return findings
+
+
+def fingerprint(frame: DataFrame, query: Query) -> str:
+    """Sixteen hexadecimal digits that change when the query's plan (normalised by Spark), schema or mode changes.
+
+    They may change with Spark's version too, which may write the same plan otherwise.
+    """
+    return hashlib.sha256(f"{query.mode}\n{frame.schema.json()}\n{plan_text(frame)}".encode()).hexdigest()[:16]

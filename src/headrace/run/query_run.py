@@ -1,25 +1,212 @@
-"""A running query with what the supervisor keeps of it."""
+"""A query of a run: what is asked of its start, the started query, and what the supervisor keeps of it."""
 
 from __future__ import annotations
 
+import queue
+import shutil
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypeAlias
 
+from headrace.build.tables import Tables
+from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.contract import BatchWork, Lag
-from headrace.errors import Finding
+from headrace.contract import BatchRecord, BatchWork, Boundary, Connector, Lag, SinkContext
+from headrace.errors import Fenced, Finding, HeadraceError, QueryFailed
 from headrace.model import Every, Project, Query, Trigger
+from headrace.observe.board import Order
+from headrace.observe.health import health
 from headrace.observe.lag import lags, reported_lags, total
-from headrace.observe.orders import Order
-from headrace.observe.progress import BatchRecord
-from headrace.observe.progress.health import health
-from headrace.run.quarantine import QuarantineFiles
+from headrace.queries.driver_lock import DriverLock
+from headrace.queries.layout import QueryLayout
+from headrace.registry import known_failures
+from headrace.run.counters import Counters
 from headrace.run.refresh import Refresher
-from headrace.run.running import Running
-from headrace.run.source_health import SourceHealth
+from headrace.run.source_health import QuarantineFiles, SourceHealth
+from headrace.spark.messages.failures import failure_of
 from headrace.spark.stream.foreach_batch import Halt
+from headrace.spark.stream.listener import Listener, ListenerEvent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class GivenUp(BaseException):
+    """A start that was given up has come to the end of its wait; nothing was started, and nobody waits for it."""
+
+
+class Attempt:
+    """One start, which may be given up while it makes its sink ready: there it can wait long for another driver."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._may_end = False
+        self._given_up = False
+
+    @contextmanager
+    def making_ready(self) -> Iterator[None]:
+        """Let the start be given up inside the block; raises GivenUp at its end if it was."""
+        with self._lock:
+            self._may_end = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._may_end = False
+        if self._given_up:
+            raise GivenUp
+
+    def give_up(self) -> bool:
+        """Give the start up if it may be; it then starts nothing, whenever its wait ends."""
+        with self._lock:
+            self._given_up = self._given_up or self._may_end
+            return self._given_up
+
+
+Reached = Callable[[Boundary, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is to be started, and how.
+
+    query: with the trigger that it is to run with.
+    reached: called at each boundary of a batch.
+    versions: of its tables that are recomputed while it runs; None: those of a batch that was planned and not
+        committed, or else they are computed.
+    tell: takes at once what the sink has to say while it is made ready, as that it waits for a lock.
+    preparing: told of each step as it begins.
+    attempt: by which the start may be given up meanwhile.
+    restoring: one batch alone is made again, because the checkpoint has lost it.
+    """
+
+    project: Project
+    query: Query
+    spark: SparkSession
+    reached: Reached | None = None
+    versions: Mapping[str, int] | None = None
+    tell: Callable[[Finding], None] | None = None
+    preparing: Callable[[str], None] | None = None
+    attempt: Attempt = field(default_factory=Attempt)
+    restoring: bool = False
+
+    @property
+    def trigger(self) -> Trigger:
+        return self.query.trigger
+
+    def begin(self, step: str) -> None:
+        """Say which step of the start begins."""
+        if self.preparing is not None:
+            self.preparing(step)
+
+
+@dataclass(kw_only=True)
+class Reports:
+    """What the sink of a running query reports, to be taken by whoever watches it.
+
+    tell: takes at once what comes before the sink is ready.
+    faults: what ended a batch. news: other things that a user should know of. computed: for each batch, whether each
+    time that its sink computed it came to the end. retried: the batches that were tried again, once for each time.
+    written: for each batch, how many seconds its sink took by itself.
+    """
+
+    query: Query
+    tell: Callable[[Finding], None] | None = None
+    faults: list[HeadraceError] = field(default_factory=list)
+    news: SimpleQueue[Finding] = field(default_factory=SimpleQueue)
+    computed: dict[int, list[bool]] = field(default_factory=dict)
+    retried: list[int] = field(default_factory=list)
+    written: dict[int, float] = field(default_factory=dict)
+
+    def note(self, finding: Finding) -> None:
+        """Tell a finding, or keep it until it is taken."""
+        (self.tell or self.news.put)(finding.but(where=self.query.where))
+
+    def count(self, batch: int, whole: bool) -> None:
+        """Keep that the sink computed a batch, to its end or not."""
+        self.computed.setdefault(batch, []).append(whole)
+
+
+@dataclass(kw_only=True)
+class Running:
+    """A started query: Spark's handle, where it keeps things, and what its sink reported: faults, and other news.
+
+    computed: for each batch, whether each time that its sink computed it came to the end. retried: the batches that it
+        tried again, once for each time. written: for each batch, how many seconds its sink took by itself.
+    last_job: the newest of Spark's jobs that its tasks' times were looked at of.
+    disturbances: how many tasks had failed and executors were lost at the last batch. reads_all: whether its plan reads
+        all that a batch's offsets hold; None: not known yet.
+    rows_tracked: whether its state store counts its rows.
+    connectors: its sources and its sink, which explain failures of their own.
+    columns: gives the names and types of those of each source, and of the result under no name.
+    tables, versions: those that are recomputed while it runs, and which versions it was started over.
+    """
+
+    query: Query
+    layout: QueryLayout
+    sink_run: SinkContext
+    handle: StreamingQuery
+    source_names: tuple[str, ...]
+    watermarked: tuple[str, ...]
+    notes: tuple[Finding, ...]
+    faults: list[HeadraceError]
+    news: SimpleQueue[Finding]
+    computed: dict[int, list[bool]]
+    retried: list[int]
+    written: dict[int, float]
+    last_job: int = -1
+    disturbances: tuple[int, int] = (0, 0)
+    reads_all: bool | None = None
+    rows_tracked: bool = True
+    tables: Tables
+    versions: Mapping[str, int]
+    counters: Counters
+    connectors: tuple[Connector, ...] = ()
+    columns: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] = dict
+    scratch: Path | None = None
+    lock: DriverLock | None = None
+
+    def failure(self) -> HeadraceError | None:
+        """Why the query ended, of the class that its sink gave the error; None when it ended well."""
+        finding = failure_of(
+            self.handle,
+            self.faults,
+            subject=f"query '{self.query.name}'",
+            where=self.query.where,
+            connectors=self.connectors,
+            installed=known_failures,
+        )
+        if finding is None:
+            return None
+        return Fenced(finding) if isinstance(next(reversed(self.faults), None), Fenced) else QueryFailed(finding)
+
+    def clean_up(self) -> None:
+        """Let others run the query, and remove the checkpoint of a sink that keeps nothing."""
+        self.counters.counting.close()
+        if self.lock is not None:
+            self.lock.release()
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def last_committed(checkpoint: Path) -> int | None:
+    """The last batch that was committed; a checkpoint that cannot be read is reported by the start."""
+    try:
+        return Checkpoint(checkpoint).last_committed
+    except (HeadraceError, OSError):
+        return None
+
+
+Begun: TypeAlias = tuple[Running | HeadraceError, bool]
+"""A running query, or why it did not start, and whether it first finishes a batch that was begun before."""
+
 
 # What waits in the sources is looked at again after a second, or sooner where that takes a twentieth of the time.
 LAG_SECONDS, LAG_SHARE = 1.0, 20
@@ -115,3 +302,95 @@ class QueryRun:
         found = {finding.code: finding for finding in judged}
         yield from (found[code] for code in sorted(found.keys() - self.warnings))
         self.warnings = frozenset(found)
+
+
+POLL_SECONDS = 0.1
+LAST_EVENTS_SECONDS = 3.0
+
+
+class Watching:
+    """The running queries by Spark's id of each start; takes the listener's events, always in one thread.
+
+    progressed: takes the report of a batch. worked: is told of each query that has made one, or has nothing to do.
+
+    starting: a query is being started, so that events of an unknown start are kept: they may be its first ones.
+    """
+
+    def __init__(
+        self, listener: Listener, progressed: Callable[[QueryRun, str], None], worked: Callable[[str], None]
+    ) -> None:
+        self.starting = False
+        self._listener = listener
+        self._progressed, self._worked = progressed, worked
+        self._running: dict[str, QueryRun] = {}
+        self._former: dict[str, QueryRun] = {}
+        self._early: list[ListenerEvent] = []
+
+    def __iter__(self) -> Iterator[QueryRun]:
+        return iter(list(self._running.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    def find(self, query: str) -> QueryRun | None:
+        """The running query of this name."""
+        return next((watched for watched in self if watched.query.name == query), None)
+
+    def add(self, watched: QueryRun) -> None:
+        """Watch a query that has started."""
+        self._running[str(watched.running.handle.runId)] = watched
+
+    def restarted(self, watched: QueryRun, running: Running) -> None:
+        """Watch the next start of a query; events of the one before may still come."""
+        self._forget_former(watched)
+        before = str(watched.running.handle.runId)
+        self._former[before] = self._running.pop(before)
+        watched.running = running
+        self.add(watched)
+
+    def remove(self, watched: QueryRun) -> None:
+        """Watch a query no more."""
+        self._running.pop(str(watched.running.handle.runId), None)
+        self._forget_former(watched)
+
+    def end_start(self, *, heard: bool) -> None:
+        """Take what was kept of a start that has come to its end, or forget it."""
+        self.starting = False
+        early, self._early = self._early, []
+        for event in early if heard else ():
+            self._take(event)
+
+    def hear(self, *, seconds: float = POLL_SECONDS) -> None:
+        """Wait up to `seconds` for one event, then take all that are there."""
+        events = self._listener.events
+        try:
+            event = events.get(timeout=seconds) if seconds else events.get_nowait()
+            while True:
+                self._take(event)
+                event = events.get_nowait()
+        except queue.Empty:
+            return
+
+    def hear_out(self, watched: QueryRun) -> None:
+        """Take the events of a query that has ended, the last of which tells of its end."""
+        until = time.monotonic() + LAST_EVENTS_SECONDS
+        while not watched.terminated and time.monotonic() < until:
+            self.hear()
+        watched.terminated = False
+
+    def _take(self, event: ListenerEvent) -> None:
+        watched = self._running.get(event.run_id) or self._former.get(event.run_id)
+        if watched is None:
+            if self.starting:
+                self._early.append(event)
+            return
+        if event.kind == "terminated" and event.run_id == str(watched.running.handle.runId):
+            watched.terminated = True
+        watched.event_at = time.monotonic()
+        if event.kind == "progress":
+            self._progressed(watched, event.json)
+        if event.kind in ("progress", "idle"):
+            self._worked(watched.query.name)
+
+    def _forget_former(self, watched: QueryRun) -> None:
+        self._former = {run_id: other for run_id, other in self._former.items() if other is not watched}

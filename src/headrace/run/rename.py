@@ -1,18 +1,15 @@
-"""A query that continues under a new name: its checkpoint, its history and its ledger are taken over at the start.
-
-The record comes first, the ledger second, the directories last. Each step may be done again, so that the next start
-ends a rename that was cut off.
-"""
+"""A query, its table or its sources renamed at a start that declares the names they had before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.checkpoint import Checkpoint
+from headrace.checkpoint import Archive, Checkpoint
+from headrace.checkpoint.sources import rename_for_ledgers, rename_logs, rename_offsets, renamed
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, Finding, HeadraceError, NothingChanged
 from headrace.model import Project, Query
@@ -20,17 +17,24 @@ from headrace.observe.history import History
 from headrace.plan.judgement import refusals
 from headrace.queries import driver_lock
 from headrace.queries.application import application
-from headrace.queries.home import Home, layout_of
-from headrace.queries.layout import QueryLayout, history_file, latest_generation
-from headrace.queries.naming import named
-from headrace.queries.rename_record import Rename, RenameRecord, has_run, pending
-from headrace.queries.sink_location import require_same_sink, table_before
-from headrace.queries.source_names import pending_sources
-from headrace.queries.source_names import record as source_record
+from headrace.queries.blame import named
+from headrace.queries.changes import RebuildRecord
+from headrace.queries.home import Home
+from headrace.queries.layout import QueryLayout, generations_set_aside, history_file, latest_generation, layout_of
+from headrace.queries.rename_record import (
+    Rename,
+    RenameRecord,
+    enter_record,
+    has_run,
+    pending,
+    pending_sources,
+    table_renamed,
+)
+from headrace.queries.rename_record import record as source_record
+from headrace.queries.sink_location import enter_sink, require_same_sink, table_before
 from headrace.run.moved_project import bring_schemas_along
-from headrace.run.part_renames import rename_sources, rename_table
 from headrace.run.plan import judgement_over
-from headrace.run.repartition import require_stopped
+from headrace.run.sink_work import require_stopped
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
 from headrace.storage.durable import move as move_directory
@@ -249,3 +253,82 @@ def _remove(old: Path) -> None:
         (old / "reset").rmdir()
     with suppress(OSError):
         old.rmdir()
+
+
+def rename_table(project: Project, query: Query, session: Callable[[], SparkSession]) -> tuple[Finding, ...]:
+    """Let the table of `query`, which the caller has locked, have its new name; what is said of it.
+
+    Raises CheckpointError or SinkError. Called again after a crash, it ends what was begun.
+    """
+    if not query.sink.facts.durable or query.sink.rename is None:
+        return ()
+    layout = layout_of(project, query)
+    if table_before(project, query, layout) is None:
+        return ()
+    if generations_set_aside(project.storage, query.name):
+        what = f"the table of query '{query.name}' cannot be renamed: a reset has set results aside under its old name"
+        fix = f"name it so again, and end that first: headrace reset {query.name} --discard"
+        raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
+    if RebuildRecord.of(project.storage, query.name) is not None:
+        what = f"the table of query '{query.name}' cannot be renamed: a rebuild is kept under its old name"
+        fix = (
+            f"name it so again, and end that first: headrace rebuild {query.name} --abandon, or --discard after a swap"
+        )
+        raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
+    said = tuple(table_renamed(project, query, layout))
+    context = SinkContext(
+        query=query.name,
+        generation=layout.generation,
+        mode=query.mode,
+        checkpoint=layout.checkpoint,
+        **application(project).facts(),
+    )
+    with named(f"the sink of query '{query.name}'", query.where):
+        query.sink.rename.rename_table(context, session)
+    enter_sink(project, query, layout)
+    return said
+
+
+def rename_sources(project: Project, query: Query) -> tuple[Finding, ...]:
+    """Let the checkpoint of `query`, which the caller has locked, name its sources as they are now.
+
+    Raises CheckpointError or PlatformError.
+    """
+    layout = layout_of(project, query)
+    names = pending_sources(project, query, layout)
+    if not names:
+        return ()
+    make(layout, names)
+    shown = ", ".join(f"'{old}' to '{new}'" for old, new in names.items())
+    return (
+        Finding(
+            code="HR559",
+            what=f"the checkpoint of query '{query.name}' names its sources anew ({shown}), and continues at the same "
+            "offsets",
+            fix="nothing: renamed_from may stay, or go once the rename was run everywhere",
+            where=query.where,
+        ),
+    )
+
+
+def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[str], None] = _nobody) -> None:
+    """The steps, each of which may be done again; names: the new one by the old one."""
+    root = layout.checkpoint
+    with writing_to(layout.home):
+        enter_record(layout, dict(names))
+        reached("recorded")
+        rename_for_ledgers(root, names)
+        reached("ledger names")
+        rename_logs(root, names)
+        reached("logs")
+        rename_offsets(root, names)
+        reached("offsets")
+        Archive(layout.archive).rename_sources(names)
+        reached("archive")
+        for folder in sorted(layout.quarantine.iterdir()) if layout.quarantine.is_dir() else ():
+            new = folder.with_name(renamed(folder.name, names))
+            if folder.is_dir() and new != folder:
+                move_directory(folder, new)
+        reached("quarantine")
+        layout.source_rename.unlink()
+        sync_directory(layout.home)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import SinkContext
-from headrace.errors import CheckpointError, Finding
+from headrace.contract.query_state import RUNNING
+from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.model import Project, Query
+from headrace.observe.history import History
 from headrace.queries.application import application, known_facts
-from headrace.queries.layout import QueryLayout
-from headrace.queries.naming import named
+from headrace.queries.blame import named
+from headrace.queries.layout import QueryLayout, history_file
 from headrace.queries.rename_record import kept_in
 from headrace.queries.sink_location import table_before
 
@@ -81,3 +83,23 @@ def of_sink(project: Project, query: Query, frame: DataFrame, *, connect: bool) 
         return
     for finding in found:
         yield finding if finding.where.file else finding.but(where=query.where)
+
+
+def require_stopped(project: Project, query: Query, *, code: str, fix: str) -> None:
+    """Raise CheckFailed with finding `code` if the history says that `query` is running."""
+    if not history_file(project.local_storage).exists():
+        return
+    with History.open(history_file(project.local_storage), read_only=True) as history:
+        running = next(
+            (each for each in history.statuses() if each.query == query.name and each.state in ("starting", *RUNNING)),
+            None,
+        )
+    if running is not None:
+        raise CheckFailed(
+            Finding(
+                code=code,
+                what=f"query '{query.name}' is {running.state} in process {running.pid}",
+                fix=fix,
+                where=query.where,
+            )
+        )

@@ -1,16 +1,126 @@
-"""Whether the sources of a running query still give rows, all that they hold, as far as they can tell."""
+"""What a running query did not get of its sources: rows that were quarantined, and what they will never give."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import Finding
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.prefix import committed_prefix
+from headrace.contract import BatchRecord, SourcePrefix, bad_rows_metric
+from headrace.errors import Finding, HeadraceError, SourceError
 from headrace.model import NamedSource
+from headrace.queries.layout import QueryLayout
+from headrace.spark.messages.refusals import finding_of
+from headrace.storage.durable import replacing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_READS = 3
+
+
+@dataclass(kw_only=True)
+class QuarantineFiles:
+    """The rows of one query's sources that were quarantined. Written again, a batch's file holds the same rows.
+
+    written: by batch and source, how many.
+    """
+
+    layout: QueryLayout
+    sources: tuple[NamedSource, ...]
+    spark: SparkSession
+    written: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    def catch_up(self) -> Iterator[Finding]:
+        """Write what a run that died left unwritten: every committed batch after the last one seen to."""
+        committed = Checkpoint(self.layout.checkpoint).last_committed
+        if not self.quarantining() or committed is None:
+            return
+        first = self._seen() + 1
+        if first <= committed:
+            yield from self._write(range(first, committed + 1))
+            self.written.clear()
+            self._set_seen(committed)
+
+    def batch_done(self, record: BatchRecord) -> Iterator[Finding]:
+        """See to one committed batch; rows are read again only where its progress counted bad ones."""
+        if not self.quarantining():
+            return
+        counted = sum(
+            int(record.observed.get(bad_rows_metric(source.name), {}).get("rows") or 0)
+            for source in self.quarantining()
+        )
+        if counted:
+            yield from self._write(range(record.batch, record.batch + 1))
+        self._set_seen(record.batch)
+
+    def quarantining(self) -> tuple[NamedSource, ...]:
+        """The sources that set rows aside at all."""
+        return tuple(each for each in self.sources if each.connector.quarantines)
+
+    def _write(self, batches: range) -> Iterator[Finding]:
+        names = [source.name for source in self.sources]
+        checkpoint, archive = Checkpoint(self.layout.checkpoint), Archive(self.layout.archive)
+        prefixes = committed_prefix(checkpoint, archive, names, batches[-1], since=batches[0])
+        for source in self.quarantining():
+            whole = prefixes[source.name]
+            part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in batches), log=whole.log)
+            for batch, rows in self._rejected(source, part).items():
+                path = self._file(source.name, batch)
+                self.written.setdefault(batch, {})[source.name] = len(rows)
+                _write_whole(path, "".join(json.dumps(row, default=str) + "\n" for row in rows))
+                yield Finding(
+                    code="HR305",
+                    what=f"{len(rows)} rows of source '{source.name}' in batch {batch} do not fit the schema; "
+                    f"they are in {path}",
+                    fix=source.connector.again,
+                    where=source.where,
+                )
+
+    def _rejected(self, source: NamedSource, part: SourcePrefix) -> dict[int, list[dict[str, object]]]:
+        """The rows by their batch. Raises SourceError."""
+        for left in reversed(range(_READS)):
+            by_batch: dict[int, list[dict[str, object]]] = {}
+            try:
+                frame = source.connector.rejected_rows(self.spark, part)
+                for row in frame.orderBy("batch", "file").toLocalIterator() if frame is not None else ():
+                    by_batch.setdefault(row["batch"], []).append(row.asDict())
+            except HeadraceError:
+                raise
+            except Exception as error:
+                # Spark archives a file with a later batch, which may be between the look at it and the reading.
+                if not left:
+                    raise SourceError(
+                        finding_of(error, where=source.where, subject=f"source '{source.name}'")
+                    ) from error
+                continue
+            return by_batch
+        raise AssertionError("the last reading returns or raises")
+
+    def _file(self, source: str, batch: int) -> Path:
+        return self.layout.quarantine / source / f"{batch}.jsonl"
+
+    def _seen(self) -> int:
+        try:
+            return int((self.layout.quarantine / ".seen").read_text())
+        except (OSError, ValueError):
+            return -1
+
+    def _set_seen(self, batch: int) -> None:
+        _write_whole(self.layout.quarantine / ".seen", str(batch))
+
+
+def _write_whole(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, private=True) as file:
+        file.write(text)
+
 
 SECONDS = 1.0
 # To list a large directory takes its time.

@@ -1,4 +1,4 @@
-"""Asking a run to stop: once for after the running batch, twice for now, which is kept whatever hangs."""
+"""Queries stopped, paused and started again: asked by a signal, another thread or another terminal."""
 
 from __future__ import annotations
 
@@ -6,9 +6,21 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TYPE_CHECKING
+
+from headrace.contract import Observer
+from headrace.errors import Finding
+from headrace.model import Query
+from headrace.observe.board import Order, Orders, has_ended
+from headrace.run.query_run import QueryRun, Watching, last_committed
+from headrace.run.states import States, Supervised
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 # How long a run that was asked twice may take to break its batches off and write down how it ended.
 GRACE_SECONDS = 10.0
@@ -140,3 +152,191 @@ def end_jvm() -> None:
     for end in (gateway.kill, discard_local_directories):
         with suppress(BaseException):
             end()
+
+
+# Of a run that was told to stop now, what its queries may take; what is left of the watchdog's time is for the result.
+BREAK_OFF_SECONDS = 2.0
+# When the rest of their threads must have ended, once they count as ended. The watchdog's time is twice as long.
+SETTLED_SECONDS = 5.0
+
+
+class Stopping:
+    """Does what a request to stop asks for, step by step."""
+
+    def __init__(self, request: StopRequest, states: States, reporter: Observer) -> None:
+        self._request = request
+        self._states = states
+        self._reporter = reporter
+        self._reported: bool | None = None
+        self._now_at: float | None = None
+        self._stops: dict[str, threading.Thread] = {}
+
+    @property
+    def waits_no_more(self) -> bool:
+        """Whether the run was told to stop now, and what has not stopped since hangs."""
+        return self._now_at is not None and time.monotonic() - self._now_at > BREAK_OFF_SECONDS
+
+    def settle(self) -> None:
+        """Wait until the threads of the queries that were broken off have ended, but not for one that hangs.
+
+        A query counts as ended before its thread has told Spark so. A session that is stopped in between makes that
+        thread fail, and Java print its stack.
+        """
+        until = (self._now_at or time.monotonic()) + SETTLED_SECONDS
+        for thread in self._stops.values():
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def step(self, running: Iterable[QueryRun]) -> None:
+        """Stop each query that may be stopped now."""
+        now = self._request.now
+        if now and self._now_at is None:
+            self._now_at = time.monotonic()
+        if self._reported != now:
+            self._reported = now
+            self._reporter.stopping(now=now)
+        for watched in running:
+            self.one(watched, now=now)
+
+    def one(self, watched: QueryRun, *, now: bool = False) -> None:
+        """Stop one query if it may be stopped now."""
+        if not watched.asked:
+            watched.asked, watched.last_wanted = True, _running_batch(watched)
+        is_pause = watched.order is not None and watched.order.verb == "pause" and not self._request
+        self._states.change(watched.query.name, "pausing" if is_pause else "stopping")
+        if now:
+            self._break_off(watched.running.handle)
+        elif _is_done(watched) or not _busy(watched):
+            watched.running.handle.stop()
+
+    def _break_off(self, handle: StreamingQuery) -> None:
+        """Stop a query in a thread of its own: Spark waits for the batch, whose function may hang for ever."""
+        run_id = str(handle.runId)
+        before = self._stops.get(run_id)
+        if before is None or not before.is_alive():  # Spark has given up, after spark.sql.streaming.stopTimeout.
+            self._stops[run_id] = threading.Thread(target=_stop, args=(handle,), name="headrace-stop", daemon=True)
+            self._stops[run_id].start()
+
+
+def _stop(handle: StreamingQuery) -> None:
+    with suppress(Exception):  # It is stopped again as long as it is active.
+        handle.stop()
+
+
+def _running_batch(watched: QueryRun) -> int:
+    """The batch that runs, or comes next.
+
+    Spark reports a batch some time after its commit, when the next one may be running already. The last report does not
+    say which one that is: a late report of the batch before would be taken for its end, and it would be broken off.
+    """
+    known = (last_committed(watched.running.sink_run.checkpoint), watched.last_batch)
+    return max((each for each in known if each is not None), default=-1) + 1
+
+
+def _is_done(watched: QueryRun) -> bool:
+    wanted = watched.last_wanted
+    return wanted is not None and watched.last_batch is not None and watched.last_batch >= wanted
+
+
+def _busy(watched: QueryRun) -> bool:
+    return bool(watched.running.handle.status.get("isTriggerActive"))
+
+
+class OrderDesk:
+    """Takes orders to the queries of a run.
+
+    stopped: called with one that is not started any more. An order to start is answered by `started` or `not_started`.
+    """
+
+    def __init__(self, orders: Orders, watching: Watching, states: States, *, stopped: Callable[[Query], None]) -> None:
+        self._orders, self._watching, self._states, self._stopped = orders, watching, states, stopped
+        self._deferred: list[Order] = []
+
+    def started(self, query: str, batch: int) -> None:
+        """A query has started, with this batch next."""
+        if (order := self._taken(query)) is not None:
+            order.done(f"query '{query}' runs again, from batch {batch:,} on")
+
+    def not_started(self, query: str, finding: Finding) -> None:
+        """A start has failed."""
+        if (order := self._taken(query)) is not None:
+            order.failed(finding)
+
+    def take(self) -> None:
+        """Carry out what was ordered; what is ordered of a query that is being started waits for that."""
+        given, self._deferred = self._deferred, []
+        while (taken := self._orders.take()) is not None:
+            given.append(taken)
+        for order in given:
+            supervised = self._states.find(order.query)
+            if supervised is None:
+                order.failed(_not_run(order.query))
+            elif supervised.order is not None or supervised.state.state == "starting":
+                self._deferred.append(order)
+            elif (watched := self._watching.find(order.query)) is not None:
+                _order_running(watched, order)
+            else:
+                self._order_other(supervised, order)
+
+    def close(self) -> None:
+        """The run is over: answer all that was not carried out, and all that comes."""
+        for order in (*self._deferred, *(each.order for each in self._states if each.order is not None)):
+            order.failed(has_ended(order.query))
+        self._orders.close()
+
+    def _taken(self, query: str) -> Order | None:
+        supervised = self._states[query]
+        order, supervised.order = supervised.order, None
+        return order
+
+    def _order_other(self, supervised: Supervised, order: Order) -> None:
+        """Carry out what is asked of a query that is paused, waits for its start or restart, or has ended."""
+        name, state = order.query, supervised.state
+        if state.has_ended:
+            self._order_ended(name, str(state.state), order)
+        elif order.verb == "pause" and state.state == "paused":
+            order.done(f"query '{name}' is already paused, since {state.since:%Y-%m-%d %H:%M:%S} UTC by {state.by}")
+        elif order.verb == "pause":
+            self._states.pause(name, order)
+        elif order.verb == "stop":
+            self._stopped(supervised.query)
+            order.done(f"query '{name}' has stopped")
+        else:
+            self._states.start_again(name, order)
+
+    def _order_ended(self, name: str, state: str, order: Order) -> None:
+        if order.verb == "restart":
+            self._states.start_again(name, order)
+        elif order.verb == "stop":
+            order.done(f"query '{name}' is not running: it has {state}")
+        else:
+            what = f"query '{name}' cannot be {order.verb}d: it has {state}"
+            order.failed(Finding(code="HR854", what=what, fix=f"start it again: headrace restart {name}"))
+
+
+def _order_running(watched: QueryRun, order: Order) -> None:
+    if order.verb == "resume":
+        order.done(f"query '{order.query}' is running")
+        return
+    if watched.order is not None and watched.order.verb == order.verb:
+        watched.order.answer.add_done_callback(lambda answer: order.answer.set_result(answer.result()))
+        return
+    if watched.order is not None:
+        watched.order.failed(_overtaken(watched.order, order))
+    watched.order = order
+
+
+def _overtaken(order: Order, by: Order) -> Finding:
+    return Finding(
+        code="HR855",
+        what=f"the order to {order.verb} query '{order.query}' was overtaken by one to {by.verb} it"
+        + (f", by {by.by}" if by.by else ""),
+        fix="see how the query stands: headrace status",
+    )
+
+
+def _not_run(query: str) -> Finding:
+    return Finding(
+        code="HR850",
+        what=f"process {os.getpid()} does not run query '{query}'",
+        fix=f"start it beside: headrace run {query}",
+    )

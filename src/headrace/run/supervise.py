@@ -1,26 +1,42 @@
-"""A run of a project: what is chosen and fit to run, in a session that ends with it."""
+"""A run of a project, which other terminals see and control, in a session that ends with it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from headrace.check.structure import concerning, structure
 from headrace.contract import Observer
-from headrace.errors import CheckFailed, Finding, ProjectError, nearest
+from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.model import Project, Query, Trigger
-from headrace.observe.board import Board
-from headrace.observe.orders import Orders
+from headrace.model.operations import Log
+from headrace.observe.board import Board, Orders, RunResult
+from headrace.observe.control_server import ControlServer
+from headrace.observe.history import History
+from headrace.observe.hooks import Hooks
+from headrace.observe.lag import SourceLags
+from headrace.observe.lineage import Lineage
+from headrace.observe.log import RunLog, SparkLines
+from headrace.observe.metrics import MetricsObserver, require
+from headrace.observe.observers import EventLines, Observers
+from headrace.observe.otlp import Otlp
+from headrace.observe.service import Notifier
+from headrace.observe.serving import asked_at
 from headrace.plan.saved import SavedPlan
 from headrace.queries.driver_lock import require_one_free
-from headrace.run.controlled import controlled
+from headrace.queries.layout import history_file
 from headrace.run.plan import plan
-from headrace.run.result import RunResult
-from headrace.run.running import Reached
+from headrace.run.query_run import Reached
 from headrace.run.stop import StopRequest, end_jvm, end_process, stop_on_signals
 from headrace.run.supervision import Supervision
-from headrace.storage.private import make_private
+from headrace.spark.jvm.stderr_filter import taps
+from headrace.storage.private import FULL, make_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,3 +113,123 @@ def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
             )
         )
     return chosen
+
+
+# How long the main thread may take to hear a signal, while it may hang.
+_HEARD_SECONDS = 1.0
+
+
+@contextmanager
+def controlled(
+    project: Project, board: Board, orders: Orders, request: StopRequest, reporter: Observer, *, owns_process: bool
+) -> Iterator[Observer]:
+    """Listen on the project's socket, serve its metrics and let all who observe the run hear of it.
+
+    Without a socket the run is as it was, after one warning. Raises PlatformError where metrics cannot be served.
+    """
+
+    def stop(now: bool) -> bool:
+        with stopping:  # Two that come at the same time would ask twice, which means now.
+            already = request.heard > 0
+            by_signal = owns_process and signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN, None)
+            # A signal more than two ends the process at once, so one that drains already is asked once more.
+            for _ in range(max(1, 2 - request.heard) if now else int(not already)):
+                if by_signal and in_main_thread:
+                    _ask_by_signal(request)
+                else:
+                    request.ask()
+        return already
+
+    stopping = threading.Lock()
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    observers, operations = Observers(reporter), project.target.operations
+    with ExitStack() as stack:
+        stack.callback(observers.close)
+        _serve_metrics(project, board, observers, stack)
+        if operations.telemetry.openlineage:
+            observers.add(Lineage(project.name, version("pyspark"), observers.report))
+        if owns_process:
+            observers.add(Notifier(board))
+        _log(project, observers, stack)
+        if operations.hooks:
+            observers.add(Hooks(operations.hooks, project.name, observers.report))
+        observers.install(project)
+        try:
+            server = ControlServer(
+                project.local_storage,
+                project=project.name,
+                board=board,
+                orders=orders,
+                stop=stop,
+                owns_process=owns_process,
+            )
+        except OSError as error:
+            reporter.note(_no_socket(error))
+        else:
+            stack.callback(server.close)
+            observers.add(EventLines(server.tell))
+        yield observers
+
+    for finding in observers.untold():
+        reporter.note(finding)
+
+
+def _ask_by_signal(request: StopRequest) -> None:
+    """Ask by SIGTERM: what hangs is ended by who counts the signals. Two at the same time would count as one."""
+    before, ends = request.heard, time.monotonic() + _HEARD_SECONDS
+    os.kill(os.getpid(), signal.SIGTERM)
+    while request.heard == before and time.monotonic() < ends:
+        time.sleep(0.01)
+
+
+def _serve_metrics(project: Project, board: Board, observers: Observers, stack: ExitStack) -> None:
+    operations = project.target.operations
+    settings = operations.metrics
+    if settings is None and not operations.telemetry.otlp:
+        return
+    metrics = MetricsObserver(project.name, board, lambda: _verdicts(project), SourceLags(project).of)
+    observers.add(metrics)
+    if operations.telemetry.otlp:
+        observers.add(Otlp(metrics, observers.report))
+    if settings is None:
+        return
+    require("starlette", "uvicorn")
+    from headrace.observe.metrics_server import metrics_served
+
+    port = stack.enter_context(metrics_served(settings, board, metrics))
+    if not settings.port:
+        what = f"metrics are served at http://{asked_at(settings.address, port)}/metrics"
+        observers.note(Finding(code="HR876", what=what))
+
+
+def _log(project: Project, observers: Observers, stack: ExitStack) -> None:
+    """Write the log, whose default is plain text; without it the run is as it was, after one warning."""
+    try:
+        log = RunLog(project.local_storage, project.target.operations.log or Log())
+    except OSError as error:
+        what = f"the log cannot be written: {error.filename}: {error.strerror or error}"
+        fix = "make room on that disk" if error.errno in FULL else "give the right to write into the storage directory"
+        observers.note(Finding(code="HR878", what=what, fix=fix))
+        return
+    observers.add(log)
+    stack.enter_context(log.taking_user_output())
+    spark_lines = SparkLines(log)
+    observers.add(spark_lines)
+    taps.append(spark_lines.take)
+    stack.callback(taps.remove, spark_lines.take)
+
+
+def _verdicts(project: Project) -> Mapping[str, Mapping[str, Any]]:
+    """The newest verdicts; metrics do without them where the history cannot be read."""
+    with suppress(HeadraceError), History.open(history_file(project.local_storage), read_only=True) as history:
+        return history.verdicts()
+    return {}
+
+
+def _no_socket(error: OSError) -> Finding:
+    return Finding(
+        code="HR856",
+        what=f"the socket by which other terminals reach this run cannot be made: {error.strerror or error}",
+        fix="stop it by Ctrl-C or SIGTERM, and look at it by headrace status; give the right to write into the "
+        "storage directory for the rest",
+    )

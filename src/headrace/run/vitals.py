@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Finding
 from headrace.model import Every
-from headrace.observe.progress.vitals import forgotten, lost_executors, no_commit, silent_sources
-from headrace.run.account import Account
-from headrace.run.notes import Notes
+from headrace.observe.health import forgotten, lost_executors, no_commit, silent_sources
+from headrace.run.batch_records import Account, Notes
 from headrace.run.query_run import QueryRun
 from headrace.spark.jvm.session_conf import executor_patience
 from headrace.spark.stream.work import executors, has_work, is_forgotten

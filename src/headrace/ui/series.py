@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, TypeAlias
 
-from headrace.observe.progress import BatchRecord, OperatorProgress
+from headrace.contract import BatchRecord, OperatorProgress
 
 Number: TypeAlias = float | None
 Bucket: TypeAlias = Sequence[BatchRecord]

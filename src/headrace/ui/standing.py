@@ -8,14 +8,13 @@ from datetime import datetime, timezone
 from typing import Any
 
 from headrace.checkpoint.sources import source_of
-from headrace.contract import Lag
+from headrace.contract import BatchRecord, Lag
 from headrace.contract.query_state import Level
 from headrace.errors import Finding, Where
 from headrace.model import Project, Query
+from headrace.observe.health import health, silent_sources
 from headrace.observe.history import History, QueryStatus
 from headrace.observe.lag import SourceLags, total
-from headrace.observe.progress import BatchRecord, health
-from headrace.observe.progress.vitals import silent_sources
 
 WINDOW = 20
 STALE_SECONDS = 60.0

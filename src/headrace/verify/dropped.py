@@ -16,8 +16,8 @@ from headrace.contract import SinkContext, path_options
 from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
 from headrace.model import Project, Query
 from headrace.queries.application import known_facts
+from headrace.queries.blame import commanded
 from headrace.queries.layout import QueryLayout
-from headrace.queries.naming import commanded
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
 from headrace.storage.durable import replacing

@@ -13,13 +13,12 @@ from headrace.checkpoint import Archive, Checkpoint, planned
 from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.checkpoint.sources import log_entries, source_of
-from headrace.contract import Lag
+from headrace.contract import BatchRecord, Lag
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.observe.history import History
-from headrace.observe.progress import BatchRecord
+from headrace.queries.blame import commanded
 from headrace.queries.layout import QueryLayout, history_file, latest_generation
-from headrace.queries.naming import commanded
 from headrace.units import Duration
 
 

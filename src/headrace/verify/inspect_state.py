@@ -12,10 +12,9 @@ from headrace.checkpoint.entries import StateOperator
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
-from headrace.queries.checkpoint_facts import size_of
-from headrace.queries.checkpoint_look import require_usable
-from headrace.queries.home import layout_of
-from headrace.queries.naming import commanded
+from headrace.queries.blame import commanded
+from headrace.queries.inspect_checkpoint import require_usable, size_of
+from headrace.queries.layout import layout_of
 from headrace.run.state_store import checkpoint_format
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.messages.refusals import sentence_of

@@ -20,13 +20,13 @@ from headrace.observe.lag import left_out
 from headrace.plan.comparison import compare as compare_forms
 from headrace.plan.difference import worst
 from headrace.queries.application import known_facts
+from headrace.queries.blame import with_command
 from headrace.queries.changes import cut_off, require_adopted, require_whole
 from headrace.queries.form import QueryForm
 from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.queries.manifest import QueryRevision, forms
-from headrace.queries.naming import with_command
+from headrace.queries.rename_record import waiting_renames
 from headrace.run.moved_project import not_brought_along
-from headrace.run.part_renames import waiting_renames
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
 from headrace.verify.answer import BatchAnswer, answer, prefix_of

@@ -17,8 +17,8 @@ from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.queries.application import known_facts
 from headrace.queries.layout import QueryLayout
-from headrace.run.repartition import require_stopped
-from headrace.run.running import Reached
+from headrace.run.query_run import Reached
+from headrace.run.sink_work import require_stopped
 from headrace.spark.plans.plan_text import metric, metrics_of
 from headrace.verify.answer import BatchAnswer, answer, prefix_of
 from headrace.verify.comparison import compare, schema_differences

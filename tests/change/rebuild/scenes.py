@@ -18,7 +18,7 @@ from headrace.model import Project
 from headrace.plan.ends import place_of
 from headrace.queries.application import application
 from headrace.queries.changes import RebuildRecord
-from headrace.queries.checkpoint_look import inspect_checkpoint
+from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.queries.manifest import QueryRevision, enter, forms
 from headrace.queries.sink_location import enter_sink

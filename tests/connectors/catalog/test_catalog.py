@@ -14,10 +14,9 @@ import pytest
 from headrace.api import check, late, load, run, verify
 from headrace.connectors.catalog.sink import TableSink
 from headrace.connectors.catalog.source import CatalogTable
-from headrace.contract import OUTPUT_MODES
+from headrace.contract import OUTPUT_MODES, BatchRecord
 from headrace.errors import Finding, SourceError
 from headrace.model import Duration, Every
-from headrace.observe.progress import BatchRecord
 from headrace.queries.layout import QueryLayout
 from headrace.run.stop import StopRequest
 from headrace.testing.conformance import NAME, forget_commit

@@ -18,7 +18,7 @@ from headrace.connectors.delta.sink import DeltaSink
 from headrace.connectors.delta.source import Delta
 from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.errors import Fenced, Finding, SinkError, SourceError
-from headrace.run.result import RunResult
+from headrace.observe.board import RunResult
 from headrace.testing.conformance import SinkConformance, forget_commit
 from tests.connectors.suites import only
 from tests.run.projects import land, write_project

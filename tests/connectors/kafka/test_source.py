@@ -18,9 +18,8 @@ from confluent_kafka import TopicPartition
 import headrace as hr
 from headrace.connectors.kafka import client
 from headrace.connectors.kafka.source import Kafka
-from headrace.contract import Lag, Observer
-from headrace.observe.progress import BatchRecord
-from headrace.run.result import RunResult
+from headrace.contract import BatchRecord, Lag, Observer
+from headrace.observe.board import RunResult
 from headrace.testing.conformance import SourceConformance, drain, prefix_of
 from headrace.verify import verify
 from services import KafkaServer

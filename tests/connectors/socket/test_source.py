@@ -13,10 +13,9 @@ import pytest
 
 from headrace.api import check, load, run
 from headrace.connectors.socket.source import Socket
-from headrace.contract import Observer
+from headrace.contract import BatchRecord, Observer
 from headrace.errors import Finding, SourceError
 from headrace.model import AvailableNow, Default
-from headrace.observe.progress import BatchRecord
 from headrace.run.stop import StopRequest
 from headrace.testing.conformance import NAME, drain_live
 from tests.connectors.socket.lines import LineServer

@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 import headrace.observe.history.store as store
-from headrace.contract import Lag
+from headrace.contract import BatchRecord, Lag
 from headrace.contract.query_state import QueryState
 from headrace.errors import CheckpointError, Finding, PlatformError, Where
 from headrace.observe.history import History
 from headrace.observe.history.pages import runs_of
-from headrace.observe.progress import BatchRecord
 
 pytestmark = pytest.mark.plain
 RECORD = BatchRecord(

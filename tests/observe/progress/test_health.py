@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.contract import Lag
-from headrace.observe.progress import BatchRecord, OperatorProgress, SourceProgress, health
-from headrace.observe.progress.vitals import lost_executors, no_commit, silent_sources
+from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
+from headrace.observe.health import health, lost_executors, no_commit, silent_sources
 
 pytestmark = pytest.mark.plain
 

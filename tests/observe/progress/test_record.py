@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.contract import Lag
-from headrace.observe.progress import BatchRecord
+from headrace.contract import BatchRecord, Lag
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent / "fixtures"

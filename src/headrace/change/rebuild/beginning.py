@@ -11,10 +11,10 @@ from headrace.change.rebuild import history
 from headrace.change.rebuild.work import RebuildWork
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding
+from headrace.queries.blame import reset_command
 from headrace.queries.changes import RebuildRecord, require_whole
 from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.queries.sink_location import former_location
-from headrace.queries.ways_out import reset_command
 from headrace.run.plan import plan
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, n
 from headrace.model import Project
 from headrace.observe.history import History
 from headrace.queries import driver_lock
+from headrace.queries.blame import commanded
 from headrace.queries.changes import RebuildRecord, forget
 from headrace.queries.layout import QueryLayout, history_file, latest_generation
-from headrace.queries.naming import commanded
-from headrace.run.part_renames import waiting_renames
+from headrace.queries.rename_record import waiting_renames
 from headrace.run.rename import brought_along
 from headrace.storage.durable import remove_tree
 from headrace.storage.private import writing_to

@@ -11,8 +11,8 @@ from headrace.contract import SourcePrefix
 from headrace.errors import HeadraceError
 from headrace.model import NamedSource, Project, Query
 from headrace.observe.lag import committed_prefixes
+from headrace.queries.blame import named
 from headrace.queries.layout import QueryLayout
-from headrace.queries.naming import named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

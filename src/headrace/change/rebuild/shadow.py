@@ -15,9 +15,9 @@ from headrace.contract import SinkSwap
 from headrace.errors import CheckFailed, Finding
 from headrace.model import AvailableNow, NamedSource, Project, Query
 from headrace.queries.application import application
+from headrace.queries.blame import reset_command
 from headrace.queries.changes import RebuildRecord
 from headrace.queries.layout import QueryLayout, rebuild_storage
-from headrace.queries.ways_out import reset_command
 from headrace.storage.durable import remove_tree, sync_directory
 from headrace.storage.location import is_remote
 from headrace.storage.private import make_private, writing_to

@@ -16,8 +16,7 @@ from headrace.queries.changes import Phase, RebuildRecord
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.queries.sink_location import former_location, table_before
-from headrace.run.repartition import require_stopped
-from headrace.run.sink_work import SinkWork
+from headrace.run.sink_work import SinkWork, require_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

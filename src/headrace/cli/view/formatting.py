@@ -6,8 +6,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from headrace.cli.output import counted
-from headrace.contract import Lag
-from headrace.observe.progress import BatchRecord
+from headrace.contract import BatchRecord, Lag
 
 if TYPE_CHECKING:
     from headrace.contract import BatchWork

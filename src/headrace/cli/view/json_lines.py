@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.json_stdout import drop
 from headrace.cli.output import say_json
 from headrace.cli.view.view import RunView
-from headrace.run.event_lines import EventLines
+from headrace.observe.observers import EventLines
 
 if TYPE_CHECKING:
-    from headrace.run.result import RunResult
+    from headrace.observe.board import RunResult
 
 
 class JsonLines(EventLines, RunView):

@@ -19,7 +19,7 @@ from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, Query
 from headrace.errors import Finding
 from headrace.model import Project
 from headrace.observe.lag import lag
-from headrace.queries.home import layout_of
+from headrace.queries.layout import layout_of
 
 # The headline and what explains a figure, and two lines for the cursor and a wrapped headline.
 LINES_BESIDE = 4

@@ -10,7 +10,7 @@ from headrace.cli.output import counted
 from headrace.cli.view.formatting import NOTHING, instant, left, number, size_of
 
 if TYPE_CHECKING:
-    from headrace.queries.checkpoint_facts import CheckpointFacts, Range
+    from headrace.queries.inspect_checkpoint import CheckpointFacts, Range
     from headrace.verify.inspect_progress import BatchOffsets, SourceOffsets, Watermarks
     from headrace.verify.inspect_state import StateLook
 

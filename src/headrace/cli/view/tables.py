@@ -21,13 +21,13 @@ from headrace.cli.view.formatting import (
     rows_in,
     state_rows,
 )
+from headrace.contract import BatchRecord
 from headrace.contract.query_state import QueryState
-from headrace.observe.progress import BatchRecord
 
 if TYPE_CHECKING:
     from headrace.contract import BatchWork
     from headrace.observe.history import QueryStatus
-    from headrace.queries.stored_status import StoredStatus
+    from headrace.queries.inspect_checkpoint import StoredStatus
 
 # The words of a verdict that 0.1.0 left in a history.
 _SINCE = {"wrong": "mismatch", "pending": "open"}

@@ -11,7 +11,7 @@ from headrace.cli.output import counted
 from headrace.contract import Observer, Outcome
 
 if TYPE_CHECKING:
-    from headrace.run.result import RunResult
+    from headrace.observe.board import RunResult
 
 FINISHING = "finishing the running batches; Ctrl-C again stops at once"
 STOPPING = "stopping at once; what a batch has begun is made again at the next start"

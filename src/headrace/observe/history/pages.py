@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from headrace.observe.history.query_status import has_table
+from headrace.contract import BatchRecord
+from headrace.observe.history.status import has_table
 from headrace.observe.history.store import History
-from headrace.observe.progress import BatchRecord
 
 SCANNED = 20_000
 """A search looks at so many batches at most, and says where it stopped."""

@@ -15,13 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from headrace.contract import BatchRecord
 from headrace.contract.query_state import ENDED, QueryState, State
 from headrace.errors import Finding, HeadraceError
-from headrace.observe.history.faults import faults, newer, nothing_yet
-from headrace.observe.history.query_status import has_table, is_alive, state_of, status_of
-from headrace.observe.history.schema import ADD_TO_MINUTE, TAKE_OVER, VERSION, create
-from headrace.observe.history.status import Event, Minute, QueryStatus
-from headrace.observe.progress import BatchRecord
+from headrace.observe.history.schema import ADD_TO_MINUTE, TAKE_OVER, VERSION, create, faults, newer, nothing_yet
+from headrace.observe.history.status import Event, Minute, QueryStatus, has_table, is_alive, state_of, status_of
 from headrace.queries.processes import birth
 from headrace.redaction import redacted
 

@@ -1,4 +1,4 @@
-"""Whose a connector's fault is: a connector knows neither its name nor where it was declared."""
+"""Whose a connector's fault is, which it does not know, and the commands that help."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ from contextlib import contextmanager
 
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where
 from headrace.model import Query
-from headrace.queries.ways_out import reset_command
+
+
+def reset_command(query: Query) -> str:
+    """The command that resets `query`, with the choice that its sink has."""
+    return f"headrace reset {query.name} --{'drop' if query.sink.reset.droppable else 'keep'}-result"
+
+
+def anew(query: Query) -> str:
+    """What a user may do whose query is to mean something else from its sources' beginning on."""
+    reset = f"reset the query, which then reads its sources from the beginning: {reset_command(query)}"
+    if query.sink.swap is None:
+        return reset
+    return f"recompute its result beside the one that is there: headrace rebuild {query.name}; or {reset}"
+
 
 # How messages name the way out that most of them have; a connector knows no query's name.
 _RESET, _REWIND = "headrace reset QUERY", "headrace rewind QUERY"

@@ -1,0 +1,320 @@
+"""All that a query keeps in its storage, without a JVM: what is there, what is wrong or lost, and what helps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from headrace.checkpoint import Archive, Checkpoint, StateOperator
+from headrace.checkpoint.handover import gap_before_newest
+from headrace.checkpoint.repartitions import Repartitions
+from headrace.errors import CheckpointError, Finding, Where
+from headrace.model import Project, Query
+from headrace.queries import driver_lock
+from headrace.queries.blame import with_command
+from headrace.queries.changes import cut_off, require_adopted, require_rewound, require_whole
+from headrace.queries.layout import QueryLayout, generations_set_aside, latest_generation, layout_of
+from headrace.queries.manifest import forms, written_async
+from headrace.queries.rename_record import unfinished, unfinished_sources
+from headrace.storage.remote import RemotePath
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspected:
+    """What was found in a query's storage; the newest planned and the newest committed batch, None before the first.
+
+    facts: what is there; None before the first batch, or where it cannot be read.
+    """
+
+    query: str
+    checkpoint: str
+    planned: int | None
+    committed: int | None
+    findings: Sequence[Finding]
+    facts: CheckpointFacts | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether the next start can begin with it."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as plain data, for `--json`."""
+        return {
+            "query": self.query,
+            "checkpoint": self.checkpoint,
+            "planned": self.planned,
+            "committed": self.committed,
+            "usable": self.usable,
+            "findings": [finding.as_dict() for finding in self.findings],
+            "facts": None if self.facts is None else self.facts.as_dict(),
+        }
+
+
+def inspect_checkpoint(project: Project, query: Query) -> Inspected:
+    """Look at the checkpoint of `query` and at what Headrace keeps beside it; nothing is changed."""
+    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    checkpoint = Checkpoint(layout.checkpoint)
+    findings = [*problems(query, layout), *_archive_problems(layout)]
+    planned = committed = None
+    if not any(finding.code == "HR501" for finding in findings):
+        planned, committed = checkpoint.last_batch, checkpoint.last_committed
+    return Inspected(
+        query=query.name,
+        checkpoint=str(layout.checkpoint),
+        planned=planned,
+        committed=committed,
+        findings=tuple(findings),
+        facts=checkpoint_facts(layout),
+    )
+
+
+def require_usable(query: Query, layout: QueryLayout) -> None:
+    """Raise CheckpointError with everything that keeps the next start from beginning with what is there."""
+    errors = [finding for finding in problems(query, layout) if finding.severity == "error"]
+    if errors:
+        raise CheckpointError(errors)
+
+
+def require_state(query: Query, checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError if `query`, which keeps state, has committed batches and no state."""
+    committed = checkpoint.last_committed
+    if committed is not None and not checkpoint.state_operators():
+        raise CheckpointError(
+            Finding(
+                code="HR527",
+                where=Where(file=str(checkpoint.root / "state")),
+                what=f"query '{query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
+                "directory was lost, or the query kept no state before",
+                fix="restore the directory from a backup, or undo the change, or reset the query (headrace reset "
+                "QUERY)",
+            )
+        )
+
+
+def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
+    """What is wrong with the checkpoint, and with the records beside it that a start needs; never raises."""
+    checkpoint, partitions = Checkpoint(layout.checkpoint), None
+    between = list(_cut_off(query, layout))
+    yield from between
+    try:
+        yield from unfinished(layout)
+        yield from unfinished_sources(layout)
+    except CheckpointError as error:
+        yield from error.findings
+    if between:
+        # A part of the directory may lie under another name, which whoever ends that command brings together.
+        return
+    try:
+        partitions = Repartitions(layout.repartitions).partitions(checkpoint)
+    except CheckpointError as error:
+        # What is wrong inside the checkpoint is reported below, with all else.
+        yield from (finding for finding in error.findings if finding.code == "HR556")
+    found = list(checkpoint.problems(partitions=partitions))
+    beside = gap = None
+    try:
+        forms(layout.manifest)
+        beside = written_async(layout.manifest, query.sink)
+    except CheckpointError as error:
+        yield from error.findings
+    try:
+        if not any(finding.code == "HR501" for finding in found):
+            gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=beside)
+    except CheckpointError:
+        pass  # What cannot be read was found already.
+    for finding in found:
+        if isinstance(gap, Finding) and finding.where == gap.where:
+            continue
+        yield with_command(query, finding)
+    if isinstance(gap, Finding):
+        yield with_command(query, gap)
+
+
+def _cut_off(query: Query, layout: QueryLayout) -> Iterator[Finding]:
+    """Which command was moving or copying the directory."""
+    for require in (require_whole, require_rewound, require_adopted):
+        try:
+            require(layout)
+        except CheckpointError as error:
+            yield from (with_command(query, finding) for finding in error.findings)
+    try:
+        yield from cut_off(layout.storage, layout.query)
+    except CheckpointError as error:
+        yield from error.findings
+
+
+def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:
+    """A start continues without its archive; only what was read before can then no longer be verified."""
+    try:
+        Archive(layout.archive).entries()
+    except CheckpointError as error:
+        yield from (finding.weighed("warning") for finding in error.findings)
+
+
+# The first and the last of batches that follow each other.
+Range: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointFacts:
+    """What is there of a query's batches, and what they are made with.
+
+    kept, archived: batches whose offsets Spark's checkpoint, and the archive, have. purged: those that Spark has taken
+    out of its checkpoint. unknown: those that neither has any more. settings: what the checkpoint pins, as the newest
+    batch was planned with. sources: by their names there. sizes_bytes: by place. set_aside: generations that resets
+    keep.
+    """
+
+    id: str | None
+    generation: int
+    kept: tuple[Range, ...]
+    archived: tuple[Range, ...]
+    purged: tuple[Range, ...]
+    unknown: tuple[Range, ...]
+    settings: Mapping[str, str]
+    sources: tuple[str, ...]
+    operators: tuple[StateOperator, ...]
+    sizes_bytes: Mapping[str, int]
+    set_aside: tuple[int, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The facts as plain data, for `--json`."""
+        plain = asdict(self)
+        plain["operators"] = [{**asdict(each), "stores": list(each.stores)} for each in self.operators]
+        return plain
+
+
+def checkpoint_facts(layout: QueryLayout) -> CheckpointFacts | None:
+    """The facts of one generation; None before its first batch, and where the checkpoint is too damaged to tell."""
+    checkpoint = Checkpoint(layout.checkpoint)
+    try:
+        kept, newest = checkpoint.offset_numbers(), checkpoint.last_batch
+        entry = None if newest is None else checkpoint.offset(newest)
+        if newest is None or entry is None:
+            return None
+        archived = _archived(layout)
+        return CheckpointFacts(
+            id=checkpoint.id,
+            generation=layout.generation,
+            kept=ranges(kept),
+            archived=ranges(archived),
+            purged=ranges(set(range(newest + 1)) - set(kept)),
+            unknown=ranges(set(range(newest + 1)) - set(kept) - set(archived)),
+            settings=dict(sorted(entry.conf.items())),
+            sources=tuple(entry.offsets),
+            operators=checkpoint.state_operators(),
+            sizes_bytes=_sizes(layout),
+            set_aside=tuple(generations_set_aside(layout.storage, layout.query)),
+        )
+    except (CheckpointError, OSError):
+        return None
+
+
+def ranges(numbers: Iterable[int]) -> tuple[Range, ...]:
+    """The numbers as ranges, in order."""
+    found: list[Range] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return tuple(found)
+
+
+def _archived(layout: QueryLayout) -> tuple[int, ...]:
+    try:
+        return tuple(Archive(layout.archive).entries())
+    except CheckpointError:
+        # Told as a finding.
+        return ()
+
+
+def _sizes(layout: QueryLayout) -> dict[str, int]:
+    root = layout.checkpoint
+    places = {
+        "offsets": root / "offsets",
+        "commits": root / "commits",
+        "sources": root / "sources",
+        "state": root / "state",
+        "archive": layout.archive,
+        "tables": layout.tables,
+        "quarantine": layout.quarantine,
+    }
+    sizes = {name: size_of(place) for name, place in places.items()}
+    sizes["archive"] += size_of(Archive(layout.archive).folder)
+    return {name: size for name, size in sizes.items() if size}
+
+
+def size_of(place: Path) -> int:
+    """The bytes of a file, or of all files below a directory; what goes away meanwhile has none."""
+    if isinstance(place, RemotePath):
+        return place.size_bytes()
+    files = [place] if place.is_file() else [Path(home) / name for home, _, names in os.walk(place) for name in names]
+    total = 0
+    for file in files:
+        try:
+            total += os.lstat(file).st_size
+        except OSError:
+            continue
+    return total
+
+
+_TIMES = ("committed_at", "watermark")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredStatus:
+    """What the checkpoint and the lock tell of a query.
+
+    driver: the process that runs it, if one does. committed_at: when its newest batch was committed.
+    watermark: that of the next batch. fault: why nothing more can be told.
+    """
+
+    query: str
+    generation: int
+    driver: str | None = None
+    planned: int | None = None
+    committed: int | None = None
+    committed_at: datetime | None = None
+    watermark: datetime | None = None
+    fault: Finding | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The status as plain data, for `--json`."""
+        times = {name: None if (at := getattr(self, name)) is None else at.isoformat() for name in _TIMES}
+        return {**asdict(self), **times, "fault": None if self.fault is None else self.fault.as_dict()}
+
+
+def stored_status(project: Project, query: Query) -> StoredStatus:
+    """The status of one query; raises PlatformError where the storage does not answer."""
+    layout = layout_of(project, query)
+    checkpoint, driver = Checkpoint(layout.checkpoint), driver_lock.seen(project, query)
+    try:
+        committed = checkpoint.last_committed
+        commit = None if committed is None else checkpoint.commit(committed)
+        return StoredStatus(
+            query=query.name,
+            generation=layout.generation,
+            driver=driver,
+            planned=checkpoint.last_batch,
+            committed=committed,
+            committed_at=None if committed is None else _modified(checkpoint, committed),
+            watermark=None if commit is None or commit.next_watermark_ms <= 0 else _instant(commit.next_watermark_ms),
+        )
+    except CheckpointError as error:
+        return StoredStatus(query=query.name, generation=layout.generation, driver=driver, fault=error.findings[0])
+
+
+def _modified(checkpoint: Checkpoint, batch: int) -> datetime | None:
+    try:
+        return _instant(int((checkpoint.root / "commits" / str(batch)).stat().st_mtime * 1000))
+    except FileNotFoundError:
+        return None
+
+
+def _instant(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)

@@ -1,0 +1,361 @@
+"""What the batches of running queries become: their counts, the archive, the history, and what is said of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.prefix import committed_prefix
+from headrace.checkpoint.sources import source_of
+from headrace.contract import BatchRecord, Observer, SourcePrefix, SourceProgress
+from headrace.errors import CheckpointError, Finding, HeadraceError, SourceError
+from headrace.model import Project, Query
+from headrace.observe.history import History
+from headrace.queries.layout import history_file
+from headrace.redaction import redacted
+from headrace.run.query_run import QueryRun, Running
+from headrace.spark.messages.refusals import is_from_spark
+from headrace.spark.plans.plan_text import plan_text, reads_all
+from headrace.spark.stream.work import batch_work, task_failures, task_skew
+from headrace.storage.durable import replace_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Notes:
+    """The history of a project, open for one run, and the run's reporter."""
+
+    def __init__(self, project: Project, reporter: Observer) -> None:
+        self._project = project
+        self._reporter = reporter
+        self._history: History | None = None
+        try:
+            self._history = History.open(history_file(project.local_storage))
+        except HeadraceError as error:
+            self._warn(error)
+
+    def record(self, write: Callable[[History], int | None]) -> int | None:
+        """Write to the history; when that fails the streams continue without it, after one warning."""
+        if self._history is None:
+            return None
+        try:
+            return write(self._history)
+        except HeadraceError as error:
+            self._history = None
+            self._warn(error)
+            return None
+
+    def tell(self, finding: Finding, query: str | None = None) -> None:
+        """Tell a finding, without its secrets, and keep it among the events."""
+        finding = self._project.redacted_finding(finding)
+        self._reporter.note(finding)
+        if self._history is not None:
+            self.event("finding", query, None, {"finding": finding.as_dict()})
+
+    def event(self, kind: str, query: str | None, run: int | None, detail: dict[str, Any]) -> None:
+        """Keep what happened to a query."""
+        self.record(lambda history: history.note(kind, query, run, detail))
+
+    def guarded(self, query: Query, work: Callable[[], object]) -> None:
+        """Do what accompanies the stream of `query`; its failure is reported, and the stream continues."""
+        try:
+            work()
+        except HeadraceError as error:
+            self._warn(error)
+        except OSError as error:
+            self.tell(
+                Finding(
+                    code="HR544",
+                    what=f"query '{query.name}': {error.filename or 'the storage'} cannot be written: "
+                    f"{error.strerror or error}",
+                    fix="make room or give the right to write; what is missing is written with the next batch",
+                    where=query.where,
+                )
+            )
+
+    def close(self) -> None:
+        """Close the history."""
+        if self._history is not None:
+            self._history.close()
+
+    def _warn(self, error: HeadraceError) -> None:
+        for finding in error.findings:
+            self.tell(finding.weighed("warning"))
+
+
+HEARTBEAT_SECONDS = 1.0
+LOOK_SECONDS, LOOKS = 1.0, 4
+# The tasks of a shorter batch differ by what the machine does beside them.
+SKEW_FROM_MS = 500
+PLAN_LONGEST = 200_000
+
+
+class Account:
+    """Keeps account of the queries of one run; a failure of it is reported once and ends no stream."""
+
+    def __init__(self, project: Project, spark: SparkSession, notes: Notes, reporter: Observer) -> None:
+        self.project = project
+        self.spark = spark
+        self.notes = notes
+        self.reporter = reporter
+        self.heartbeat_at = 0.0
+        self.look_at = 0.0
+
+    def progressed(self, watched: QueryRun, json: str) -> None:
+        """Take the report of a batch, as Spark's listener gives it."""
+        record = BatchRecord.parse(
+            json, source_names=watched.running.source_names, rows_tracked=watched.running.rows_tracked
+        )
+        if watched.last_batch is not None and record.batch <= watched.last_batch and record.rows == 0:
+            return  # An idle query repeats its last progress.
+        self.archive(watched)
+        if watched.archive is not None:
+            record = rightly_counted(self.project, watched.running, record, self.spark)
+        record = self._with_times(watched, record)
+        record = self._with_quarantine(watched, record)
+        watched.batches += 1
+        watched.rows += record.rows
+        watched.last_batch = record.batch
+        record = watched.with_lag(self.project, replace(record, query=watched.query.name))
+        record = self._with_counters(watched, record)
+        if watched.history_run is not None:
+            self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
+        self.reporter.progressed(record)
+        for ill in watched.new_warnings(record):
+            self.notes.tell(ill)
+        if watched.batches == 1 and watched.archive is not None:
+            self.notes.guarded(watched.query, lambda: self._keep_plan(watched))
+
+    def _with_times(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
+        """The record with what the sink took of the batch, and how uneven its tasks were."""
+        running, seconds = watched.running, watched.running.written.pop(record.batch, None)
+        skew = None
+        if record.duration_ms >= SKEW_FROM_MS:
+            skew, running.last_job = task_skew(self.spark, record.run_id, after=running.last_job)
+        # Spark's figure is of whole milliseconds, and its clock another.
+        most = record.durations.get("addBatch", record.duration_ms)
+        write_ms = None if seconds is None else min(most, round(1000 * seconds))
+        return replace(record, write_ms=write_ms, skew=skew)
+
+    def _with_quarantine(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
+        """The record with how many rows of it were quarantined, which are written there first."""
+        quarantine = watched.quarantine
+        if quarantine is None:
+            return record
+        self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
+        written = quarantine.written.pop(record.batch, {})
+        sources = (replace(each, quarantined=written.get(each.name, each.quarantined)) for each in record.sources)
+        return replace(record, sources=tuple(sources))
+
+    def _keep_plan(self, watched: QueryRun) -> None:
+        """Note the plans of the first batch, for pages that start no Spark."""
+        try:
+            text = plan_text(watched.running.handle)
+        except Exception as error:
+            if not is_from_spark(error):
+                raise
+            return  # It has ended meanwhile.
+        replace_file(watched.running.layout.plan, redacted(text[:PLAN_LONGEST]))
+
+    def missed(self, watched: QueryRun, committed: int) -> None:
+        """Bring into the history what batches took that were committed by a driver that could not tell of it."""
+        self.archive(watched)
+        running, run_id = watched.running, watched.history_run
+        if run_id is None:
+            return
+        missed: list[int] = []
+        self.notes.record(
+            lambda history: missed.extend(history.unreported(running.query.name, running.layout.generation, committed))
+        )
+        for found in missed_records(self.project, running, missed, self.spark):
+            record = self._with_counters(watched, found)
+            self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
+
+    def unreported(self, watched: QueryRun, committed: int | None) -> None:
+        """Count the last batches up to `committed` that Spark has not told of, as on a machine that is too busy."""
+        running = watched.running
+        told = max((each for each in (watched.last_batch, watched.committed_before) if each is not None), default=-1)
+        last = committed if watched.archive is not None else None
+        unreported = range(told + 1, told + 1 if last is None else last + 1)
+        if not unreported:
+            return
+        records = {each.batch: each for each in missed_records(self.project, running, unreported, self.spark)}
+        for batch in unreported:
+            watched.batches, watched.last_batch = watched.batches + 1, batch
+            if batch not in records:
+                continue  # What it read can be read no more.
+            record = self._with_counters(watched, records[batch])
+            watched.rows += record.rows
+            if watched.history_run is not None:
+                self.notes.record(lambda history, record=record: history.record(watched.history_run, record))  # type: ignore[misc]
+            self.reporter.progressed(record)
+
+    def _with_counters(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
+        """The record of a committed batch with what the query's counters come to."""
+        found: dict[str, Any] = {}
+        self.notes.guarded(watched.query, lambda: found.update(watched.running.counters.committed(record.batch)))
+        return replace(record, counters=found) if found else record
+
+    def archive(self, watched: QueryRun) -> None:
+        """Keep what the checkpoint will let go of."""
+        archive = watched.archive
+        if archive is not None:
+            self.notes.guarded(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
+
+    def tell_news(self, watched: QueryRun) -> None:
+        """Tell what the sink had to say: an attempt that failed, rows quarantined."""
+        while not watched.running.news.empty():
+            self.notes.tell(watched.running.news.get())
+
+    def warned(self, watched: QueryRun, found: Sequence[Finding]) -> None:
+        """Let the history say what is wrong with a run that continues, or that nothing is."""
+        run_id = watched.history_run
+        ill = self.project.redacted_finding(found[0]) if found else None
+        if run_id is not None:
+            self.notes.record(lambda history: history.record_warning(run_id, ill))
+
+    def look_inside(self, running: Iterable[QueryRun]) -> None:
+        """Tell how far long batches are, of one query after another, so that many queries cost no more than few."""
+        now = time.monotonic()
+        if now < self.look_at:
+            return
+        self.look_at = now + LOOK_SECONDS
+        busy = [each for each in running if now - each.event_at > LOOK_SECONDS]
+        for watched in sorted(busy, key=lambda each: each.looked_at)[:LOOKS]:
+            watched.looked_at = now
+            seconds = now - watched.event_at
+            work = batch_work(self.spark, str(watched.running.handle.runId), seconds=seconds)
+            watched.at_work(work)
+            if work is not None:
+                self.reporter.working(watched.query.name, work)
+
+    def beat(self, runs: Sequence[int]) -> None:
+        """Let the history know that these runs, and this process, are alive."""
+        now = time.monotonic()
+        if now - self.heartbeat_at < HEARTBEAT_SECONDS:
+            return
+        self.heartbeat_at = now
+        self.notes.record(lambda history: history.heartbeat(runs))
+
+
+MOST = 100
+"""So many batches at most are read again for their count."""
+_BATCH = "__headrace_batch"
+
+
+def rightly_counted(project: Project, running: Running, record: BatchRecord, spark: SparkSession) -> BatchRecord:
+    """The record with the rows that the batch's offsets hold, however often and however far they were computed."""
+    computed = running.computed
+    whole = [each for batch in sorted(computed) if batch <= record.batch for each in computed.pop(batch)]
+    # Held by the sink already, or found to be of no use by the optimizer.
+    unread = any(source.start != source.end and not source.rows for source in record.sources)
+    disturbances, running.disturbances = running.disturbances, task_failures(spark)
+    if running.reads_all is None and record.rows:
+        running.reads_all = reads_all(running.handle)
+    if all(whole) and not unread and disturbances == running.disturbances and running.reads_all is not False:
+        times = max(1, len(whole))
+        return _corrected(record, {source.name: (source.rows // times, 0) for source in record.sources})
+    found = _rows_of(project, running, [record.batch], spark)
+    return _corrected(record, found[record.batch]) if found else record
+
+
+def missed_records(
+    project: Project, running: Running, batches: Sequence[int], spark: SparkSession
+) -> Iterator[BatchRecord]:
+    """What is known of committed batches that nobody told of; how long they took is not."""
+    found = _rows_of(project, running, batches[-MOST:], spark)
+    if not found:
+        return
+    entries = Archive(running.layout.archive).entries(min(found))
+    shares = _shares(project, running, min(found), max(found))
+    for batch, rows in found.items():
+        entry = entries.get(batch)
+        if entry is None:
+            continue
+        yield BatchRecord(
+            query=running.query.name,
+            run_id=str(running.handle.runId),
+            batch=batch,
+            at=_instant(entry.timestamp_ms),
+            rows=sum(count for count, _ in rows.values()),
+            input_rate=0.0,
+            processed_rate=0.0,
+            duration_ms=0,
+            watermark=_instant(entry.watermark_ms) if entry.watermark_ms else None,
+            sources=tuple(
+                SourceProgress(
+                    name=name, rows=rows[name][0], quarantined=rows[name][1], start=share.start, end=share.end
+                )
+                for name, prefix in shares.items()
+                for share in prefix.batches
+                if share.batch == batch
+            ),
+        )
+
+
+Counts: TypeAlias = Mapping[str, tuple[int, int]]
+
+
+def _rows_of(project: Project, running: Running, batches: Sequence[int], spark: SparkSession) -> dict[int, Counts]:
+    """The rows that each use of a source gave to each of `batches`, and those of them that were quarantined.
+
+    Empty where they can no longer be had.
+    """
+    sources = {source.name: source.connector for source in project.sources_of(running.query)}
+    if not batches or not all(source.readable_as_batch for source in sources.values()):
+        return {}
+    try:
+        shares = _shares(project, running, min(batches), max(batches))
+        found = {batch: dict.fromkeys(shares, (0, 0)) for batch in batches}
+        for name, whole in shares.items():
+            source = sources[source_of(name)]
+            part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in found), log=whole.log)
+            good = source.read(spark, part, batch_column=_BATCH).groupBy(_BATCH).count().collect()
+            rejected = source.rejected_rows(spark, part)
+            bad = dict(map(tuple, rejected.groupBy("batch").count().collect())) if rejected is not None else {}
+            for batch, rows in {**dict.fromkeys(bad, 0), **dict(map(tuple, good))}.items():
+                found[batch][name] = (rows + bad.get(batch, 0), bad.get(batch, 0))
+    except (SourceError, CheckpointError):
+        return {}
+    except Exception as error:
+        if not is_from_spark(error):
+            raise
+        return {}
+    return dict(found)
+
+
+def _shares(project: Project, running: Running, since: int, through: int) -> dict[str, SourcePrefix]:
+    names = [source.name for source in project.sources_of(running.query)]
+    checkpoint, archive = Checkpoint(running.layout.checkpoint), Archive(running.layout.archive)
+    return committed_prefix(checkpoint, archive, names, through, since=since)
+
+
+def _corrected(record: BatchRecord, counts: Counts) -> BatchRecord:
+    """The record with the rows that its sources gave, and the rates that follow."""
+    sources = tuple(
+        replace(source, rows=counts[source.name][0], quarantined=max(source.quarantined, counts[source.name][1]))
+        if source.name in counts
+        else source
+        for source in record.sources
+    )
+    total = sum(source.rows for source in sources)
+    seconds = record.duration_ms / 1000
+    if total == record.rows:
+        return replace(record, sources=sources)
+    return replace(
+        record,
+        rows=total,
+        input_rate=record.input_rate * total / record.rows if record.rows else 0.0,
+        processed_rate=total / seconds if seconds else 0.0,
+        sources=sources,
+    )
+
+
+def _instant(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
