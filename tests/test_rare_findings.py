@@ -167,8 +167,8 @@ PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
         lambda root: checked(root, query="sink: console, trigger: {continuous: 1 s}"),
         "twice",
     ),
-    "a gap in the log of files": ("HR313", no_entry_of_the_log, "no entry 0"),
-    "no log of a rate": ("HR313", no_creation_of_the_rate, "the time of its creation"),
+    "a gap in the log of files": ("HR509", no_entry_of_the_log, "no entry 0"),
+    "no log of a rate": ("HR509", no_creation_of_the_rate, "the time of its creation"),
     "Kafka without a stop at lost data": (
         "HR337",
         lambda root: list(Kafka(bootstrap_servers="a:1", subscribe="t", fail_on_data_loss=False).problems()),
@@ -237,7 +237,7 @@ SPARK: dict[str, tuple[str, Callable[[SparkSession, Path], Seen], str]] = {
     "another type": ("HR218", lambda spark, _: refused(lambda: spark.sql("SELECT sum(array(1))")), "sum"),
     "what has no condition": ("HR220", lambda spark, _: refused(otherwise_alone), "otherwise"),
     "no stream": ("HR232", lambda spark, _: refused(lambda: spark.range(1).writeStream), "stream"),
-    "no file to infer from": ("HR317", no_files, "no schema can be inferred"),
+    "no file to infer from": ("HR332", no_files, "no schema can be inferred"),
     "a session that another one has filled": ("HR402", no_memory, "no table 'nobody'"),
     "a session without Delta": ("HR125", no_delta, "spark.sql.extensions"),
 }

@@ -149,7 +149,7 @@ def continuous(root: Path) -> None:
         (of_version("state/0/_metadata/metadata", "v3"), "HR507", "the checkpoint was written by a newer Spark"),
         (without("state/0/0/3.changelog"), "HR516", "3.changelog"),
         (without("sources/events/2"), "HR509", "lacks"),
-        (without("offsets/2"), "HR508", "committed"),
+        (without("offsets/2"), "HR514", "committed"),
         (without("offsets/0", "offsets/1"), "HR514", "it is not known which rows batch 2 begins with"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Archive, Checkpoint
-from headrace.errors import CheckpointError
+from headrace.errors import CheckpointError, PlatformError
 
 pytestmark = pytest.mark.plain
 EVERY: dict[str, dict[str, str]] = json.loads(
@@ -153,7 +153,7 @@ def test_damage_in_the_middle_is_told_with_its_line(checkpoint: Checkpoint, arch
 def test_an_archive_that_cannot_be_written_is_a_finding(checkpoint: Checkpoint, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     put(checkpoint.root, 0)
-    with pytest.raises(CheckpointError, match="HR521"):
+    with pytest.raises(PlatformError, match=r"HR540: the archive of batches .* cannot be written"):
         Archive(tmp_path / "file" / "archive.jsonl").catch_up(checkpoint)
 
 

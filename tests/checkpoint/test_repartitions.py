@@ -71,7 +71,7 @@ def test_a_damaged_record_is_told_and_not_passed_over(tmp_path: Path, text: str)
     file.write_bytes(text.encode("utf-8", "surrogateescape") + b"\n")
     with pytest.raises(CheckpointError) as caught:
         Repartitions(file).all()
-    assert [finding.code for finding in caught.value.findings] == ["HR556"]
+    assert [finding.code for finding in caught.value.findings] == ["HR503"]
 
 
 def test_a_plan_gets_the_number_that_spark_left_out_and_nothing_else(named: Checkpoint) -> None:

@@ -52,7 +52,7 @@ def project(tmp_path: Path) -> Path:
         (remove("checkpoint/offsets/1"), "HR514", 1),
         (write("manifest.jsonl", b"\xff\xfe"), "HR515", 1),
         (write("archive.jsonl", b"\xff\xfe\n{}\n"), "HR523", 0),
-        (write("repartitions.jsonl", b"\xff\n"), "HR556", 1),
+        (write("repartitions.jsonl", b"\xff\n"), "HR503", 1),
     ],
     ids=["whole", "state", "source log", "offsets", "manifest", "archive", "repartitions"],
 )

@@ -66,7 +66,7 @@ DAMAGES: dict[str, tuple[Damage, str | None]] = {
         both(remove("checkpoint/state/0/0/2.changelog"), write("checkpoint/state/0/1/2.changelog", b"")), None
     ),
     "older changelog": (remove("checkpoint/state/0/0/1.changelog"), None),
-    "operator": (remove("checkpoint/state/0/_metadata/metadata"), "HR517"),
+    "operator": (remove("checkpoint/state/0/_metadata/metadata"), "HR516"),
     "all state": (lambda home: shutil.rmtree(home / "checkpoint" / "state"), "HR527"),
     "source log": (remove("checkpoint/sources/events/1"), None),
     "manifest": (write("manifest.jsonl", b"\xff"), "HR515"),

@@ -12,9 +12,9 @@ from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import numbered
 from headrace.checkpoint.segments import OPEN_LINES, OPEN_REMOTE_LINES, close, damaged, lines_of, needed, segments
 from headrace.checkpoint.sources import renamed
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.errors import Finding, Where
 from headrace.storage import json_lines
-from headrace.storage.private import FULL
+from headrace.storage.private import writing_to
 from headrace.storage.remote import RemotePath
 
 # What the machine loses with its power is taken from Spark's own files again, and those reach back 100 batches.
@@ -56,23 +56,12 @@ class Archive:
 
         The first call compares with all that the checkpoint still has; later ones look for the next batch alone.
         """
-        try:
+        with writing_to(self.path, called="archive of batches"):
             if self._next is None:
                 self._lines = lines_of(self.path)
                 self._close_if_long()
                 return self._compare(checkpoint)
             return self._follow(checkpoint, self._next)
-        except OSError as error:
-            raise CheckpointError(
-                Finding(
-                    code="HR521",
-                    where=Where(file=str(self.path)),
-                    what=f"the archive of batches cannot be written: {error.strerror or error}",
-                    fix="make room on that disk, and start again"
-                    if error.errno in FULL
-                    else "give the user that runs Headrace the right to write there",
-                )
-            ) from error
 
     @property
     def folder(self) -> Path:

@@ -61,7 +61,7 @@ def _identity(root: Path, *, started: bool) -> Iterator[Finding]:
         known = False
     if started and not known:
         yield Finding(
-            code="HR502",
+            code="HR503",
             where=Where(file=str(file)),
             what="the file with the query's id is missing or damaged, so Spark refuses to continue",
             fix='restore it from a backup, or write {"id":"..."} into it with the checkpoint id of the sink\'s ledger',
@@ -120,7 +120,7 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
 
 def _ahead(where: Where, done: int, last: int | None) -> Finding:
     return Finding(
-        code="HR508",
+        code="HR514",
         where=where,
         what=f"batch {done} is committed, but "
         + ("no batch has offsets" if last is None else f"the newest offsets are of batch {last}")

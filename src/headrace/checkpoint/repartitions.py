@@ -83,7 +83,7 @@ class Repartitions:
     def _damaged(self, line: int | None, error: Exception) -> CheckpointError:
         return CheckpointError(
             Finding(
-                code="HR556",
+                code="HR503",
                 where=Where(file=str(self.path), line=line),
                 what=f"the record of changed state partitions cannot be read: {reason(error)}",
                 fix="restore it from a backup, or reset the query (headrace reset QUERY)",

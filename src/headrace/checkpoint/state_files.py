@@ -320,7 +320,7 @@ def _schemas(folder: Path) -> Iterator[Finding]:
             fault = "it does not begin with a version"
         if fault is not None:
             yield Finding(
-                code="HR517",
+                code="HR516",
                 where=Where(file=str(file)),
                 what=f"the schema of the state of operator {folder.name} is unusable: {fault}",
                 fix="restore it from a backup, or reset the query (headrace reset QUERY)",
@@ -329,7 +329,7 @@ def _schemas(folder: Path) -> Iterator[Finding]:
 
 def _metadata_missing(folder: Path) -> Finding:
     return Finding(
-        code="HR517",
+        code="HR516",
         where=Where(file=str(folder / "_metadata" / "metadata")),
         what=f"the description of state operator {folder.name} is missing, so that it is not known how many "
         "partitions its state has",

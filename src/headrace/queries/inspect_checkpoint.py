@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -61,7 +62,7 @@ def inspect_checkpoint(project: Project, query: Query) -> Inspected:
     checkpoint = Checkpoint(layout.checkpoint)
     findings = [*problems(query, layout), *_archive_problems(layout)]
     planned = committed = None
-    if not any(finding.code == "HR501" for finding in findings):
+    with suppress(CheckpointError):
         planned, committed = checkpoint.last_batch, checkpoint.last_committed
     return Inspected(
         query=query.name,
@@ -109,11 +110,15 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     if between:
         # A part of the directory may lie under another name, which whoever ends that command brings together.
         return
+    repartitions = Repartitions(layout.repartitions)
     try:
-        partitions = Repartitions(layout.repartitions).partitions(checkpoint)
+        repartitions.all()
     except CheckpointError as error:
+        yield from error.findings
+    else:
         # What is wrong inside the checkpoint is reported below, with all else.
-        yield from (finding for finding in error.findings if finding.code == "HR556")
+        with suppress(CheckpointError):
+            partitions = repartitions.partitions(checkpoint)
     found = list(checkpoint.problems(partitions=partitions))
     beside = gap = None
     try:
@@ -121,11 +126,8 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
         beside = written_async(layout.manifest, query.sink)
     except CheckpointError as error:
         yield from error.findings
-    try:
-        if not any(finding.code == "HR501" for finding in found):
-            gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=beside)
-    except CheckpointError:
-        pass  # What cannot be read was found already.
+    with suppress(CheckpointError):  # What cannot be read was found already.
+        gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=beside)
     for finding in found:
         if isinstance(gap, Finding) and finding.where == gap.where:
             continue

@@ -43,7 +43,7 @@ def test_what_is_no_pattern_is_told_with_its_option(spark: SparkSession) -> None
     for text in BAD:
         with pytest.raises(SourceError) as told:
             require_patterns(spark, "json", dict.fromkeys(options, text))
-        assert {finding.code for finding in told.value.findings} == {"HR630"}, text
+        assert {finding.code for finding in told.value.findings} == {"HR113"}, text
         assert {
             name for name in options for each in told.value.findings if f"{name} is '{text}'" in each.what
         } == options

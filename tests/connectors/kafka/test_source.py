@@ -319,7 +319,7 @@ def test_a_message_that_does_not_decode_ends_the_query_and_the_restart_goes_on(
     root = write(tmp_path / "p", kafka.url, topic)
     said = refused(root, spark)
     assert (
-        said == f"HR335: query 'totals': the value of the message {topic}/0/2 (topic/partition/offset) does not decode"
+        said == f"HR302: query 'totals': the value of the message {topic}/0/2 (topic/partition/offset) does not decode"
     )
     assert rows(root / "out.db", "SELECT total FROM totals") == [(3,)]
     write(root, kafka.url, topic, ', on_bad_row="quarantine"')
@@ -361,9 +361,9 @@ def test_messages_that_retention_took_are_told_and_never_missed_in_silence(
     for future in admin.delete_records([gone]).values():
         future.result(10)
     verdict = verify(hr.load(root), "totals", spark=spark)
-    assert (verdict.state, verdict.findings[0].code) == ("undecided", "HR334")
+    assert (verdict.state, verdict.findings[0].code) == ("undecided", "HR343")
     assert "were read from offset 0 on, and the first one there is 6" in verdict.findings[0].what
-    assert refused(root, spark) == ("HR336: query 'totals': messages of its topic were deleted before they were read")
+    assert refused(root, spark) == ("HR343: query 'totals': messages of its topic were deleted before they were read")
     assert rows(root / "out.db", "SELECT total FROM totals") == [(4,)]
     write(root, kafka.url, topic, ", fail_on_data_loss=False")
     assert ran(root, spark).exit_code == 0

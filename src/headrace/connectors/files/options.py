@@ -89,10 +89,10 @@ def _wrong(what: str, fix: str) -> OptionError:
 def _schema(source: FilesOptions) -> Iterator[OptionError]:
     if source.format not in FORMATS:
         what = f"'{source.format}' is no format of the file source"
-        yield OptionError(code="HR311", what=what, fix=nearest(source.format, FORMATS))
+        yield OptionError(code="HR113", what=what, fix=nearest(source.format, FORMATS))
     elif source.schema is None and not source.infer_schema and source.format != "text":
         yield OptionError(
-            code="HR311",
+            code="HR113",
             what=f"a {source.format} file source needs a schema",
             fix="give schema: 'name TYPE, ...', or infer_schema: true to let Spark guess it at each start",
         )
@@ -100,7 +100,7 @@ def _schema(source: FilesOptions) -> Iterator[OptionError]:
         yield from ddl.problems(source.schema)
     if source.schema is not None and source.infer_schema:
         yield OptionError(
-            code="HR311",
+            code="HR113",
             what="infer_schema has no effect, because a schema is given",
             fix="leave out one of the two",
             severity="warning",
@@ -131,7 +131,7 @@ def _limits(source: FilesOptions) -> Iterator[OptionError]:
         yield _wrong(f"max_file_age '{source.max_file_age}' is not a length of time", "write for example 7d or 12h")
     if source.latest_first and source.limits():
         yield OptionError(
-            code="HR314",
+            code="HR113",
             what="max_file_age is ignored by Spark, because latest_first is used with a rate limit",
             fix="leave out max_file_age or latest_first, or give max_bytes_per_trigger: unlimited",
             severity="warning",
@@ -156,13 +156,13 @@ def _cleaning(source: FilesOptions) -> Iterator[OptionError]:
         urlsplit(source.path)[:2] != urlsplit(archive)[:2]
     ):
         yield OptionError(
-            code="HR315",
+            code="HR113",
             what=f"the archive '{archive}' is not on the file system of '{source.path}'",
             fix="choose a directory on the same file system",
         )
     elif file_paths.would_match(source.path, archive):
         yield OptionError(
-            code="HR315",
+            code="HR113",
             what=f"files archived in '{archive}' would match '{source.path}' and be read again",
             fix="choose an archive directory beside the source's path, neither in it nor above it",
         )
@@ -189,7 +189,7 @@ def _is_pattern(spark: SparkSession, text: str) -> bool:
 
 def _no_pattern(name: str, text: str) -> Finding:
     return Finding(
-        code="HR630",
+        code="HR113",
         what=f"options: {name} is '{text}', which is no pattern that Spark reads dates and times by",
         fix="write letters that stand for themselves in single quotes, as yyyy-MM-dd'T'HH:mm:ss; letters of weeks, "
         "quarters and names of days cannot be read by",

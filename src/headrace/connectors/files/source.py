@@ -243,7 +243,7 @@ class Files(FilesOptions, Source):
             except AnalysisException as error:
                 what = f"no schema can be inferred from '{self.path}': {error.getCondition()}"
                 fix = "put a file there first, or give schema: 'name TYPE, ...'"
-                raise SourceError(Finding(code="HR317", what=what, fix=fix)) from error
+                raise SourceError(Finding(code="HR332", what=what, fix=fix)) from error
         else:
             return None
         return schema.add(CORRUPT_RECORD, StringType()) if self.on_bad_row == "quarantine" else schema

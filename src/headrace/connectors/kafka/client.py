@@ -19,13 +19,13 @@ ANSWER_MS = 8_000
 _PREFIX = "kafka."
 FAILURES = (
     Failure(
-        code="HR335",
+        code="HR302",
         pattern=r"HEADRACE_UNDECODABLE (?P<place>[^\s\"'.]\S*/\d+/\d+)",
         what="the value of the message {place} (topic/partition/offset) does not decode",
         fix="set on_bad_row to quarantine, and such messages are quarantined; or correct the schema and start again",
     ),
     Failure(
-        code="HR336",
+        code="HR343",
         pattern=r"KAFKA_DATA_LOSS|Some data may have been lost|Cannot fetch record for offset",
         what="messages of its topic were deleted before they were read",
         fix="reset the query (headrace reset QUERY), or set fail_on_data_loss to false to continue without them; let "

@@ -194,13 +194,13 @@ def _avro(schema: str) -> Iterator[OptionError]:
                 text = file.read()
         except (OSError, ValueError) as error:
             what = f"the Avro schema '{schema}' cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
-            yield OptionError(code="HR333", what=what, fix="give schema the path of an .avsc file, or the JSON itself")
+            yield OptionError(code="HR113", what=what, fix="give schema the path of an .avsc file, or the JSON itself")
             return
     try:
         json.loads(text)
     except ValueError as error:
         yield OptionError(
-            code="HR333", what=f"the Avro schema cannot be read: {reason(error)}", fix="correct it at that place"
+            code="HR113", what=f"the Avro schema cannot be read: {reason(error)}", fix="correct it at that place"
         )
 
 

@@ -87,7 +87,7 @@ def require_kept(wanted: Ranges, earliest: Mapping[FileGroup, int]) -> None:
     gone = first_gone(wanted, earliest)
     if gone is not None:
         fix = "verify while the topic still keeps what was read, or let it keep messages longer"
-        raise SourceError(Finding(code="HR334", what=f"messages of {gone}", fix=fix))
+        raise SourceError(Finding(code="HR343", what=f"messages of {gone}", fix=fix))
 
 
 def first_gone(wanted: Ranges, earliest: Mapping[FileGroup, int]) -> str | None:

@@ -230,24 +230,24 @@ class KafkaSink(Sink):
             for name in self.key:
                 if name.lower() not in types:
                     fix = f"name columns of the result: {', '.join(frame.columns)}"
-                    yield Finding(code="HR431", what=f"the key's column '{name}' is not in the result", fix=fix)
+                    yield Finding(code="HR404", what=f"the key's column '{name}' is not in the result", fix=fix)
             return
         if "value" not in types:
             what = f"the result has no column 'value' but {', '.join(frame.columns)}"
-            yield Finding(code="HR431", what=what, fix="name one so, or set value to json")
+            yield Finding(code="HR404", what=what, fix="name one so, or set value to json")
         if self.topic is None and "topic" not in types:
             what = "no topic is named and the result has no column 'topic'"
-            yield Finding(code="HR431", what=what, fix="give the sink a topic or the result that column")
+            yield Finding(code="HR404", what=what, fix="give the sink a topic or the result that column")
         wanted = {"key": ("string", "binary"), "value": ("string", "binary"), "topic": ("string",)}
         for name, kinds in {**wanted, "partition": ("int",)}.items():
             if name in types and types[name] not in kinds:
                 what = f"the result's column '{name}' is {types[name]} and Kafka takes {' or '.join(kinds)}"
-                yield Finding(code="HR431", what=what, fix=f"cast it: CAST({name} AS {kinds[0].upper()})")
+                yield Finding(code="HR404", what=what, fix=f"cast it: CAST({name} AS {kinds[0].upper()})")
         for name in frame.columns:
             if name.lower() not in COLUMNS:
                 what = f"the result's column '{name}' would be left out of the message"
                 fix = f"leave it out of the query, or set value to json; a message has {', '.join(COLUMNS)}"
-                yield Finding(code="HR431", what=what, fix=fix)
+                yield Finding(code="HR404", what=what, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -231,4 +231,4 @@ class Kafka(KafkaOptions, Source):
         except OSError as error:
             what = f"the Avro schema '{self.schema}' cannot be read: {error.strerror}"
             fix = "give schema the path of an .avsc file, or the JSON itself"
-            raise SourceError(Finding(code="HR333", what=what, fix=fix)) from error
+            raise SourceError(Finding(code="HR113", what=what, fix=fix)) from error

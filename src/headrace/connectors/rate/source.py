@@ -100,7 +100,7 @@ class Rate(Source):
         except (KeyError, IndexError, ValueError) as error:
             raise SourceError(
                 Finding(
-                    code="HR313",
+                    code="HR509",
                     what="the rate source's log, which holds the time of its creation, is missing or cannot be read",
                     fix="restore the checkpoint's directory sources/, or reset the query (headrace reset QUERY)",
                 )

@@ -130,7 +130,7 @@ def _taken(prefix: SourcePrefix) -> list[tuple[FileLogEntry, int]]:
             if log not in by_log:
                 what = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
                 fix = "restore the checkpoint's directory sources/, or reset the query (headrace reset QUERY)"
-                raise SourceError(Finding(code="HR313", what=what, fix=fix))
+                raise SourceError(Finding(code="HR509", what=what, fix=fix))
             taken.extend((entry, batch.batch) for entry in by_log[log])
     return taken
 
